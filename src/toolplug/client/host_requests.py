@@ -22,7 +22,8 @@ def refusal(response: Response) -> HostError:
     """Return the error for an answer without success, whose body has been read."""
     asked = _seconds(response.headers.get("retry-after"))
     if response.status_code >= 500:
-        return HostUnreachable(f"{_origin(response)} cannot answer now: {_message(response)}", retry_after_s=asked)
+        origin = f"{response.url.scheme}://{response.url.netloc.decode('ascii')}"
+        return HostUnreachable(f"{origin} cannot answer now: {_message(response)}", retry_after_s=asked)
     error = _error(response)
     code, param = str(error.get("code", f"http_{response.status_code}")), error.get("param")
     final = response.status_code in _FINAL and code not in _ANSWERS_OF_A_REQUEST
@@ -65,10 +66,6 @@ def _object(response: Response) -> Mapping[str, object]:
     except orjson.JSONDecodeError:
         return {}
     return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _origin(response: Response) -> str:
-    return f"{response.url.scheme}://{response.url.netloc.decode('ascii')}"
 
 
 def _seconds(header: str | None) -> float | None:

@@ -123,7 +123,7 @@ class ToolSync:
         reasons = tuple(self._reasons)
         if changes:
             try:
-                updated = await self._session.update(changes, _one_text(reasons), self._revision)
+                updated = await self._session.update(changes, "; ".join(reasons)[:MAX_REASON], self._revision)
             except HostRefused as error:
                 if error.code in _STALE | _UNFIT:
                     return error.code
@@ -159,7 +159,3 @@ class ToolSync:
     def _done(self, reasons: tuple[str, ...]) -> None:
         for reason in reasons:
             del self._reasons[reason]
-
-
-def _one_text(reasons: tuple[str, ...]) -> str:
-    return "; ".join(reasons)[:MAX_REASON]

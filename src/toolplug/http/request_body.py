@@ -173,7 +173,8 @@ _UNION_MEMBER = "literal["
 def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
     first = error.errors(include_url=False, include_input=False, include_context=True)[0]
     where = tuple(part for part in first["loc"] if not str(part).startswith(_UNION_MEMBER))
-    field = _path(where)
+    # such as `toolUpdates.added[3]`
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
     if first["type"] == "extra_forbidden":
         shown = field[:100]
         near = name_hint(str(where[-1]), _known(model, where[:-1]))
@@ -186,11 +187,6 @@ def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
     if not field:
         return invalid_request(own_text(first))
     return invalid_request(f"{field!r}: {own_text(first)}" if right is None else f"{field!r} should be {right}", field)
-
-
-def _path(where: Iterable[int | str]) -> str:
-    """Return the location as text, such as `toolUpdates.added[3]`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
 
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:

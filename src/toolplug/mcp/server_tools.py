@@ -231,7 +231,9 @@ class ServerTools:
         self.endings: BackgroundCloses = BackgroundCloses()
         self._closed = False
         self.live: LiveCatalog = LiveCatalog(services.unknown)
-        self.lone: LiveCatalog = self.live.view(self._over_lone_line)
+        self.lone: LiveCatalog = self.live.view(
+            lambda catalog: EMPTY_CATALOG if self._lone is None else over(catalog, self._lone)
+        )
         self._open()
 
     @property
@@ -347,9 +349,6 @@ class ServerTools:
         if not self.server.pin:
             return None
         return {tool.name: tool.definition.ref.digest for tool in self._found if not tool.quarantined}
-
-    def _over_lone_line(self, catalog: Catalog) -> Catalog:
-        return EMPTY_CATALOG if self._lone is None else over(catalog, self._lone)
 
 
 def _not_heard() -> None:

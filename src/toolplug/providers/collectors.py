@@ -12,7 +12,6 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.runtime.threads import begun_in_own_thread
@@ -124,12 +123,8 @@ class ProviderCollectors(Collector):
 
 
 def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:
-    samples = [_labelled(sample, labels) for sample in family.samples]
+    samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
     kept = families.get(family.name)
     if kept is None:
         kept = families[family.name] = Metric(family.name, family.documentation, family.type, family.unit)
     kept.samples.extend(samples)
-
-
-def _labelled(sample: Sample, labels: Mapping[str, str]) -> Sample:
-    return sample._replace(labels={**labels, **sample.labels}) if labels else sample

@@ -82,7 +82,9 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
             if not _mentions_group(distribution):
                 continue  # its metadata is not parsed: that takes 0.2 ms each
             name = _stated(distribution, "Name")
-            if canonicalize_name(name) in seen or (name and not _mentions_group(_first_copy(name, where))):
+            if canonicalize_name(name) in seen:
+                continue
+            if name and not _mentions_group(next(iter(distributions(name=name, **where)))):
                 continue
             outcomes += [_outcome(distribution, point, ours) for point in distribution.entry_points.select(group=GROUP)]
             seen.update((canonicalize_name(name),) if name else ())
@@ -98,10 +100,6 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
 
 def _mentions_group(distribution: Distribution) -> bool:
     return GROUP in (distribution.read_text("entry_points.txt") or "")
-
-
-def _first_copy(name: str, where: Mapping[str, Any]) -> Distribution:
-    return next(iter(distributions(name=name, **where)))
 
 
 def _stated(distribution: Distribution, field: str) -> str:

@@ -65,7 +65,7 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
     chosen = _chosen_names(expansion.tool_choice, catalog)
     allowed = _allowed(request, expansion.tool_choice, chosen, catalog)
     named = chosen | (allowed or _NOTHING) | servers.declared
-    stubbed = _names(listed) - own
+    stubbed = frozenset(str(_name_of(entry)) for entry in listed) - own
     hosted = [
         tool
         for tool in catalog.definitions()
@@ -121,10 +121,6 @@ def _chat(entry: object) -> object:
 
 def _name_of(entry: object) -> object:
     return as_object(as_object(entry).get("function")).get("name")
-
-
-def _names(entries: Sequence[object]) -> Names:
-    return frozenset(str(_name_of(entry)) for entry in entries)
 
 
 def _chosen_names(choice: object, catalog: Catalog) -> Names:

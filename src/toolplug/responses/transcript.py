@@ -237,7 +237,11 @@ def _answer(item: Item) -> object:
     """Return the output of a call for the model; for one made elsewhere, the fields of its item."""
     output = item.get("output")
     if isinstance(output, str):
-        images = [_image(part) for part in map(as_object, _listed(item.get("parts"))) if is_image(part)]
+        images = [
+            {"type": "image_url", "image_url": {"url": data_url(part)}}
+            for part in map(as_object, _listed(item.get("parts")))
+            if is_image(part)
+        ]
         return [{"type": "text", "text": output}, *images] if images else output
     if isinstance(output, list):
         return _content(cast("list[object]", output))
@@ -245,10 +249,6 @@ def _answer(item: Item) -> object:
         return _CUT
     shown = {name: value for name, value in item.items() if name not in _SHOWN_APART and value is not None}
     return orjson.dumps(shown).decode()
-
-
-def _image(part: Mapping[str, object]) -> Message:
-    return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 
 def _listed(value: object) -> list[object]:

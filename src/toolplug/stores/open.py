@@ -31,7 +31,8 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
     """
     parts = urlsplit(url)
     if parts.scheme == "memory":
-        _check_memory(parts)
+        if parts.netloc or parts.path or parts.query or parts.fragment:
+            raise StoreMisused("the memory store takes no host, path or options: write memory://")
         return MemoryStore(clock=clock)
     if parts.scheme == "sqlite":
         path, synchronous = folder / _path(parts), _synchronous(parts)
@@ -55,11 +56,6 @@ def store_file(url: str, *, folder: Path = _HERE) -> Path | None:
     """Return the path of the store's file, which may not exist yet; None for a store in memory."""
     parts = urlsplit(url)
     return folder / _path(parts) if parts.scheme == "sqlite" else None
-
-
-def _check_memory(parts: SplitResult) -> None:
-    if parts.netloc or parts.path or parts.query or parts.fragment:
-        raise StoreMisused("the memory store takes no host, path or options: write memory://")
 
 
 def _path(parts: SplitResult) -> Path:

@@ -14,7 +14,6 @@ from typing import Self
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.apply_changes import (
-    BatchResult,
     check_count,
     check_key,
     check_text,
@@ -164,7 +163,7 @@ class SqliteStore(Store):
                 self.file.path,
                 clock=self._clock,
                 kept_events=self._kept_events,
-                committed=self._committed,
+                committed=lambda settlement: self._waiting.wake(settlement.touched),
             )
             tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_other_processes(writing)))
             self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks)
@@ -185,9 +184,6 @@ class SqliteStore(Store):
         reader = self._now_open().reader
         with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})
-
-    def _committed(self, settlement: BatchResult) -> None:
-        self._waiting.wake(settlement.touched)
 
     async def _notice_other_processes(self, connection: Connection) -> None:
         """Wake the readers when another process commits, which changes SQLite's `data_version`; own commits do not."""

@@ -95,7 +95,8 @@ class SqliteFile:
     def open_for_writing(self) -> sqlite3.Connection:
         """Create the file if it does not exist, check it, and open it. Raises the errors of `Store`."""
         with told_as_store_errors(self.path):
-            _make(self.path)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._check()
             return self._patiently_open()
 
@@ -156,11 +157,6 @@ class SqliteFile:
             _prepare(connection, self.path, self.synchronous)
             undo.pop_all()
         return connection
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:

@@ -186,11 +186,9 @@ class AgentTools:
     def _shared_part(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
         part = self._shared.get(toolset)
         if part is None:
-            part = self._shared[toolset] = self._under_prefix(toolset, executor)
+            merged = MergedExecutor(self._services.unknown, executor)
+            part = self._shared[toolset] = merged.view(lambda catalog: self._of_toolset(catalog, toolset))
         return part
-
-    def _under_prefix(self, toolset: Toolset, executor: ToolExecutor) -> LiveCatalog:
-        return MergedExecutor(self._services.unknown, executor).view(lambda catalog: self._of_toolset(catalog, toolset))
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:

@@ -18,20 +18,12 @@ class Allowlist(NamedTuple):
     origin: str
 
 
-def _nothing() -> Mapping[str, Allowlist]:
-    return MappingProxyType({})
-
-
-def _no_allowlists() -> Mapping[tuple[str, str], Allowlist]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowlists:
     """The allowlists of the configuration by agent, and those of tenants by tenant and agent, which override them."""
 
-    configured: Mapping[str, Allowlist] = field(default_factory=_nothing)
-    own: Mapping[tuple[str, str], Allowlist] = field(default_factory=_no_allowlists)
+    configured: Mapping[str, Allowlist] = field(default_factory=dict[str, Allowlist])
+    own: Mapping[tuple[str, str], Allowlist] = field(default_factory=dict[tuple[str, str], Allowlist])
 
     def of(self, tenant: str, agent: str) -> Allowlist | None:
         """Return the allowlist of a tenant's agent; None if it is not configured."""
@@ -53,10 +45,6 @@ class Allowlists:
 _NONE: Mapping[str, Toolset] = MappingProxyType({})
 
 
-def _no_toolsets() -> Mapping[str, Mapping[str, Toolset]]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolsets:
     """All toolsets by id. A tenant's own override the code's, and these the configuration's.
@@ -65,10 +53,10 @@ class Toolsets:
     without an agent. A prefix is unique among those that a tenant can see; a change that breaks this raises `ApiError`.
     """
 
-    configured: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
-    coded: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
-    own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=_no_toolsets)
-    servers: Mapping[str, Toolset] = field(default_factory=lambda: _NONE)
+    configured: Mapping[str, Toolset] = field(default_factory=dict[str, Toolset])
+    coded: Mapping[str, Toolset] = field(default_factory=dict[str, Toolset])
+    own: Mapping[str, Mapping[str, Toolset]] = field(default_factory=dict[str, Mapping[str, Toolset]])
+    servers: Mapping[str, Toolset] = field(default_factory=dict[str, Toolset])
 
     def of(self, tenant: str | None) -> Mapping[str, Toolset]:
         """Return the toolsets that this tenant can see; for None, those that all tenants can."""

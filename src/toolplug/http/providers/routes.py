@@ -187,12 +187,8 @@ class ProviderRoutes:
         if not principal.has_scope(needed):
             raise insufficient_scope(needed)
         if principal.agents is not None and route.key not in self._reached(principal):
-            raise _out_of_reach(route.key)
-
-
-def _out_of_reach(key: str) -> HttpProblem:
-    message = f"the agents of this credential have no toolset of provider {key!r}; have one added"
-    return HttpProblem(403, "agent_not_allowed", message, param="agent")
+            message = f"the agents of this credential have no toolset of provider {route.key!r}; have one added"
+            raise HttpProblem(403, "agent_not_allowed", message, param="agent")
 
 
 def _limit(method: str, template: str, max_body: int) -> int:

@@ -44,7 +44,7 @@ async def read_response(request: HostRequest) -> Response:
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
     state = request.state
-    asked = _asked(request)
+    asked = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
     if _flag(asked.get("stream")):
         after = _after(asked.get("starting_after"))
         return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
@@ -94,11 +94,6 @@ async def list_input_items(request: HostRequest) -> OrjsonResponse[ItemList]:
         "has_more": len(items) > after + limit,
     }
     return OrjsonResponse(body, 200, _NO_STORE)
-
-
-def _asked(request: HostRequest) -> dict[str, list[str]]:
-    """Return the query's values by name; `include` is the only field that may be repeated."""
-    return parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 def _flag(given: Sequence[str] | None) -> bool:

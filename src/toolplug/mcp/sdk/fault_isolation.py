@@ -103,7 +103,8 @@ class MessageEvents(httpx2.AsyncByteStream):
             async for event in self._events():
                 settled = settled or bool(event.id)
                 message = _message(event)
-                if message is not None or _is_mark(event):
+                only_id = event.event == "message" and not event.data and bool(event.id)
+                if message is not None or only_id:
                     garbage = 0
                     settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
                     if isinstance(message, JSONRPCRequest):
@@ -162,11 +163,6 @@ def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
         return None
 
 
-def _is_mark(event: httpx2.ServerSentEvent) -> bool:
-    """Return whether the event only carries the id from which the stream can be resumed."""
-    return event.event == "message" and not event.data and bool(event.id)
-
-
 def _encoded(event: httpx2.ServerSentEvent) -> bytes:
     lines = [f"id: {event.id}"] if event.id else []
     if event.retry is not None:
@@ -217,7 +213,7 @@ class NewsStream:
             except httpx2.TransportError:
                 self._restarts.failed()
                 continue
-            if not _is_for_now(response.status_code):
+            if response.status_code != HTTPStatus.TOO_MANY_REQUESTS and not response.is_server_error:
                 break
             await response.aclose()
             self._restarts.failed()
@@ -241,7 +237,8 @@ class _News(httpx2.AsyncByteStream):
             yield _CHANGED
         try:
             async for message in self._messages:
-                yield _without_id(message)
+                # Without its id, so that the SDK opens a new stream instead of resuming this one.
+                yield message.partition(b"\n")[2] if message.startswith(b"id:") else message
         except httpx2.TransportError:
             return
 
@@ -249,16 +246,6 @@ class _News(httpx2.AsyncByteStream):
         """Close the server's stream."""
         self._restarts.lasted(monotonic() - self._since)
         await self._messages.aclose()
-
-
-def _is_for_now(status: int) -> bool:
-    """Return whether an error status is about the server's current state, not about what it supports."""
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def _without_id(message: bytes) -> bytes:
-    """Return the event without its id, so that the SDK opens a new stream instead of resuming this one."""
-    return message.partition(b"\n")[2] if message.startswith(b"id:") else message
 
 
 _NOTIFY_S = 5.0

@@ -120,7 +120,12 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         head = httpx2.Headers(answer.headers)
         try:
             _refuse_encoded(head)
-            stream = body if _is_events(head) else httpx2.ByteStream(await _whole(body, self._max_answer_bytes))
+            media_type = head.get("content-type", "").partition(";")[0].strip().lower()
+            stream = (
+                body
+                if media_type == "text/event-stream"
+                else httpx2.ByteStream(await _whole(body, self._max_answer_bytes))
+            )
         except BaseException:
             await body.aclose()
             raise
@@ -176,10 +181,6 @@ def _refuse_encoded(head: httpx2.Headers) -> None:
     encoding = head.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise AnswerRefused("the answer is compressed though we asked for none that is")
-
-
-def _is_events(head: httpx2.Headers) -> bool:
-    return head.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
 async def _whole(body: _Body, max_bytes: int) -> bytes:
