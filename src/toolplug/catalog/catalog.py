@@ -227,8 +227,10 @@ class Catalog(Mapping[str, Tool]):
         seen = self._verdicts.get(verdict)
         if seen is None:
             closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
-            seen = self._without(closed, self.unavailable and self.unavailable.visible_to(principal))
-            self._verdicts[verdict] = seen
+            left = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
+            prefixes = self.prefixes - (self._roots() - _roots_of(left))  # a prefix goes with its last tool
+            unavailable = self.unavailable and self.unavailable.visible_to(principal)
+            seen = self._verdicts[verdict] = Catalog(left, prefixes=prefixes, unavailable=unavailable)
         return seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
@@ -252,11 +254,6 @@ class Catalog(Mapping[str, Tool]):
         if self._kept_roots is None:
             self._kept_roots = _roots_of(self._tools.values())
         return self._kept_roots
-
-    def _without(self, closed: set[int], unavailable: Catalog | None) -> Catalog:
-        """Return it without the tools that have one of these gates, by `id`, and prefixes that lose all their tools."""
-        seen = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
-        return Catalog(seen, prefixes=self.prefixes - (self._roots() - _roots_of(seen)), unavailable=unavailable)
 
     def _with(self, change: Callable[[Tool], Tool], unavailable: Catalog | None) -> Catalog:
         return self._as_if([change(tool) for tool in self._tools.values()], unavailable)

@@ -189,7 +189,9 @@ class Discovery:
             if wait_s != 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
-                        await self._settled(name)
+                        # The server may be configured again in the meantime.
+                        while (now := self._known.get(name)) is not None and now.shown.status == "discovering":
+                            await now.settled.wait()
         return self.record(name)
 
     async def keep(self, name: ServerName, config_hash: str, tools: Sequence[object]) -> None:
@@ -214,11 +216,6 @@ class Discovery:
         """
         await self._records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
         return self.record(name)
-
-    async def _settled(self, name: ServerName) -> None:
-        """Wait until no listing is in progress, also if the server is configured again in the meantime."""
-        while (watched := self._known.get(name)) is not None and watched.shown.status == "discovering":
-            await watched.settled.wait()
 
     def _changed(self, name: ServerName, kept: ServerState) -> None:
         watched = self._known.get(name)

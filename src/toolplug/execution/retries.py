@@ -213,20 +213,13 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
     while True:
         inner = it.inner._replace(arguments=copy.deepcopy(it.inner.arguments))
         result = await it.attempt(inner, context)
-        if attempt >= retry.attempts or not _may_follow(result):
+        asked = result.status is ToolStatus.TOOL_ERROR and result.retry_after_s is not None
+        if attempt >= retry.attempts or not (asked or result.status is ToolStatus.PANIC):
             return result
-        pause_s = _backoff_s(attempt) if result.retry_after_s is None else result.retry_after_s
+        pause_s = result.retry_after_s
+        if pause_s is None:  # doubled after each attempt, with jitter
+            pause_s = min(FIRST_PAUSE_S * (2 ** min(attempt, _MOST_DOUBLINGS) + random.random()), LAST_PAUSE_S)
         if pause_s >= it.left_s or not it.plan.switch.open:
             return result
         await asyncio.sleep(pause_s)
         attempt += 1
-
-
-def _may_follow(result: ToolResult) -> bool:
-    asked = result.status is ToolStatus.TOOL_ERROR and result.retry_after_s is not None
-    return asked or result.status is ToolStatus.PANIC
-
-
-def _backoff_s(attempt: int) -> float:
-    """Return the pause after an attempt, counted from 0: doubled each time up to the longest, with jitter."""
-    return min(FIRST_PAUSE_S * (2 ** min(attempt, _MOST_DOUBLINGS) + random.random()), LAST_PAUSE_S)

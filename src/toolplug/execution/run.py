@@ -75,14 +75,11 @@ async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
         if not it.reached:
             await claim.release()
         raise
-    if not it.reached or (result.status in _NOT_REACHED and not _may_have_run(result)):
+    # A source that becomes unavailable during a call does not say when to retry: the tool may have run.
+    may_have_run = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    if not it.reached or (result.status in _NOT_REACHED and not may_have_run):
         await claim.release()
     return result
-
-
-def _may_have_run(result: ToolResult) -> bool:
-    """Return True if a source became unavailable during the call; before a call it says when to retry."""
-    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
 
 
 async def _replayed(it: PipelineCall) -> ToolResult:

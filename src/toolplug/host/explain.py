@@ -113,7 +113,8 @@ class Explainer:
         else:
             tool, before = way
         if tool is None and session is not None:
-            tool = _lent(session, name)
+            own = session.executor.catalog  # also while its application is away
+            tool = own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
             before = before if tool is None else before[:1]  # what is lent is in no toolset
         if tool is None:
             gates = (*before, *self._hidden_of(session, name), *self._where_it_lives(name, principal.tenant))
@@ -220,12 +221,6 @@ class Explainer:
         near = nearest(name, idle)
         if near is not None:
             yield LikelyName(near, f"provider {near!r}, which is {idle[near]}")
-
-
-def _lent(session: Session, name: str) -> Tool | None:
-    """Return the session's tool of this name, also while its application is away; None if it has none."""
-    own = session.executor.catalog
-    return own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
 
 
 def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdict:

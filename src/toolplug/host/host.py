@@ -372,7 +372,8 @@ class Host:
         async with self._changing:
             opened = self._entered()
             before = opened.registry.running()
-            with audited("config.reload", by, request_id, self._shown_source):
+            source = "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
+            with audited("config.reload", by, request_id, lambda: source):
                 configuration = await in_own_thread(self._read)
                 check_unchangeable(opened.configuration, configuration)
                 await opened.registry.apply(wanted_providers(configuration, {}))
@@ -404,9 +405,6 @@ class Host:
                 "the host is not entered: use `async with host:` or pass host.lifespan to the application"
             )
         return self._open
-
-    def _shown_source(self) -> str:
-        return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
 
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)

@@ -20,7 +20,6 @@ from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
 from toolplug.host.host import Host
-from toolplug.host.reload import Reloaded
 from toolplug.providers.loading import file_of_module
 from toolplug.providers.registry import FunctionRegistry
 
@@ -81,7 +80,8 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
         folders = {folder for name in code.packages for folder in _folders(name)}
         seen = _marks(files, folders) | seen
         if since_ns:
-            late = _saved_since(since_ns, seen)
+            now_ns, first_ns = file_time_ns(), since_ns - CLOCK_STEP_NS  # one from the future has a wrong clock
+            late = {path for path, (changed_ns, _) in seen.items() if first_ns <= changed_ns <= now_ns}
             since_ns = 0
             if late:
                 yield Watched.FILE if late <= files else Watched.CODE
@@ -101,12 +101,6 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
 def file_time_ns() -> int:
     """Return the time in nanoseconds, by the clock that stamps files."""
     return time.time_ns()
-
-
-def _saved_since(since_ns: int, marks: Marks) -> set[Path]:
-    """Return the files changed after the time; one from the future has a wrong clock and is no change."""
-    now_ns = file_time_ns()
-    return {path for path, (changed_ns, _) in marks.items() if since_ns - CLOCK_STEP_NS <= changed_ns <= now_ns}
 
 
 class ProviderCode(NamedTuple):
@@ -163,10 +157,6 @@ class Reloading:
             except Exception:  # noqa: BLE001  an error in a package's code must not end the service
                 _LOG.exception("configuration not reloaded")
             else:
-                _LOG.info("configuration reloaded: %s", _difference(done))
-
-
-def _difference(done: Reloaded) -> str:
-    """Format the keys of providers by what happened to them: `added started; stocks, tools unchanged`."""
-    parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
-    return "; ".join(f"{', '.join(keys)} {what}" for keys, what in parts if keys) or "no providers"
+                parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
+                changes = "; ".join(f"{', '.join(keys)} {what}" for keys, what in parts if keys)
+                _LOG.info("configuration reloaded: %s", changes or "no providers")

@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.config.composer import MAX_PROBLEMS
-from toolplug.config.document import Document, Section, parse_document, read_document
+from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.errors import ConfigError, Problem, StoreMisused
@@ -171,7 +171,8 @@ def _document_of_code(path: str) -> Document:
 
 def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
     """Return the host's own sections; invalid parts have their defaults, so that the rest is checked too."""
-    section = _own_sections(document, environ)
+    names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
+    section = expanded_keys(document, (), names, environ)
     section = read_secret_files(section, HostSettings)
     problems.extend(section.problems)
     try:
@@ -190,9 +191,3 @@ def _check_default_store(settings: HostSettings, document: Document, problems: l
         open_store(settings.store)
     except StoreMisused as error:
         problems.append(Problem(code="store_url", message=str(error), file=document.file, path="store"))
-
-
-def _own_sections(document: Document, environ: Mapping[str, str]) -> Section:
-    """Return every section but `providers` and `mcp_servers`, expanded, also unknown ones."""
-    names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
-    return expanded_keys(document, (), names, environ)

@@ -159,7 +159,8 @@ class ProviderRoutes:
         try:
             if route is None:
                 raise method_not_allowed(allowed)
-            limit = _limit(method, template, max_body)
+            uploads = method == "POST" and template.endswith(_FILES)
+            limit = max(max_body, MAX_FILE_BODY) if uploads else max_body
             check_declared(state["headers"], limit)
             request = Request(scope, bounded(receive, limit), sent)
             if not route.public:
@@ -189,11 +190,6 @@ class ProviderRoutes:
         if principal.agents is not None and route.key not in self._reached(principal):
             message = f"the agents of this credential have no toolset of provider {route.key!r}; have one added"
             raise HttpProblem(403, "agent_not_allowed", message, param="agent")
-
-
-def _limit(method: str, template: str, max_body: int) -> int:
-    """Return the body's limit in bytes: files that are uploaded (`POST …/files`) have a limit of their own."""
-    return max(max_body, MAX_FILE_BODY) if method == "POST" and template.endswith(_FILES) else max_body
 
 
 def _prepare(scope: Scope, route: MountedRoute, params: Mapping[str, object], state: HostState) -> None:
