@@ -12,10 +12,10 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from toolplug.cli.command_line import COMMANDS
 
 _HEAD = """
-Answers go to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem found (an invalid
-configuration too), 2 a usage error. A group without a subcommand lists: `toolplug sessions` is
-`toolplug sessions list`. With `--json` a refusal is
-`{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` tells which version it is;
+Results are printed to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem (including an
+invalid configuration), 2 a usage error. A group without a subcommand lists: `toolplug sessions` is
+`toolplug sessions list`. With `--json` an error is
+`{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` prints the version;
 `python -m toolplug` is the same command. Every command takes `-h`, `-v` (log more, `-vv` still more), `--log-level`
 (`debug`, `info`, `warning` or `error`) and `--debug` (log everything, print the whole trace of a crash, and keep it for
 `toolplug why`).

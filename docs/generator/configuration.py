@@ -57,14 +57,14 @@ _MEANT_WHEN_UNSET: Mapping[str, str] = {
     "artifacts": "false",
     "policy": DEFAULT_POLICY,
 }
-"""What holds where no level sets a knob."""
+"""The default of a limit that no level sets."""
 
 _HEAD = """
-`toolplug check` says what is wrong with a file, `toolplug schema` writes its JSON Schema for editors, with the settings
-of every installed package.
+`toolplug check` reports the errors in a file. `toolplug schema` writes its JSON Schema for editors, with the settings of
+every installed package.
 
-Strings may hold `${NAME}` and `${NAME:-default}` from the environment; `$${` is a plain `${`. Wherever a key takes a
-secret, the same key with `_file` behind it takes the path of a file that holds it.
+Strings may contain `${NAME}` and `${NAME:-default}` from the environment; `$${` is a literal `${`. For every key that
+takes a secret, the same key with the suffix `_file` takes the path of a file that contains it.
 
 Durations are `500ms`, `20s`, `5m`, `1h`, or seconds. Sizes are `200KiB`, `1MiB`, or bytes. Rates are `60/second`,
 `60/minute`, `60/hour`.
@@ -72,45 +72,48 @@ Durations are `500ms`, `20s`, `5m`, `1h`, or seconds. Sizes are `200KiB`, `1MiB`
 
 _ENTRY = """
 One entry for each provider. Its key is the provider's type, or any other name with `type:` in the entry. Every key that
-is not listed here belongs to the provider itself; `settings:` may hold those keys instead, where one of them has a name
-from this list.
+is not listed here is a setting of the provider itself; if the name of a setting is in this list, put the settings under
+`settings:` instead.
 """
 
 
 _LIMITS = """
-At the top for every tool, in an entry for its provider, in a tool's rule. What is not set is left to the level above.
+At the top level for every tool, in an entry for its provider, in a rule for one tool. A key that is not set is inherited
+from the level above.
 """
 
 _SERVERS = """
-One entry for each MCP server, by an id of your own: a lower-case letter, then up to 63 of a-z 0-9 _ -. It has either
-`command` or `url`. A wrong entry is reported, and the host starts without it. `~/.config/toolplug/providers.yaml` may
-hold further entries, and nothing else; one of the same id here replaces it whole, and with `--config` it is not read.
+One entry for each MCP server. You choose its id: a lower-case letter, then up to 63 of a-z 0-9 _ -. It has either
+`command` or `url`. An invalid entry is reported, and the host starts without it. `~/.config/toolplug/providers.yaml` may
+contain more entries, and no other section. An entry with the same id here replaces it completely. With `--config` that
+file is not read.
 """
 
 _TOOLSETS = """
-One entry for each toolset, by an id of your own. Toolsets are reached through an agent that may use them, and as
+One entry for each toolset. You choose its id. A toolset is available to the agents that are allowed to use it, and as
 `sessions.default_toolset`.
 """
 
 _AGENTS = """
-One entry for each agent, by the id that callers name it by. An agent that stands nowhere may use nothing.
+One entry for each agent. Its key is the id that callers send. An agent that is not configured has no tools.
 """
 
 _EDGE = """
-Limits of `toolplug serve` on connections and on requests that have not been read whole. Over one of them the answer is
-431 or 408, or the connection closes. An application that mounts toolplug has its own server's limits instead.
+Limits of `toolplug serve` on connections and on requests that are still being read. If a limit is exceeded, the answer is
+431 or 408, or the connection closes. If an application mounts toolplug, the limits of its own server apply instead.
 """
 
 _STORE = f"""
 ## store
 
-Where records are kept: `sqlite:///./path`, `sqlite:////path`, or `memory://`, which forgets. With
-`?synchronous=full` behind it what was acknowledged survives a loss of power too. Default: `{DEFAULT_STORE}`.
+Where records are stored: `sqlite:///./path`, `sqlite:////path`, or `memory://`, which is lost on exit. With the suffix
+`?synchronous=full`, acknowledged changes also survive a power failure. Default: `{DEFAULT_STORE}`.
 """
 
 
 _QUOTAS = """
-What each tenant, and each key within it, may have; both must admit. Over a quota a request is 429 `quota_exceeded`.
+The quotas of each tenant, and of each key within it; both must admit a request. Over a quota it gets 429
+`quota_exceeded`.
 """
 
 
@@ -120,7 +123,9 @@ def configuration_page() -> str:
         "Configuration: providers.yaml",
         _HEAD,
         _part("providers", _ENTRY, ProviderSettings),
-        _part("tools", "Below an entry: rules by tool name. A bare policy is short for `{policy: …}`.", ToolRule),
+        _part(
+            "tools", "In a provider's entry: rules by tool name. A policy alone is short for `{policy: …}`.", ToolRule
+        ),
         _part(
             "limits",
             _LIMITS,
@@ -135,7 +140,7 @@ def configuration_page() -> str:
         _part("metrics", "", Metrics),
         _part("egress", "", EgressSettings),
         _part("quotas", _QUOTAS, Quotas),
-        _part("quotas.tenant", "Of `quotas.key` too.", QuotaLimits),
+        _part("quotas.tenant", "`quotas.key` has the same keys.", QuotaLimits),
         _part("mcp_servers", _SERVERS, McpServerSettings),
         _part("mcp_servers.oauth", "", OAuthSettings),
         _part("toolsets", _TOOLSETS, ToolsetSettings),

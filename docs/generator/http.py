@@ -17,25 +17,26 @@ from toolplug.http.tools import CallAnswer, CallBody
 from toolplug.providers.entry import ProviderState
 
 _HEAD = """
-The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Credentials travel
-as `Authorization: Bearer …` or `X-API-Key: …`. `X-Request-Id` comes back, and is made up where it is missing.
+The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Send credentials as
+`Authorization: Bearer …` or `X-API-Key: …`. The answer repeats `X-Request-Id`, or has a generated one if the request has
+none.
 """
 
 _CALL = """
-The answer is 200 however the tool ends: see [statuses](statuses.md). `Idempotency-Key` (a day, for each caller) gives
-the first result again, with `Idempotent-Replayed: true`. With `Accept: text/event-stream` the answer is a stream of
-`progress` events, then one `result`. A client that hangs up cancels its call.
+The answer is 200 whatever the status of the call is: see [statuses](statuses.md). A request with the same
+`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`. With `Accept: text/event-stream` the answer is a stream of
+`progress` events, then one `result`. If the client disconnects, its call is cancelled.
 """
 
 _ERROR = """
-It stands in `{"error": {…}}`; the answer to a configuration that is wrong has `problems` beside it. The codes
-stand under [errors](errors.md).
+An error is the value of `error` in `{"error": {…}}`; for an invalid configuration the answer also has `problems`.
+[Errors](errors.md) lists the codes.
 """
 
 _LIMITS = f"""
 ## Limits
 
-Bodies have {format_size(DEFAULT_MAX_BODY)} (`http.max_body`), uploads to a provider's `…/files`
+A body has at most {format_size(DEFAULT_MAX_BODY)} (`http.max_body`), an upload to a provider's `…/files` at most
 {format_size(MAX_FILE_BODY)}. A request has at most {MAX_HEADERS} headers, together {format_size(MAX_HEADER_BYTES)}. The
 host must be the bound address, `localhost`, or one of `http.allowed_hosts`; a page of another site may call only
 from one of `http.allowed_origins`.

@@ -1,4 +1,4 @@
-"""`metrics.md`: the families that a host shows, as a scrape gives them."""
+"""`metrics.md`: the metric families of a host, from a scrape."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""
-At `GET /metrics`, beside those of the providers. The beginning of the names, `{DEFAULT_NAMESPACE}`, is
+`GET /metrics` returns these metrics and those of the providers. The prefix of the names, `{DEFAULT_NAMESPACE}`, is
 `metrics.namespace` of the configuration.
 """
 
 _LABELS = f"""
-`provider` is the key of the entry, `_unknown` for a tool that nobody lists, `_session` for tools that applications
-lend, all of which have `_session` as their `tool_name`. `status` of a call is one
+`provider` is the key of the entry, `_unknown` for a tool that does not exist, `_session` for the tools of
+applications, whose `tool_name` is always `_session`. `status` of a call is one
 of {", ".join(code(status) for status in ToolStatus)}; of a request it is the HTTP status. `path` is the path as its
-provider declares it, and `method` is `_other` where the path does not have the method. Histograms have the buckets
+provider declares it, and `method` is `_other` if the path does not support the method. Histograms have the buckets
 {", ".join(f"{bound:g}" for bound in BUCKETS)} s.
 
 Of sessions, `plugin` is one of {", ".join(map(code, get_args(PluginStatus)))}, `role` one of
 {", ".join(map(code, get_args(StreamRole)))}, `kind` is `register` or `update`, and its `outcome` is `done` or the code
-of the [error](errors.md). The `outcome` of a request to a plugin is `answered`, `error`, or why nobody answered.
+of the [error](errors.md). The `outcome` of a request to a plugin is `answered`, `error`, or the reason why there
+is no answer.
 
 Calls of an MCP server's tools have `mcp:` and its id as their `provider`. Of servers, `status` is one of
-{", ".join(map(code, get_args(Status)))}; `server` is the id in the file, or `{ADDED}` for every server that came over
-HTTP, and `outcome` is `success` or `failed`.
+{", ".join(map(code, get_args(Status)))}; `server` is the id in the file, or `{ADDED}` for every server that was added
+over HTTP, and `outcome` is `success` or `failed`.
 """
 
 
@@ -78,10 +79,10 @@ def _server_families() -> Iterable[Metric]:
 
 
 class _Alone:
-    """A host with nothing beside its sessions."""
+    """A host with sessions only."""
 
     def taken(self, tenant: str, name: str) -> str | None:
-        """Nobody has a name."""
+        """No name is taken."""
         return None
 
     def default_tools(self, tenant: str) -> ToolExecutor | None:

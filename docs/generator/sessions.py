@@ -33,8 +33,8 @@ from toolplug.sessions.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
 from toolplug.stores.store import KEPT_EVENTS
 
 _HEAD = """
-The routes stand under [HTTP](http.md), their refusals under [errors](errors.md); a walk through all of them is
-[Lend tools over HTTP](../how-to/lend-tools-over-http.md).
+[HTTP](http.md) lists the routes and [errors](errors.md) their errors.
+[Lend tools over HTTP](../how-to/lend-tools-over-http.md) shows all of them in an example.
 """
 
 _TOOL = f"""
@@ -43,56 +43,60 @@ _TOOL = f"""
 | field | type | |
 | --- | --- | --- |
 | `name` | string | up to 128 letters, digits and `_ . - /` |
-| `description` | string, may be left out | for the model |
-| `inputSchema` | object, may be left out | a JSON Schema of type object: {format_size(MAX_SCHEMA_BYTES)}, \
+| `description` | string, optional | for the model |
+| `inputSchema` | object, optional | a JSON Schema of type object: {format_size(MAX_SCHEMA_BYTES)}, \
 {MAX_SCHEMA_DEPTH} levels, {MAX_SCHEMA_NODES} nodes; without it the tool takes no arguments |
-| `outputSchema` | object, may be left out | a JSON Schema of what it returns |
-| `annotations` | object, may be left out | the Model Context Protocol's: `readOnlyHint`, `idempotentHint`, … |
-| `requires` | list, may be left out | capabilities by type, or `{{type, level}}`: at least that level |
+| `outputSchema` | object, optional | a JSON Schema of what it returns |
+| `annotations` | object, optional | the Model Context Protocol's: `readOnlyHint`, `idempotentHint`, … |
+| `requires` | list, optional | capabilities by type, or `{{type, level}}`: at least that level |
 
 ## A capability
 
-`{{type, level, resources}}`. `type` is one of {", ".join(map(code, TYPES))}; `level`, in rising order, one of
-{", ".join(map(code, LEVELS))}; `resources` is a list of the application's own words, and may be left out.
+`{{type, level, resources}}`. `type` is one of {", ".join(map(code, TYPES))}; `level`, in ascending order, one of
+{", ".join(map(code, LEVELS))}; `resources` is an optional list of names that the application chooses.
 """
 
 EVENTS: Mapping[str, tuple[str, str, str]] = {
     "connected": (
         "all",
         "`sessionCode, revision, registered, pluginStatus, tools, resumed`",
-        "the stream begins: with a snapshot, or, after `Last-Event-ID`, with `resumed: true` and without `tools`",
+        "the stream starts: with a snapshot, or, after `Last-Event-ID`, with `resumed: true` and without `tools`",
     ),
     UPDATE: (
         "all",
         "`sessionCode, updates: {added, removed, modified}, revision, timestamp, reason`",
-        "what changed, with whole definitions; `removed` are names",
+        "the changes, with complete definitions; `removed` has names",
     ),
-    STATUS: ("all", "`sessionCode, status, timestamp`", "the plugin came (`attached`) or is gone (`detached`)"),
+    STATUS: (
+        "all",
+        "`sessionCode, status, timestamp`",
+        "the plugin connected (`attached`) or disconnected (`detached`)",
+    ),
     REQUEST: (
         "the plugin",
         "`id, tool, arguments, deadline, attempt, callId, hostRequestId`",
-        "a call; with a higher `attempt`, one that was sent before",
+        "a call; a higher `attempt` means that it was sent before",
     ),
-    CANCELLED: ("the plugin", "`id, reason`", "nobody waits for this request any more"),
+    CANCELLED: ("the plugin", "`id, reason`", "no caller waits for this request"),
     "heartbeat": ("all", "`timestamp`", f"nothing has happened for {HEARTBEAT_S:g} s"),
-    "resync": ("all", "`reason`", "something was missed: forget what you know; `connected` with a snapshot follows"),
+    "resync": ("all", "`reason`", "events were missed: discard your state; `connected` with a snapshot follows"),
     "error": ("all", "`code, message`", "the stream ends"),
 }
-"""Who hears an event, what its data are, and what it means."""
+"""Recipients, data fields and meaning of each event."""
 
 _STREAM = f"""
-Server-Sent Events, `data` always one line of JSON. `id` says where in the session's log an event stands: it rises along
-a stream, and leaves gaps. The log keeps {KEPT_EVENTS} events. A reader that is {MAX_WAITING_EVENTS} events or
+Server-Sent Events, `data` is always one line of JSON. `id` is the position of an event in the session's log: it
+increases along a stream, with gaps. The log keeps {KEPT_EVENTS} events. A reader that is {MAX_WAITING_EVENTS} events or
 {format_size(MAX_WAITING_BYTES)} behind gets `resync`. `connected`, `heartbeat`, `resync` and `error` are not in the
-log. A `tool-request` is told at once and stands in the log a moment later, without its arguments.
+log. A `tool-request` is sent immediately and is in the log a moment later, without its arguments.
 """
 
 _LIMITS = f"""
 ## Limits
 
-The [configuration](configuration.md) has those that an operator chooses, at most {MAX_TOOLS} tools among them. Fixed
-are: {format_size(MAX_SET_BYTES)} for all definitions of a session and for the body that brings them, and
-{format_size(MAX_ENVIRONMENT_BYTES)} for capabilities and environment together.
+The [configuration](configuration.md) has the limits that an operator can change; the number of tools is at most
+{MAX_TOOLS}. Fixed limits are {format_size(MAX_SET_BYTES)} for all definitions of a session and for the body that contains
+them, and {format_size(MAX_ENVIRONMENT_BYTES)} for capabilities and environment together.
 """
 
 
@@ -107,11 +111,11 @@ def sessions_page() -> str:
         model("GET /api/sessions: one session", SessionAnswer),
         model("POST …/register-tools", RegisterBody),
         _TOOL,
-        model("What a registration answers", RegisterAnswer),
+        model("The answer to a registration", RegisterAnswer),
         model("Its sessionConfiguration", SessionConfiguration),
         model("POST …/update-tools", UpdateBody),
         model("Its toolUpdates", ToolUpdates),
-        model("What an update answers", UpdateAnswer),
+        model("The answer to an update", UpdateAnswer),
         model("GET …/metadata", Metadata),
         model("POST …/tool-calls", SessionCallBody),
         model("GET …/tool-calls/{id}", CallState),
