@@ -60,8 +60,8 @@ _MEANT_WHEN_UNSET: Mapping[str, str] = {
 """The default of a limit that no level sets."""
 
 _HEAD = """
-`toolplug check` reports the errors in a file. `toolplug schema` writes its JSON Schema for editors, with the settings of
-every installed package.
+`toolplug check` reports the errors in a file. `toolplug schema` writes its JSON Schema for editors, with the settings
+of every installed package.
 
 Strings may contain `${NAME}` and `${NAME:-default}` from the environment; `$${` is a literal `${`. For every key that
 takes a secret, the same key with the suffix `_file` takes the path of a file that contains it.
@@ -78,15 +78,15 @@ is not listed here is a setting of the provider itself; if the name of a setting
 
 
 _LIMITS = """
-At the top level for every tool, in an entry for its provider, in a rule for one tool. A key that is not set is inherited
-from the level above.
+At the top level for every tool, in an entry for its provider, in a rule for one tool. A key that is not set is
+inherited from the level above.
 """
 
 _SERVERS = """
 One entry for each MCP server. You choose its id: a lower-case letter, then up to 63 of a-z 0-9 _ -. It has either
-`command` or `url`. An invalid entry is reported, and the host starts without it. `~/.config/toolplug/providers.yaml` may
-contain more entries, and no other section. An entry with the same id here replaces it completely. With `--config` that
-file is not read.
+`command` or `url`. An invalid entry is reported, and the host starts without it. `~/.config/toolplug/providers.yaml`
+may contain more entries, and no other section. An entry with the same id here replaces it completely. With `--config`
+that file is not read.
 """
 
 _TOOLSETS = """
@@ -99,8 +99,9 @@ One entry for each agent. Its key is the id that callers send. An agent that is 
 """
 
 _EDGE = """
-Limits of `toolplug serve` on connections and on requests that are still being read. If a limit is exceeded, the answer is
-431 or 408, or the connection closes. If an application mounts toolplug, the limits of its own server apply instead.
+Limits of `toolplug serve` on connections and on requests that are still being read. If a limit is exceeded, the
+answer is 431 or 408, or the connection closes. If an application mounts toolplug, the limits of its own server apply
+instead.
 """
 
 _STORE = f"""

@@ -14,9 +14,9 @@ host-wide ones, so a provider implements only what it needs; methods with `@tool
 """
 
 _ORDER = f"""
-The host calls the constructor, `start`, `tools`, `routes` and `collectors`, each once and in this order. Then the provider
-receives calls. At the end the host calls `aclose` once, also if `start` failed. `start` may take {START_S:g} s and `aclose`
-{CLOSE_S:g} s. An exception in a hook affects only its own provider.
+The host calls the constructor, `start`, `tools`, `routes` and `collectors`, each once and in this order. Then the
+provider receives calls. At the end the host calls `aclose` once, also if `start` failed. `start` may take {START_S:g}
+s and `aclose` {CLOSE_S:g} s. An exception in a hook affects only its own provider.
 """
 
 

@@ -17,15 +17,16 @@ from toolplug.http.tools import CallAnswer, CallBody
 from toolplug.providers.entry import ProviderState
 
 _HEAD = """
-The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Send credentials as
-`Authorization: Bearer …` or `X-API-Key: …`. The answer repeats `X-Request-Id`, or has a generated one if the request has
-none.
+The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Send credentials
+as `Authorization: Bearer …` or `X-API-Key: …`. The answer repeats `X-Request-Id`, or has a generated one if the
+request has none.
 """
 
 _CALL = """
 The answer is 200 whatever the status of the call is: see [statuses](statuses.md). A request with the same
-`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`. With `Accept: text/event-stream` the answer is a stream of
-`progress` events, then one `result`. If the client disconnects, its call is cancelled.
+`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`.
+With `Accept: text/event-stream` the answer is a stream of `progress` events, then one `result`. If the client
+disconnects, its call is cancelled.
 """
 
 _ERROR = """

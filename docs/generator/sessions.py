@@ -95,8 +95,8 @@ _LIMITS = f"""
 ## Limits
 
 The [configuration](configuration.md) has the limits that an operator can change; the number of tools is at most
-{MAX_TOOLS}. Fixed limits are {format_size(MAX_SET_BYTES)} for all definitions of a session and for the body that contains
-them, and {format_size(MAX_ENVIRONMENT_BYTES)} for capabilities and environment together.
+{MAX_TOOLS}. Fixed limits are {format_size(MAX_SET_BYTES)} for all definitions of a session and for the body that
+contains them, and {format_size(MAX_ENVIRONMENT_BYTES)} for capabilities and environment together.
 """
 
 
