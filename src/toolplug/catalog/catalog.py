@@ -141,10 +141,7 @@ class Catalog(Mapping[str, Tool]):
         return (tool.definition for tool in self.values())
 
     def render(self, dialect: Dialect) -> bytes:
-        """Return the tools as a JSON array in the dialect of a model API; encoded once.
-
-        Raises `ValueError` for an unknown dialect.
-        """
+        """Return the tools as JSON in a model API's dialect, encoded once. Raises `ValueError` for an unknown one."""
         try:
             return self._rendered[dialect]
         except KeyError:

@@ -34,10 +34,7 @@ class Backoff:
     call_s: float = 300.0
 
     async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat the attempt while the host is unreachable or busy, respecting its `Retry-After`.
-
-        Other errors are raised.
-        """
+        """Repeat the attempt while the host is unreachable or busy, respecting `Retry-After`. Raises other errors."""
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_temporary),
             wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),

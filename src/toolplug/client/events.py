@@ -160,10 +160,7 @@ class StatusChanged(_Event):
 
 
 class Snapshot(_Event):
-    """The state of a session's tools.
-
-    If the application has not `registered` tools, these are the host's default tools for sessions.
-    """
+    """The state of a session's tools: the host's default tools if the application has not `registered` its own."""
 
     session_code: str
     revision: int

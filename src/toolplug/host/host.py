@@ -358,10 +358,7 @@ class Host:
         await self._switch(key, True, "provider.enable", by, request_id)
 
     async def disable(self, key: str, *, by: Principal, request_id: str = "") -> None:
-        """Stop the provider of this key, after its running calls, until the next start or reload.
-
-        Raises `NoSuchProvider`.
-        """
+        """Stop the provider of this key after its running calls, until a start or reload. Raises `NoSuchProvider`."""
         await self._switch(key, False, "provider.disable", by, request_id)
 
     async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:

@@ -179,12 +179,6 @@ _PREFLIGHT = {
 }
 
 
-def sharing_headers(headers: Mapping[bytes, bytes]) -> RawHeaders:
-    """Return the CORS headers of a response at a shared path; without an `Origin` only `Vary`."""
-    origin = headers.get(b"origin")
-    return (_VARY,) if origin is None else (_VARY, (b"access-control-allow-origin", origin), _EXPOSED)
-
-
 def is_preflight(scope: Scope, path: str) -> bool:
     """Return whether this is a CORS preflight request to a shared path."""
     if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
@@ -241,6 +235,8 @@ class RequestChecks:
         check_headers(raw, headers, self._head_bytes)
         check_origin(headers, self._origins)
         if path.startswith(SHARED):
-            sent.headers += sharing_headers(headers)
+            origin = headers.get(b"origin")
+            sharing = () if origin is None else ((b"access-control-allow-origin", origin), _EXPOSED)
+            sent.headers += (_VARY, *sharing)
         if self._loopback_only:
             check_loopback(scope, headers.get(b"x-forwarded-for"))

@@ -158,10 +158,7 @@ class McpServerEndpoint(Protocol):
         headers: Headers = (),
         questions: Questions | None = None,
     ) -> Reply:
-        """Answer any other request.
-
-        `headers` must agree with it. `questions` are of a client that can answer requests in the meantime.
-        """
+        """Answer any other request; `headers` must agree with it. `questions`: of a client that can answer them."""
         ...
 
     async def serve_stdio(self, caller: Caller) -> None:

@@ -70,10 +70,7 @@ class Backend(Protocol):
         ...
 
     async def models(self) -> list[ModelAnswer]:
-        """Return the models that the server lists; only the default model if it lists none.
-
-        Raises `BackendFailed`.
-        """
+        """Return the models that the server lists; only the default model if it lists none. Raises `BackendFailed`."""
         ...
 
     async def aclose(self) -> None:

@@ -102,10 +102,7 @@ async def results(
 
 
 class HostedCalls:
-    """Runs calls and yields their events.
-
-    `made` is their number; `asked`: one waits for approval; `exhausted`: the limit is reached.
-    """
+    """Runs calls and yields events. `made` counts them, `asked`: one needs approval, `exhausted`: no more may run."""
 
     def __init__(
         self,

@@ -113,10 +113,7 @@ class Responses:
         return await self.stored.end(tenant, response, {"status": "failed", "error": error})
 
     async def cancel(self, tenant: str, response: str) -> ResponseAnswer:
-        """Stop a background response; one that has ended stays unchanged.
-
-        Raises `ResponseRefused` and `StoreError`.
-        """
+        """Stop a background response; one that has ended stays unchanged. Raises `ResponseRefused` and `StoreError`."""
         kept = await self.read(tenant, response)
         if not kept.response["background"]:
             message = "only a response with background: true can be cancelled; hang up on any other"

@@ -91,10 +91,7 @@ class StoredResponses:
         return own
 
     async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
-        """Store a response and return its revision.
-
-        Raises `StoreConflict` if its revision is not `expected`, 0 for a new one.
-        """
+        """Store a response, return its revision. Raises `StoreConflict` unless the last was `expected`, 0 for none."""
         if not kept.subject:
             kept = kept._replace(subject=self._maker)
         key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
@@ -189,10 +186,7 @@ class StoredResponses:
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
-    """Return the input items, each with an id.
-
-    Our own ids stay, as does that of an approval request, which the approval repeats.
-    """
+    """Return the input items with ids; our own stay, as does that of an approval request, which its answer repeats."""
     return [item if _keeps_id(item) else {**item, "id": f"in_{key}i{number:03x}"} for number, item in enumerate(items)]
 
 

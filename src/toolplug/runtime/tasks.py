@@ -71,7 +71,7 @@ class OwnedTask(Generic[T]):
         name: str,
         on_end: Callable[[OwnedTask[T], BaseException | None], None] | None = None,
     ) -> None:
-        self.ended = asyncio.Event()
+        self.ended: asyncio.Event = asyncio.Event()
         self._on_end = on_end
         self._opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(life), name=name)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 from traceback import walk_stack
-from types import FrameType
 from typing import Self
 
 from toolplug.crashes import OURS, blamed_place
@@ -81,7 +80,8 @@ class Watchdog:
         frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
         stack = list(walk_stack(frame))[::-1]
         owners = self._owners()
-        package = _package([each for each, _ in stack], owners)
+        packages = (str(each.f_globals.get("__name__", "")).partition(".")[0] for each, _ in reversed(stack))
+        package = next((package for package in packages if package in owners), None)  # of the innermost frame
         if package is None and not self._names_host:
             return
         who = f"provider {owners[package]!r}" if package is not None else "the host"
@@ -90,9 +90,3 @@ class Watchdog:
         shown = f"{place}" if place == innermost else f"{place}, innermost {innermost}"
         more = f"; it was held up {untold} times more since the last line" if untold else ""
         _LOG.warning("%s holds up the event loop, %d ms by now: %s%s", who, lag_s * 1000, shown, more)
-
-
-def _package(stack: list[FrameType], owners: Mapping[str, str]) -> str | None:
-    """Return the package of the innermost frame that belongs to a provider; None if no frame does."""
-    packages = (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(stack))
-    return next((package for package in packages if package in owners), None)

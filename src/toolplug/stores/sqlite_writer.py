@@ -175,10 +175,7 @@ class Writer:
         self._closing = False
 
     async def write(self, change: Change) -> int:
-        """Return the record's revision, 0 if there is none, after the COMMIT.
-
-        Raises `StoreError`.
-        """
+        """Return the record's revision, 0 if there is none, after the COMMIT. Raises `StoreError`."""
         if self._closing:
             raise StoreUnavailable(f"{self._path} is closed")
         loop = asyncio.get_running_loop()

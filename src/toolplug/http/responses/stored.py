@@ -39,10 +39,7 @@ _AFTER = Parameter("after", "the id of the last item of the page before")
 @route("GET", _ONE, CALL, "A stored response", parameters=(_INCLUDE, _STREAM, _STARTING_AFTER))
 @answers(ResponseAnswer, errors=(400, 404, 503), content_types=JSON_OR_EVENTS)
 async def read_response(request: HostRequest) -> Response:
-    """Answer the response as it is now, or a stream of its events.
-
-    Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
-    """
+    """Answer the response, or a stream of its events. Raises `HttpProblem`, `ResponseRefused` and `StoreError`."""
     state = request.state
     asked = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
     if _flag(asked.get("stream")):

@@ -64,10 +64,7 @@ class Authorized(httpx2.AsyncBaseTransport):
         self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, and once more if the server demands another token.
-
-        Raises the errors of `transport`, and `OAuthFlowError`.
-        """
+        """Send a request, again with a new token if it is refused. Raises `transport`'s errors and `OAuthFlowError`."""
         used = await self._token.current(self._send)
         response = await self._signed(request, used)
         if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):

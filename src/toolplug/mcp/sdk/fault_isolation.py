@@ -309,7 +309,9 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "DELETE":
             async with asyncio.timeout(_END_S):
-                return _passed(await self._server.handle_async_request(request))
+                response = await self._server.handle_async_request(request)
+                stream = cast("httpx2.AsyncByteStream", response.stream)  # as of every asynchronous client
+                return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
         if is_for_news(request):
             return await self._news.opened(request)
         now = asyncio.get_running_loop().time()
@@ -430,8 +432,3 @@ def _kept(response: httpx2.Response) -> dict[str, str]:
     if _SESSION in response.headers:
         kept[_SESSION] = response.headers[_SESSION]
     return kept
-
-
-def _passed(response: httpx2.Response) -> httpx2.Response:
-    stream = cast("httpx2.AsyncByteStream", response.stream)  # an asynchronous client's answers have these only
-    return httpx2.Response(response.status_code, headers=response.headers, stream=stream)

@@ -47,7 +47,20 @@ Waiting = dict[str, RequestId]
 """The requests that a child has not answered yet, by the text of their ids: an answer may have `"3"` for 3."""
 
 
-class MessagesIn:
+class _ChildStream:
+    async def aclose(self) -> None:
+        """Do nothing: the owner of the child ends it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessagesIn(_ChildStream):
     """The messages from a child. `ended_because` says why the reading was stopped; None if the child ended."""
 
     def __init__(self, child: Child, waiting: Waiting) -> None:
@@ -63,9 +76,6 @@ class MessagesIn:
             return await self.__anext__()
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        """Do nothing: the owner of the child ends it."""
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
@@ -94,14 +104,6 @@ class MessagesIn:
             return SessionMessage(message)
         raise StopAsyncIteration
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def _line(self) -> bytes | None:
         try:
             return await self._child.lines.next()
@@ -129,7 +131,7 @@ class MessagesIn:
             self._child.log.write(logging.WARNING, what, counted(len(line), "byte"))
 
 
-class MessagesOut:
+class MessagesOut(_ChildStream):
     """The messages to a child; the ids of requests are added to the pending ones."""
 
     def __init__(self, child: Child, waiting: Waiting) -> None:
@@ -150,17 +152,6 @@ class MessagesOut:
                 await self._child.write(line)
         except (OSError, RuntimeError):
             raise anyio.BrokenResourceError from None
-
-    async def aclose(self) -> None:
-        """Do nothing: the owner of the child ends it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _message(line: bytes) -> JSONRPCMessage | None:
