@@ -10,7 +10,9 @@ import pytest
 
 from toolplug import client
 
-OWN = {f"toolplug.{part}" for part in ("catalog", "client", "config", "errors", "exports", "signatures")}
+OWN = {
+    f"toolplug.{part}" for part in ("catalog", "client", "config", "errors", "exports", "library_types", "signatures")
+}
 
 
 @pytest.mark.requirement("C-12-client")
