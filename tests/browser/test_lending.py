@@ -91,20 +91,18 @@ async def test_any_json_value_is_a_result(lender: Lender, caller: Caller, value:
 async def test_a_tool_error_reaches_the_model_and_any_other_exception_only_the_console(
     lender: Lender, caller: Caller
 ) -> None:
-    logged: list[str] = []
-    lender.page.on("console", lambda message: logged.append(message.text))
     code = await lender.connect()
     await lender.lends("told", "() => { throw new toolplug.ToolError('there is no row 9') }")
     await lender.lends("hidden", "() => { throw new Error('the password is 1234') }")
     await lender.lends("cyclic", "() => { const it = {}; it.it = it; return it }")
     await lender.lends("mean", "() => ({ mean: 0 / 0 })")
     names = ("told", "hidden", "cyclic", "mean")
-    told, hidden, cyclic, mean = [await caller.call(code, name) for name in names]
+    async with lender.page.expect_console_message(lambda message: "the password is 1234" in message.text):
+        told, hidden, cyclic, mean = [await caller.call(code, name) for name in names]
     assert (told["status"], told["output"]) == ("tool_error", "there is no row 9")
     assert (hidden["status"], hidden["output"]) == ("tool_error", 'internal error: tool "hidden" failed')
     assert cyclic["output"] == 'result of tool "cyclic" is not JSON'
     assert mean["output"] == 'result of tool "mean" is not JSON'
-    assert any("the password is 1234" in line for line in logged)
 
 
 async def test_progress_comes_before_the_result(lender: Lender, caller: Caller) -> None:
