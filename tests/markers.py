@@ -14,6 +14,8 @@ from collections.abc import Generator
 import pytest
 
 KINDS = ("unit", "process", "browser", "mcp", "framework", "judge")
+TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
+"""Tests that depend on the machine's other processes: one that fails gets a second try, and the summary names it."""
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
@@ -80,3 +82,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid} has more than one of the markers {', '.join(KINDS)}: {sorted(kinds)}"
             )
+        elif kinds <= TRIED_TWICE:
+            item.add_marker(pytest.mark.flaky(reruns=1))
