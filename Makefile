@@ -13,6 +13,8 @@ WORKERS := 4
 JUDGES := 2
 
 .DEFAULT_GOAL := help
+# Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
+unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
 

@@ -1,8 +1,8 @@
-"""Gives every test one of the markers in `KINDS`, and holds the unit tests to theirs.
+"""Gives every test one of the markers in `KINDS`, and holds unit and slow tests to theirs.
 
-A test without a marker is `unit`: it starts no process, opens no browser and neither listens on nor connects to a TCP
-port. One that does fails and names the markers to choose from. uvloop's own sockets and processes raise no audit
-event, so that a test which uses them in a uvloop is not found out.
+A test without a marker is `unit`, one that takes a third of a second or more is `slow`. Both start no process, open no
+browser and neither listen on nor connect to a TCP port: one that does fails and names the markers. uvloop's own sockets
+and processes raise no audit event, so that a test which uses them in a uvloop is not found out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections.abc import Generator
 
 import pytest
 
-KINDS = ("unit", "process", "browser", "mcp", "framework", "judge")
+KINDS = ("unit", "slow", "process", "browser", "mcp", "framework", "judge")
 TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
 """Tests that depend on the machine's other processes: one that fails gets a second try, and the summary names it."""
+
+ALONE = ("unit", "slow")
+"""Tests that use nothing but this process and its files."""
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
@@ -25,7 +28,7 @@ INTERNET = frozenset({socket.AF_INET, socket.AF_INET6})
 
 
 class UnitGuard:
-    """Listens to the interpreter's audit events while a unit test runs. An audit hook cannot be removed again."""
+    """Listens to the interpreter's audit events in unit and slow tests. An audit hook cannot be removed again."""
 
     def __init__(self) -> None:
         self._seen: list[str] | None = None
@@ -44,7 +47,8 @@ class UnitGuard:
         yield from self._guarded(item)
 
     def _guarded(self, item: pytest.Item) -> Generator[None]:
-        if item.get_closest_marker("unit") is None:
+        kind = next((kind for kind in ALONE if item.get_closest_marker(kind) is not None), None)
+        if kind is None:
             return (yield)
         self._seen = seen = []
         try:
@@ -52,8 +56,8 @@ class UnitGuard:
         finally:
             self._seen = None
             if seen:
-                choice = "`, `".join(kind for kind in KINDS if kind != "unit")
-                pytest.fail(f"a unit test {seen[0]}: mark it with one of `{choice}` (tests/README.md)", pytrace=False)
+                choice = "`, `".join(kind for kind in KINDS if kind not in ALONE)
+                pytest.fail(f"a {kind} test {seen[0]}: mark it with one of `{choice}` (tests/README.md)", pytrace=False)
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         seen = self._seen

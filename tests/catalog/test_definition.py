@@ -89,6 +89,7 @@ def test_key_order_is_no_change_and_the_order_of_a_list_is_one() -> None:
     assert other.ref != another.ref
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-1-provider-tool-name")
 @given(name=st.from_regex("[A-Za-z0-9_-]{1,64}", fullmatch=True))
 def test_a_provider_may_name_a_tool_with_1_to_64_letters_digits_underscores_and_hyphens(name: str) -> None:

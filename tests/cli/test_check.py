@@ -292,6 +292,7 @@ def test_a_package_that_may_fail_is_a_warning(run: Run, write: Callable[..., Pat
     assert (started.code, warned) == (0, ["config_invalid", "import_failed", "start_failed"])
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-configuration-bombs")
 @pytest.mark.parametrize(
     ("section", "entry"),

@@ -135,6 +135,7 @@ def test_other_commands_keep_crashes_only_with_debug(run: Run, package: Package,
     assert len(list((file.parent / ".toolplug" / "crashes").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_call_names_the_line_that_blocks_the_loop(run: Run, parser: Path) -> None:
     done = run("call", "block")
 

@@ -27,6 +27,7 @@ def kept(write: Write) -> Path:
     return write(FILE)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-10-toolsets", "C-7-saved-restored")
 def test_a_toolset_is_built_shown_equipped_unequipped_and_deleted(kept: Path, run: Run) -> None:
     assert run("toolsets", "list").out == "operator has no saved toolsets; toolplug toolsets build makes one\n"
@@ -50,6 +51,7 @@ def test_a_toolset_is_built_shown_equipped_unequipped_and_deleted(kept: Path, ru
     assert run("toolsets", "list", "--json").json == {"toolsets": []}
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-10-toolsets", "C-7-saved-away", "C-7-saved-routes")
 def test_a_document_is_exported_and_imported_for_another_caller(kept: Path, run: Run, tmp_path: Path) -> None:
     document = {"name": "greeting", "version": 3, "tools": [HELLO, {"namespacedName": "away"}]}
@@ -77,6 +79,7 @@ def test_what_is_wrong_with_a_document_or_a_name_is_told_with_its_place(kept: Pa
     assert run("notes", "add", "greeting", "hello", "no text").code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-10-toolsets", "C-7-notes-answer")
 def test_notes_are_added_replaced_listed_and_removed(kept: Path, run: Run) -> None:
     run("toolsets", "build", "greeting", "hello")
@@ -105,6 +108,7 @@ def test_notes_are_added_replaced_listed_and_removed(kept: Path, run: Run) -> No
     assert run("notes", "add", "greeting", "hello", "Bad=x", "--json").codes == ["invalid_note"]
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-7-notes-check")
 def test_check_warns_where_description_and_notes_pass_a_thousand_and_twenty_four_characters(
     kept: Path, run: Run

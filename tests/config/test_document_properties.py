@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ values = st.recursive(
 mappings = st.dictionaries(texts, values, max_size=5)
 
 
+@pytest.mark.slow
 @given(mappings)
 def test_what_pyyaml_writes_is_read_back_equal(mapping: dict[str, object]) -> None:
     text = yaml.safe_dump(mapping)

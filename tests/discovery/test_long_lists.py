@@ -61,6 +61,7 @@ async def test_everybody_has_a_turn_after_each_slice() -> None:
     assert seen == sorted(set(seen)), "a turn between any two"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-8-sanitised", "C-8-bounded")
 async def test_ten_thousand_tools_are_read_in_slices_and_one_more_is_left_out(discovery: Discovery) -> None:
     tools = [raw(f"t{n}", properties={"a": {"type": "string"}}) for n in range(MAX_TOOLS + 3)]
@@ -112,6 +113,7 @@ async def test_a_list_of_nothing_is_a_list(discovery: Discovery) -> None:
     assert (record.status, names(record), record.stale) == ("success", [], False)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-8-pin")
 async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_somebody_accepts(
     discovery: Discovery,

@@ -9,6 +9,7 @@ from tests.playing import playing
 WHAT = ("C-8-bounded", "C-8-last-good", "C-8-old-hash", "C-8-recovered", "DISC-not-stale-silently")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement(*WHAT)
 class TestDiscovery(DiscoveryMachine.TestCase):
     settings = playing(30, 25)

@@ -150,4 +150,4 @@ class CallsOverPermits(RuleBasedStateMachine):
 
 
 CallsOverPermits.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestPermitsAreBackExactlyOnce = pytest.mark.requirement("LAW-5")(CallsOverPermits.TestCase)
+TestPermitsAreBackExactlyOnce = pytest.mark.slow(pytest.mark.requirement("LAW-5")(CallsOverPermits.TestCase))

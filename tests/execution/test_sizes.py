@@ -57,6 +57,7 @@ async def test_one_mebibyte_passes_and_one_byte_more_is_cut(harness: Harness) ->
     assert cut.metadata == {"truncated": {"bytes": 2**20 + 1, "kept": 2**20}}
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-provider-returns-30mb")
 @pytest.mark.parametrize("value", ["x" * 30_000_000, "ä" * 15_000_000, [{"a": None, "b": "x" * 90}] * 300_000])
 async def test_thirty_megabytes_are_cut(harness: Harness, value: object) -> None:

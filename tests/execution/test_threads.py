@@ -55,6 +55,7 @@ async def test_whatever_a_synchronous_tool_raises_is_a_result(harness: Harness, 
     assert (await harness.call(lambda call, context: "next", runner=harness.threads)).output == "next"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("LAW-4", "LAW-5", "C-3-timeout-abandons")
 async def test_a_blocking_tool_is_answered_for_and_keeps_its_place_until_its_thread_ends(harness: Harness) -> None:
     release = threading.Event()

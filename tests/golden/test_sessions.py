@@ -190,6 +190,7 @@ async def test_limits_of_sessions(opened: Opened) -> None:
             await first
 
 
+@pytest.mark.slow
 async def test_a_session_that_expires(opened: Opened) -> None:
     async with opened("session_expiry", KEYS + "sessions: {ttl: 2s}\n") as wire:
         session = await session_of(wire)
@@ -199,6 +200,7 @@ async def test_a_session_that_expires(opened: Opened) -> None:
         await wire.ask("DELETE", session.place, "alice-key")
 
 
+@pytest.mark.slow
 async def test_the_streams_of_a_session(opened: Opened) -> None:
     async with opened("session_streams", KEYS + DESK + "sessions: {grace: 3050ms}\n") as wire:
         wire.title("A client and the application")

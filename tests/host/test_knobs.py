@@ -112,6 +112,7 @@ async def test_timeout_ends_the_wait_and_is_not_retried(config: Write) -> None:
         assert shown(host, "hangs", "timeout") == [("300ms", "providers.yaml:1")]
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-2-request-narrows", "C-12-deadline", "H-time-deadlines")
 async def test_a_request_narrows_the_timeout_and_never_widens_it(config: Write) -> None:
     async with open_host(config("providers: {knobs: {enabled: true, limits: {timeout: 500ms}}}")) as host:
@@ -230,6 +231,7 @@ async def test_a_provider_that_takes_an_idempotency_key_gets_the_same_one_each_t
         assert (mine, mine_again) == ("mine", "mine")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-2-limit-breaker", "C-2-breaker-counts", "C-2-breaker-recovers")
 async def test_a_breaker_opens_after_panics_and_timeouts_only_and_closes_again(config: Write) -> None:
     text = """
@@ -253,6 +255,7 @@ async def test_a_breaker_opens_after_panics_and_timeouts_only_and_closes_again(c
         assert (await run(host, "echo")).status == "success"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-2-breaker-abandoned", "C-2-sync-bulkhead-default", "C-2-defaults")
 async def test_sixteen_abandoned_calls_open_a_providers_breaker_though_none_is_set(config: Write) -> None:
     text = "providers: {knobs: {enabled: true, tools: {blocks: {limits: {timeout: 500ms}}}}}"

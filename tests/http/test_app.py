@@ -153,6 +153,7 @@ async def test_readyz_says_why_calls_cannot_be_served(sample_package: None) -> N
         await host.store.__aenter__()
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-5-readyz", "H-store-503", "H-store-busy")
 async def test_a_store_that_can_only_be_read_is_not_ready(
     sample_package: None, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -174,6 +174,7 @@ async def test_an_ended_session_is_gone_for_everybody_and_remembered_as_ended() 
         assert (await client.get("/api/sessions", headers=ALICE)).json() == {"sessions": []}
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("C-6-code-expired", "C-6-expiry", "C-6-stream-errors")
 async def test_a_session_expires_after_its_plugins_last_sign_and_a_reader_is_no_such_sign() -> None:
     async with sessions_host() as (_, app, client):

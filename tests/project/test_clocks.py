@@ -34,6 +34,7 @@ def _reads_the_wall_clock(node: ast.AST) -> bool:
     return (node.value.id, node.attr) in READINGS
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-time-deadlines")
 def test_no_deadline_or_limit_is_measured_by_a_clock_that_jumps() -> None:
     found = {

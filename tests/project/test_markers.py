@@ -43,6 +43,10 @@ def test_connection_in_a_thread():
     thread.start()
     thread.join()
 
+@pytest.mark.slow
+def test_slow_child():
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+
 @pytest.fixture(scope="module")
 def port():
     with socket.socket() as server:
@@ -81,11 +85,12 @@ def run(suite: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 def test_a_unit_test_that_starts_a_process_or_uses_the_network_fails(suite: pytest.Pytester) -> None:
     suite.makepyfile(NO_UNIT_TESTS)
     result = run(suite)
-    result.assert_outcomes(failed=6, errors=1)
+    result.assert_outcomes(failed=7, errors=1)
     marker = "mark it with one of `process`, `browser`, `mcp`, `framework`, `judge` (tests/README.md)"
     result.stdout.fnmatch_lines_random(
         [
             f"a unit test starts a process (subprocess.Popen *): {marker}",
+            f"a slow test starts a process (subprocess.Popen *): {marker}",
             f"a unit test starts a process (os.fork): {marker}",
             f"a unit test starts a process (os.posix_spawn *): {marker}",
             f"a unit test uses the network (socket.bind ('127.0.0.1', 0)): {marker}",

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
 from tests.project.sources import product
 from tests.requirement_table import ROOT
 
@@ -45,6 +46,7 @@ def pages() -> Iterator[tuple[str, str]]:
             yield f"{file.relative_to(ROOT)}:{number}", line
 
 
+@pytest.mark.slow
 def test_no_message_or_page_has_a_phrase_that_was_replaced() -> None:
     found = [
         f"{place}: {text.strip()[:80]!r}; write {instead}"

@@ -9,6 +9,8 @@ from pathlib import PurePath
 import pytest
 from tests.project.sources import everything, product
 
+pytestmark = pytest.mark.slow
+
 LISTS_PUBLIC_NAMES = {
     "src/toolplug/__init__.py",
     "src/toolplug/http/__init__.py",

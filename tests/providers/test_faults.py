@@ -283,6 +283,7 @@ async def test_a_collector_that_raises_loses_only_its_own_lines() -> None:
     assert 'antwort_builtin_collector_errors_total{provider="measured"} 2.0' in second
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-provider-fails-collectors")
 def test_a_collector_that_hangs_loses_only_its_own_lines_and_is_not_asked_again_meanwhile() -> None:
     release, asked = Event(), list[str]()

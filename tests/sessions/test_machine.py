@@ -9,6 +9,7 @@ from tests.sessions.machine import SessionsMachine
 WHAT = ("I3-machine", "DYN-AC-10", "H-stream-race", "H-stream-reconnect", "C-6-atomic-revision")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement(*WHAT)
 class TestSessions(SessionsMachine.TestCase):
     settings = playing(40, 30)

@@ -67,6 +67,7 @@ async def test_one_of_two_that_expect_one_revision_wins(two: Two) -> None:
     assert (two.here.revision, len(names(two.here))) == (2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-stream-race", "C-6-metadata-first")
 async def test_readers_of_either_hear_every_update_once_in_order_and_find_it_in_metadata(two: Two) -> None:
     async with listening(two.here) as one, listening(two.there) as other:

@@ -165,6 +165,7 @@ class TwoStores(RuleBasedStateMachine):
                     assert self.runner.run(store.events(key, position)) == expected.after(position)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("I2-2a-laws", "LAW-7")
 class TestTwoStores(TwoStores.TestCase):
     settings = settings(

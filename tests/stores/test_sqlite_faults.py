@@ -133,6 +133,7 @@ async def test_a_place_that_cannot_hold_the_file_is_unavailable(tmp_path: Path, 
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-store-busy")
 async def test_a_change_waits_for_a_lock_and_then_is_unavailable(tmp_path: Path) -> None:
     file = tmp_path / "state.db"
@@ -180,6 +181,7 @@ async def test_a_start_goes_on_when_the_lock_is_given_back(tmp_path: Path) -> No
         assert len(await store.keys()) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-store-busy")
 async def test_a_start_on_a_locked_file_is_unavailable(tmp_path: Path) -> None:
     file = tmp_path / "state.db"

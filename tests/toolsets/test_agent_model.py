@@ -145,6 +145,7 @@ async def follow(path: list[Step]) -> None:
         assert [item.closed for item in model.made] == [1] * len(model.made)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("I4-laws", "C-7-factory-once", "C-7-shared-not-closed", "C-7-allowlist-revoked")
 @settings(max_examples=200)
 @given(st.lists(steps, max_size=12))

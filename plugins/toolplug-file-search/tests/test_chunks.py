@@ -67,6 +67,7 @@ def test_a_long_paragraph_is_cut_after_sentences_and_repeats_whole_words() -> No
     assert all(chunk.text.split()[0] in {"The", "otter", "sleeps", "on", "its", "back."} for chunk in found)
 
 
+@pytest.mark.slow
 def test_ten_megabytes_without_a_line_break_are_cut() -> None:
     found = cut("x" * 10_000_000, size=1500, overlap=200, markdown=False)
     assert sum(chunk.end - chunk.start for chunk in found) >= 10_000_000

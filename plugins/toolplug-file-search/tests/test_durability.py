@@ -72,6 +72,7 @@ async def test_an_index_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: 
     assert index.read_bytes() == before
 
 
+@pytest.mark.slow
 async def test_a_locked_index_is_said_to_be_so(serve: Serve, tmp_path: Path) -> None:
     async with serve() as served:
         file = await served.one.upload("a.txt", "river")

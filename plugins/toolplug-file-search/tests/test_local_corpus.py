@@ -106,6 +106,7 @@ async def test_a_file_that_cannot_be_read_is_named_once_and_the_others_are_searc
     assert "cannot be shown" in said[2]
 
 
+@pytest.mark.slow
 async def test_while_changes_cannot_be_written_the_old_texts_are_searched(
     serve: Serve, docs: Path, tmp_path: Path
 ) -> None:

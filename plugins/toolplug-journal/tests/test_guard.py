@@ -83,6 +83,7 @@ def test_a_pattern_that_needs_backtracking_or_is_none_is_refused(pattern: str) -
         LinearPattern(pattern)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_a_text_anywhere_in_the_arguments_is_found(value: object) -> None:
     assert guard(tool="*", pattern="needle").refusal("any", {"a": [value, {"b": "a needle"}]}) == "no"

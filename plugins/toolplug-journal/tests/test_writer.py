@@ -71,6 +71,7 @@ async def test_what_waits_at_the_close_is_written_before_it_returns(tmp_path: Pa
     await asyncio.gather(*writes)
 
 
+@pytest.mark.slow
 async def test_a_call_does_not_wait_longer_than_its_second_for_a_journal_that_is_held_up(tmp_path: Path) -> None:
     harness = Harness(tmp_path)
     await harness.writer.write(entry(1))

@@ -117,6 +117,7 @@ async def test_a_queued_call_that_a_signal_leaves_unanswered_is_run_after_the_re
         assert found.result.output == call_id
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("I3-2-queued-restart")
 async def test_a_restart_finds_the_one_unfinished_call_among_very_many(store: FaultyStore) -> None:
     async with opened(store) as before, queueing(store, before) as queued:

@@ -96,6 +96,7 @@ async def test_one_frame_larger_than_that_waits_alone() -> None:
     assert reader.lost == "slow_reader"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("H-stream-slow")
 async def test_a_reader_that_never_reads_costs_nobody_anything(session: Session) -> None:
     async with listening(session), listening(session) as quick:
