@@ -17,7 +17,7 @@ from time import perf_counter, process_time
 from benchmarks.applications import mcp_listed
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from toolplug import Host, Principal, open_host
-from toolplug.host.servers.records import NewServer
+from toolplug.host.servers.records import ServerRecord
 
 SERVERS = 100
 TOOLS = 100
@@ -101,7 +101,7 @@ async def added_slow() -> AsyncGenerator[Batch]:
                 for _ in range(n):
                     name = f"slow-{next(number)}"
                     begun = perf_counter()
-                    view = await host.servers.add(NewServer(name, url), by=OPERATOR, request_id="")
+                    view = await host.servers.add(ServerRecord(id=name, url=url), by=OPERATOR, request_id="")
                     took += perf_counter() - begun
                     assert view.record.status == "discovering"
                     await host.servers.remove(name, by=OPERATOR, request_id="")

@@ -28,6 +28,7 @@ def settings(folder: Path, sections: Mapping[str, object] = NO_SECTIONS) -> Mapp
     return {
         "providers": {"hello": {"enabled": True}},
         "auth": {"api_keys": [{"key": KEY, "subject": "alice", "tenant": "t1"}]},
+        "http": {"edge": {"connections_per_peer": 10_000, "streams_per_key": 10_000}},
         "store": f"sqlite:///{folder / 'state.db'}",
         "sessions": {
             "grace": "1h",

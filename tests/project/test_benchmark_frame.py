@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 from benchmarks.frame import Batch, Row, Side, measure
 from benchmarks.table import line, verdict
+from tests.requirement_table import ROOT
 
 
 def side(name: str, cost_s: float, turns: list[str]) -> Side:
@@ -22,6 +26,15 @@ def side(name: str, cost_s: float, turns: list[str]) -> Side:
         yield batch
 
     return opened
+
+
+def test_what_a_benchmark_imports_from_toolplug_exists() -> None:
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("toolplug"):
+                module = import_module(node.module)
+                missing = [each.name for each in node.names if not hasattr(module, each.name)]
+                assert all(find_spec(f"{node.module}.{name}") for name in missing), f"{path.name}: {missing}"
 
 
 @pytest.mark.anyio

@@ -105,6 +105,13 @@ def test_a_test_with_another_marker_and_an_event_loop_pass(suite: pytest.Pyteste
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
 
 
+def test_a_folder_of_framework_tests_is_not_imported_for_unit_tests(suite: pytest.Pytester) -> None:
+    suite.mkdir("integrations").joinpath("test_it.py").write_text("raise RuntimeError('was imported')")
+    suite.makepyfile(OTHERS)
+    run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
+    run(suite).assert_outcomes(errors=1)
+
+
 def test_a_test_with_two_markers_stops_the_collection(suite: pytest.Pytester) -> None:
     suite.makepyfile("import pytest\n\n@pytest.mark.judge\n@pytest.mark.mcp\ndef test_it():\n    pass")
     result = run(suite)
