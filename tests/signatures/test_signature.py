@@ -396,12 +396,14 @@ def test_parameters_that_cannot_be_passed_by_name_are_refused() -> None:
     def many(self: Any, *texts: str) -> None: ...
     def anything(self: Any, **texts: str) -> None: ...
     def selfless() -> None: ...
+    def forgotten(a: int, b: int) -> None: ...
 
     for function, words in [
         (positional, "parameter 'text' is positional-only"),
         (many, "parameter 'texts' takes any number of arguments"),
         (anything, "parameter 'texts' takes arguments of any name"),
-        (selfless, "takes no self"),
+        (selfless, "takes no self; write it as a method"),
+        (forgotten, "takes no self: its first parameter is 'a: int'; write it as a method"),
     ]:
         with pytest.raises(InvalidDefinition, match=rf"Provider\.method:? {words}"):
             the_tool(function)

@@ -135,9 +135,11 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
 def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Parameter]:
     parameters = dict(unread_signature(method.function).parameters)
     if method.bound:
-        if not parameters:
-            raise InvalidDefinition(f"{place} takes no self; write it as a method, or as a @staticmethod")
-        del parameters[next(iter(parameters))]
+        first = next(iter(parameters.values()), None)
+        if first is None or (first.name not in ("self", "cls") and first.annotation is not first.empty):
+            found = "" if first is None else f": its first parameter is {str(first)!r}"
+            raise InvalidDefinition(f"{place} takes no self{found}; write it as a method, or as a @staticmethod")
+        del parameters[first.name]
     for name, parameter in parameters.items():
         if parameter.kind in _NO_KEYWORD:
             raise InvalidDefinition(f"{place}: parameter {name!r} {_NO_KEYWORD[parameter.kind]}")
