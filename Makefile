@@ -13,8 +13,6 @@ WORKERS := 4
 JUDGES := 2
 
 .DEFAULT_GOAL := help
-# Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
 
@@ -37,6 +35,9 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 
 test: $(READY)  ## Every gate and every quick test
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target gates coverage
+
+# Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
+unit coverage judge: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit

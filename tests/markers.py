@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the modules that import agent frameworks, four seconds a worker, if none of its tests runs."""
+    """Leave out the modules that import agent frameworks, four seconds a worker, if none of their tests runs."""
     return True if config.option.markexpr in ALONE and collection_path.name == "integrations" else None
 
 

@@ -403,7 +403,7 @@ def test_parameters_that_cannot_be_passed_by_name_are_refused() -> None:
         (many, "parameter 'texts' takes any number of arguments"),
         (anything, "parameter 'texts' takes arguments of any name"),
         (selfless, "takes no self; write it as a method"),
-        (forgotten, "takes no self: its first parameter is 'a: int'; write it as a method"),
+        (forgotten, "takes no self: its first parameter is 'a'; write it as a method"),
     ]:
         with pytest.raises(InvalidDefinition, match=rf"Provider\.method:? {words}"):
             the_tool(function)

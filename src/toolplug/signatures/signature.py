@@ -137,7 +137,7 @@ def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Pa
     if method.bound:
         first = next(iter(parameters.values()), None)
         if first is None or (first.name not in ("self", "cls") and first.annotation is not first.empty):
-            found = "" if first is None else f": its first parameter is {str(first)!r}"
+            found = "" if first is None else f": its first parameter is {first.name!r}"
             raise InvalidDefinition(f"{place} takes no self{found}; write it as a method, or as a @staticmethod")
         del parameters[first.name]
     for name, parameter in parameters.items():
