@@ -118,6 +118,16 @@ async def test_progress_comes_before_the_result(lender: Lender, caller: Caller) 
     assert '"progress":3' in answered.text
 
 
+async def test_a_handler_reads_the_trace_context_of_its_call(lender: Lender, caller: Caller) -> None:
+    code = await lender.connect()
+    await lender.lends("traced", "(_, {traceparent, tracestate}) => ({ traceparent, tracestate })")
+    trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=1"}
+    body = {"name": "traced", "arguments": {}, "session": code}
+    traced = await caller.send("POST", "/v1/tool-calls", json=body, headers=trace)
+    assert traced.json()["structured"] == trace
+    assert (await caller.call(code, "traced"))["structured"] == {}
+
+
 async def test_a_caller_that_goes_away_aborts_the_handler(lender: Lender, caller: Caller) -> None:
     code = await lender.connect()
     waiting = "(_, {signal}) => new Promise((_, no) => signal.addEventListener('abort', () => no(signal.reason)))"

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from toolplug.catalog.call import NO_TRACE_CONTEXT
+
 CODE = "ABCDEFGH"
 TOKEN = "tps_ABCDEFGH_secret"
 WAIT_S = 20.0
@@ -43,8 +45,17 @@ class Stream:
         text = data if isinstance(data, str) else json.dumps(data)
         await self.write(f"id: {position}\nevent: {event}\ndata: {text}\n\n".encode())
 
-    async def request(self, request_id: str, tool: str, attempt: int = 1, position: int = 1, **arguments: Any) -> None:
+    async def request(
+        self,
+        request_id: str,
+        tool: str,
+        attempt: int = 1,
+        position: int = 1,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+        **arguments: Any,
+    ) -> None:
         data = {"id": request_id, "tool": tool, "arguments": arguments, "deadline": "", "attempt": attempt}
+        data |= trace_context
         await self.send("tool-request", data, position)
 
     async def write(self, raw: bytes) -> None:

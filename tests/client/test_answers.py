@@ -31,6 +31,23 @@ async def test_a_call_reaches_the_function_with_values_of_its_own_types(host: Sc
         assert await host.result() == {"id": "r1", "result": {"name": "otter", "size": 1}}
 
 
+async def test_a_function_reads_the_trace_context_of_its_call(host: ScriptedHost) -> None:
+    app = application(host)
+    trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=1"}
+
+    @app.tool
+    async def traced(context: CallContext) -> dict[str, str]:
+        return dict(context.trace_context)
+
+    async with entered(app, host) as stream:
+        await stream.request("r1", "traced", trace_context=trace)
+        assert await host.result() == {"id": "r1", "result": trace}
+        await stream.request("r2", "traced", trace_context={"traceparent": "no", "tracestate": "a=1"})
+        assert await host.result() == {"id": "r2", "result": {}}
+        await stream.request("r3", "traced")
+        assert await host.result() == {"id": "r3", "result": {}}
+
+
 @pytest.mark.parametrize("value", [0, False, "", None, [], {}])
 async def test_a_result_that_is_falsy_is_a_result(host: ScriptedHost, value: object) -> None:
     app = application(host)

@@ -125,7 +125,8 @@ class FakeTools(FunctionProvider):
     async def whoami(self, context: CallContext) -> dict[str, object]:
         """Say who calls."""
         me = context.principal
-        return {"subject": me.subject, "tenant": me.tenant, "agent": context.agent, "session": context.session}
+        told = {"subject": me.subject, "tenant": me.tenant, "agent": context.agent, "session": context.session}
+        return told | dict(context.trace_context)
 
 
 class Search(FunctionProvider):

@@ -142,3 +142,10 @@ async def test_tools_know_whose_request_it_is(harness: Harness) -> None:
     harness.backend.plays(calls(Call("whoami")), says("You."))
     item = (await post(harness, "bob-key")).json()["output"][0]
     assert item["output"] == '{"subject":"bob","tenant":"t2","agent":null,"session":null}'
+
+
+async def test_tools_read_the_trace_context_of_the_request(harness: Harness) -> None:
+    harness.backend.plays(calls(Call("whoami")), says("You."))
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    item = (await post(harness, headers={"traceparent": parent, "tracestate": "a=1"})).json()["output"][0]
+    assert item["output"].endswith(f',"traceparent":"{parent}","tracestate":"a=1"}}')

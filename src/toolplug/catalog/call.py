@@ -41,6 +41,8 @@ class Credentials(dict[str, str]):
 
 NO_CREDENTIALS = Credentials()
 
+NO_TRACE_CONTEXT: Mapping[str, str] = MappingProxyType({})
+
 
 class ToolStatus(StrEnum):
     """The outcome of a call, and the value of the metric label `status` (docs/reference/statuses.md).
@@ -134,6 +136,8 @@ class CallContext(NamedTuple):
     * `options`: the validated options of the built-in stub that the tool implements
     * `request_id`: the id in the audit log
     * `credentials`: the caller's secrets for the systems behind tools
+    * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
+      traces calls; empty for none
     """
 
     principal: Principal = ANONYMOUS
@@ -146,6 +150,7 @@ class CallContext(NamedTuple):
     request_id: str = ""
     report: Callable[..., None] = no_report
     credentials: Mapping[str, str] = NO_CREDENTIALS
+    trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
 
     def of_session(self, session: str) -> CallContext:
         """Return the context with this session; takes a fifth of the time of `_replace`."""

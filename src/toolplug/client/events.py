@@ -191,7 +191,8 @@ class Resumed(_Event):
 class ToolRequest(_Event):
     """A call that waits for this application's answer; it has the same `id` when it is sent again.
 
-    `call_id` is the caller's own id, `host_request_id` the one in the host's log.
+    `call_id` is the caller's own id, `host_request_id` the one in the host's log, `traceparent` and `tracestate` the
+    caller's W3C headers.
     """
 
     id: str
@@ -199,6 +200,8 @@ class ToolRequest(_Event):
     arguments: Mapping[str, JsonValue] = {}
     call_id: str = ""
     host_request_id: str = ""
+    traceparent: str | None = None
+    tracestate: str | None = None
 
 
 class ToolCancelled(_Event):

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from functools import partial
 
 from toolplug.catalog.call import CallContext
+from toolplug.catalog.trace_context import trace_context
 from toolplug.client.answering import Answer, Progress, answer
 from toolplug.client.backoff import Backoff
 from toolplug.client.events import EventStream, ToolCancelled, ToolRequest
@@ -69,7 +70,12 @@ class RunningRequests:
         if tool is None:
             return {"error": f'the application has no tool "{request.tool}" any more'}
         progress = Progress(partial(self._session.send, request.id))
-        context = CallContext(session=self._code, report=progress.report, request_id=request.host_request_id)
+        context = CallContext(
+            session=self._code,
+            report=progress.report,
+            request_id=request.host_request_id,
+            trace_context=trace_context(request.traceparent, request.tracestate),
+        )
         async with asyncio.TaskGroup() as group:
             reporting = group.create_task(progress.run(), name=f"toolplug progress of {request.tool}")
             result = await answer(tool, request.arguments, context, self._places, call_id=request.call_id)

@@ -12,8 +12,17 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
-from toolplug.catalog.call import ANONYMOUS, NO_CREDENTIALS, Credentials, Frame, Principal, current_frame
+from toolplug.catalog.call import (
+    ANONYMOUS,
+    NO_CREDENTIALS,
+    NO_TRACE_CONTEXT,
+    Credentials,
+    Frame,
+    Principal,
+    current_frame,
+)
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
@@ -208,6 +217,23 @@ def passed_credentials(headers: Mapping[bytes, bytes]) -> Credentials:
     if not named:
         return NO_CREDENTIALS
     return Credentials((name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].decode("latin-1")) for name in named)
+
+
+_TRACEPARENT = b"traceparent"
+_TRACESTATE = b"tracestate"
+
+
+def passed_trace_context(scope: Scope) -> Mapping[str, str]:
+    """The valid W3C headers of a request. A second `traceparent` makes both invalid; `tracestate` may be in parts."""
+    state: HostState = scope["state"]
+    if _TRACEPARENT not in state["headers"]:
+        return NO_TRACE_CONTEXT
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    parents = [value.strip() for name, value in headers if name == _TRACEPARENT]
+    states = [value for name, value in headers if name == _TRACESTATE]
+    if len(parents) > 1:
+        return NO_TRACE_CONTEXT
+    return trace_context(parents[0].decode("latin-1"), b",".join(states).decode("latin-1"))
 
 
 async def executor_of(

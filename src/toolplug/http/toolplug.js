@@ -25,6 +25,8 @@
  * @property {string} id the host's own id of the request
  * @property {string} callId the caller's id of the call, for the page's own log
  * @property {string} hostRequestId the id of the request in the host's log
+ * @property {string} [traceparent] the caller's W3C trace context, for the page's own tracing
+ * @property {string} [tracestate]
  * @property {number} attempt more than 1: it was sent before, to a page that went away without answering
  * @property {Date} deadline from then on nobody waits for the answer; by the host's clock
  * @property {AbortSignal} signal aborted when nobody waits any more
@@ -605,16 +607,16 @@ class Calls {
 
   /**
    * @param {{ id: string, tool: string, arguments: object, deadline: string, attempt: number, callId: string,
-   *   hostRequestId: string }} request
+   *   hostRequestId: string, traceparent?: string, tracestate?: string }} request
    */
-  async take({ id, tool: name, arguments: args, deadline, attempt, callId, hostRequestId }) {
+  async take({ id, tool: name, arguments: args, deadline, attempt, callId, hostRequestId, traceparent, tracestate }) {
     if (this.#running.has(id) || this.#ended.has(id)) return;
     const controller = new AbortController();
     const { signal } = controller;
     this.#running.set(id, controller);
     this.#page.told({ id, name, phase: "started" });
     const report = new Report(this.#session, id);
-    const ids = { id, callId, hostRequestId };
+    const ids = { id, callId, hostRequestId, traceparent, tracestate };
     const call = { ...ids, attempt, deadline: new Date(deadline), signal, progress: report.progress };
     const { answer, error } = await this.#run(name, args, call);
     await report.sent();

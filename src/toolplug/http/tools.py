@@ -34,6 +34,7 @@ from toolplug.http.requests import (
     executor_of,
     has_version,
     passed_credentials,
+    passed_trace_context,
     query_fields,
 )
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
@@ -232,6 +233,7 @@ async def call_tool(request: HostRequest) -> Response:
         options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
         request_id=state["request_id"],
         credentials=passed_credentials(state["headers"]),
+        trace_context=passed_trace_context(request.scope),
     )
     call = ToolCall(call_id(body.id, context), body.name, body.arguments)
     return await call_response(request, executor, call, context)

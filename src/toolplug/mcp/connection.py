@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol, cast
 
-from toolplug.catalog.call import Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
 
@@ -76,9 +76,16 @@ class ServerConnection(Protocol):
         """Return whether the server sends `tools/list_changed`; None if that is not known within a second."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
+        `trace_context` is sent in `_meta`, and over HTTP in headers.
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
         """
         ...

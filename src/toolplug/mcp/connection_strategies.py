@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
 
-from toolplug.catalog.call import Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.catalog.text import counted
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import SourceAway
@@ -36,7 +36,13 @@ class ServerDown(SourceAway):
 class ConnectionStrategy(Protocol):
     """How calls reach a server: over a shared connection, one per session, or one per call."""
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         """Run a tool by the server's own name for it. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
         ...
 
@@ -180,13 +186,19 @@ class PersistentConnection:
         connection = self._connection
         return connection if connection is not None and connection.open else None
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         """Call a tool, over a new connection if none is open. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
         connection = self._connection
         if connection is None or not connection.open:
             connection = await self._opened()
         try:
-            return await connection.call(name, arguments, report)
+            return await connection.call(name, arguments, report, trace_context)
         except ConnectionFailed as error:
             raise ServerDown(self._server.name.id) from error
 
@@ -281,7 +293,13 @@ class PerCallConnection:
         self._links: set[PersistentConnection] = set()
         self._ended = False
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         """Run a tool. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
         pause = self._restarts.pause_s()
         if pause or self._ended:
@@ -289,7 +307,7 @@ class PerCallConnection:
         link = PersistentConnection(self._server, self._connect, _not_heard)
         self._links.add(link)
         try:
-            return await link.call(name, arguments, report)
+            return await link.call(name, arguments, report, trace_context)
         except ServerDown:
             if not (link.was_open or self._ended):
                 self._restarts.failed()

@@ -161,7 +161,7 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
         try:
-            answer = await line.call(call.name, arguments, report)
+            answer = await line.call(call.name, arguments, report, context.trace_context)
         except ServerRefused as error:
             said = str(error) or f"its server refused the call with code {error.code}"
             raise ToolError(said, metadata={"code": "server_refused"}) from None

@@ -6,9 +6,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple, TypedDict, cast
+from typing import Literal, NamedTuple, NotRequired, TypedDict, cast
 
-from toolplug.catalog.call import ANONYMOUS, CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import (
+    ANONYMOUS,
+    NO_TRACE_CONTEXT,
+    CallContext,
+    Principal,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+)
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, ApiError, StoreUnavailable
@@ -53,6 +61,7 @@ class _Kept(TypedDict):
     agent: str | None
     approval: str | None
     trace: str
+    trace_context: NotRequired[dict[str, str]]  # absent in records of 0.1
     deadline: float
     kept_s: float
     result: KeptResult | None
@@ -89,6 +98,7 @@ class QueuedCalls:
             "agent": context.agent,
             "approval": context.approval,
             "trace": context.request_id,
+            "trace_context": dict(context.trace_context),
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
@@ -184,7 +194,13 @@ class QueuedCalls:
         deadline = asyncio.get_running_loop().time() + kept["deadline"] - self._store.now()
         agent = kept["agent"]
         context = CallContext(
-            principal, session.code, agent, deadline=deadline, approval=kept["approval"], request_id=kept["trace"]
+            principal,
+            session.code,
+            agent,
+            deadline=deadline,
+            approval=kept["approval"],
+            request_id=kept["trace"],
+            trace_context=kept.get("trace_context", NO_TRACE_CONTEXT),
         )
         try:
             executor = SessionRoute(self._executor_for(principal, agent, session.code))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
@@ -47,6 +47,7 @@ class _Request:
     deadline: str
     call_id: str
     host_request_id: str
+    trace_context: Mapping[str, str]
     answer: asyncio.Future[object]
     report: Callable[..., None]
     attempt: int = 0
@@ -120,6 +121,7 @@ class Relay:
             deadline=timestamp(self._session.now() + left),
             call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
+            trace_context=context.trace_context,
             answer=loop.create_future(),
             report=context.report,
         )
@@ -202,6 +204,7 @@ class Relay:
             "attempt": request.attempt + 1,
             "callId": request.call_id,
             "hostRequestId": request.host_request_id,
+            **request.trace_context,
         }
         data = orjson.dumps(said)
         del said["arguments"]

@@ -13,6 +13,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.stdio import stdio_server
 from mcp_types import METHOD_NOT_FOUND
 from pydantic import Field
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 PROBE = "server/discover"
@@ -20,7 +21,7 @@ Region = Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
 
 
 def made() -> MCPServer:
-    """The server: `add`, `region` with an argument in a header, `wait`, `ends` and `grow`."""
+    """The server: `add`, `region` with an argument in a header, `wait`, `ends`, `grow`, and `traced`."""
     server = MCPServer("good")
     ended: list[str] = []
     news = anyio.Event()
@@ -55,6 +56,16 @@ def made() -> MCPServer:
         await context.notify_tools_changed()
         await context.session.send_tool_list_changed()
         return "grown"
+
+    @server.tool()
+    async def traced(context: Context) -> dict[str, object]:
+        asked = context.request_context
+        headers = {} if asked.request is None else cast("Request", asked.request).headers
+        named = ("traceparent", "tracestate")
+        return {
+            "meta": {name: (asked.meta or {}).get(name) for name in named},
+            "headers": {name: headers.get(name) for name in named},
+        }
 
     return server
 

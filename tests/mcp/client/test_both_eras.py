@@ -70,6 +70,18 @@ async def test_an_argument_goes_in_a_header_also_where_the_tools_were_never_list
             assert answer._replace(meta={}) == said("north", {"result": "north"})
 
 
+async def test_a_trace_context_goes_in_the_meta_of_the_request_and_over_http_in_headers(
+    opened: Opened, request: pytest.FixtureRequest
+) -> None:
+    trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=1"}
+    none = {"traceparent": None, "tracestate": None}
+    over_http = "http" in request.node.callspec.params.values()
+    async with opened() as connection:
+        answer = await connection.call("traced", {}, None, trace)
+        assert answer.structured == {"meta": trace, "headers": trace if over_http else none}
+        assert (await connection.call("traced", {}, None)).structured == {"meta": none, "headers": none}
+
+
 async def test_a_call_that_is_cancelled_ends_at_the_server(opened: Opened) -> None:
     began = asyncio.Event()
     heard: list[tuple[float, float | None, str | None]] = []

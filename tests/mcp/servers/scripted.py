@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult
-from toolplug.catalog.call import Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import CallAccounting
@@ -65,7 +65,13 @@ class ScriptedConnection:
     async def announces_changes(self) -> bool | None:
         return True
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))
         over = asyncio.ensure_future(self._over.wait())

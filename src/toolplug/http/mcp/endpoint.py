@@ -23,7 +23,14 @@ from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.mcp.response_sender import ResponseSender
 from toolplug.http.request_body import OrjsonResponse, check_is_json, read_body
-from toolplug.http.requests import HostRequest, catalog_of, executor_of, passed_credentials, query_fields
+from toolplug.http.requests import (
+    HostRequest,
+    catalog_of,
+    executor_of,
+    passed_credentials,
+    passed_trace_context,
+    query_fields,
+)
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.mcp_sessions import Handshake
@@ -72,6 +79,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
             agent=agent,
             request_id=state["request_id"],
             credentials=passed_credentials(state["headers"]),
+            trace_context=passed_trace_context(request.scope),
         ),
         approvals=state["host"].approvals,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),

@@ -21,7 +21,7 @@ from toolplug.host.parts import listed
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, passed_credentials
+from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, ResponseAnswer
 from toolplug.responses.input_items import Item
@@ -111,6 +111,7 @@ class ResponseCaller:
 
     def __init__(self, request: HostRequest, agent: str | None, session: str | None, strict: bool) -> None:
         self._state = request.state
+        self._trace_context = passed_trace_context(request.scope)
         self._host = request.state["host"]
         self._agent = agent
         self._session = session
@@ -132,6 +133,7 @@ class ResponseCaller:
                 agent=self._agent,
                 request_id=self._state["request_id"],
                 credentials=passed_credentials(self._state["headers"]),
+                trace_context=self._trace_context,
             ),
             listing=lambda: listed(tools),
             on_request=host.is_on_request,

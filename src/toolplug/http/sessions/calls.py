@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest, passed_credentials
+from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models
 from toolplug.http.sessions.handlers import NO_STORE, ONE, session_of
@@ -63,6 +63,7 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         approval=body.approval,
         request_id=state["request_id"],
         credentials=passed_credentials(state["headers"]),
+        trace_context=passed_trace_context(request.scope),
     )
     call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
     if body.wait:

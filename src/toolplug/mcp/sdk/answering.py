@@ -47,6 +47,7 @@ from pydantic import TypeAdapter, ValidationError
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.render import wraps
+from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import call_with_approval
@@ -339,9 +340,11 @@ async def _call_tool(
     """Run one call. Each failure except an unknown tool is a result that the model can read."""
     executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
     call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
-    approval = (ctx.params or {}).get("_meta", {}).get(APPROVAL)
-    if isinstance(approval, str):
+    meta = (ctx.params or {}).get("_meta", {})
+    if isinstance(approval := meta.get(APPROVAL), str):
         context = context._replace(approval=approval)
+    if passed := trace_context(meta.get(TRACEPARENT), meta.get(TRACESTATE)):
+        context = context._replace(trace_context=passed)
     wants_progress = progress_token_from_params(ctx.params) is not None
 
     async def execute(context: CallContext) -> ToolResult:

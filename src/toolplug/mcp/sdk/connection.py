@@ -18,8 +18,9 @@ from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
-from toolplug.catalog.call import Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
 from toolplug.signatures.values import as_object
@@ -31,6 +32,7 @@ from toolplug.signatures.values import as_object
 #                                     HTTP headers (`x-mcp-header`, 2026-07-28)
 
 _LISTING = "tools/list"
+_CALL = "tools/call"
 _MARK = b'"x-mcp-header"'
 
 
@@ -42,7 +44,10 @@ class RawPage(NamedTuple):
 
 
 class RawListing(Dispatcher[TransportContext]):
-    """A dispatcher that keeps the last page of tools until it is taken, and calls back when it has ended."""
+    """A dispatcher that keeps the last page of tools until it is taken, and calls back when it has ended.
+
+    It repeats the trace context of a call in HTTP headers, which the session does not let its caller set.
+    """
 
     def __init__(self, dispatcher: Dispatcher[TransportContext], ended: Callable[[], None]) -> None:
         self._page = RawPage({}, frozenset())
@@ -53,6 +58,8 @@ class RawListing(Dispatcher[TransportContext]):
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
+        if method == _CALL and params is not None:
+            opts = _with_headers(opts, params.get("_meta") or {})
         result = await self._dispatcher.send_raw_request(method, params, opts)
         if method != _LISTING:
             return result
@@ -82,6 +89,14 @@ class RawListing(Dispatcher[TransportContext]):
             await self._dispatcher.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
         finally:
             self._ended()
+
+
+def _with_headers(opts: CallOptions | None, meta: Mapping[str, object]) -> CallOptions | None:
+    found = {key: value for key in (TRACEPARENT, TRACESTATE) if isinstance(value := meta.get(key), str)}
+    if not found:
+        return opts
+    given: CallOptions = {} if opts is None else opts
+    return {**given, "headers": {**given.get("headers", {}), **found}}
 
 
 def _mirrored(tools: object) -> list[dict[str, Any]]:
@@ -172,18 +187,28 @@ class SdkConnection:
         await asyncio.wait({self._announces}, timeout=_ANNOUNCES_S)
         return self._announces.result() if self._announces.done() and not self._announces.cancelled() else None
 
-    async def call(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        report: Report | None,
+        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+    ) -> Answer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
         try:
-            return await self._called(name, arguments, report)
+            return await self._called(name, arguments, report, trace_context)
         except ServerRefused as refused:
             if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                 raise
         await self.tools()
-        return await self._called(name, arguments, report)
+        return await self._called(name, arguments, report, trace_context)
 
-    async def _called(self, name: str, arguments: Mapping[str, object], report: Report | None) -> Answer:
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
+    async def _called(
+        self, name: str, arguments: Mapping[str, object], report: Report | None, trace_context: Mapping[str, str]
+    ) -> Answer:
+        meta = cast("types.RequestParamsMeta", dict(trace_context)) if trace_context else None
+        params = types.CallToolRequestParams(name=name, arguments=dict(arguments), _meta=meta)
+        request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:
             raw = (await self._session.send_request(request, _Raw, progress_callback=on_progress)).root
