@@ -11,6 +11,9 @@ from toolplug.host.host import Host, open_host
 from toolplug.mcp.sdk.pinned_transport import checked_transport
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.hooks import hookimpl, hookspec
+from toolplug.providers.offering.definitions import Prompt, PromptArgument, Resource
+from toolplug.providers.offering.prompts import prompt
+from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderContext, ProviderStore
@@ -32,8 +35,11 @@ __all__ = [
     "ModelTools",
     "Note",
     "Principal",
+    "Prompt",
+    "PromptArgument",
     "ProviderContext",
     "ProviderStore",
+    "Resource",
     "SavedToolsets",
     "StoreError",
     "ToolCall",
@@ -53,6 +59,8 @@ __all__ = [
     "hookspec",
     "merged",
     "open_host",
+    "prompt",
+    "resource",
     "route",
     "tool",
 ]

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Annotated
 
 from httpx2 import AsyncClient
 from pydantic import BaseModel, Field
 
-from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, ToolError, ToolResult, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolResult,
+    prompt,
+    resource,
+    tool,
+)
 
 PICTURE = {
     "type": "image",
@@ -90,13 +101,13 @@ class Conformance(FunctionProvider):
     async def test_embedded_resource(self) -> ToolResult:
         """Answer with a resource."""
         text = "This is an embedded resource content."
-        return ToolResult(parts=(resource("test://embedded-resource", "text/plain", text),))
+        return ToolResult(parts=(embedded("test://embedded-resource", "text/plain", text),))
 
     @tool
     async def test_multiple_content_types(self) -> ToolResult:
         """Answer with content of three types."""
-        embedded = resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
-        return ToolResult(output="Multiple content types test:", parts=(PICTURE, embedded))
+        inner = embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
+        return ToolResult(output="Multiple content types test:", parts=(PICTURE, inner))
 
     @tool
     async def test_error_handling(self) -> str:
@@ -126,6 +137,14 @@ class Conformance(FunctionProvider):
     @tool
     async def test_trigger_tool_change(self) -> str:
         """Have the operator switch another provider off, or on again."""
+        return await self._switched()
+
+    @tool
+    async def test_trigger_prompt_change(self) -> str:
+        """Do the same, since the other provider has a prompt too."""
+        return await self._switched()
+
+    async def _switched(self) -> str:
         verb = "disable" if self.spare_is_there else "enable"
         async with AsyncClient(base_url=self.config.host, timeout=30) as operator:
             done = await operator.post(f"/v1/providers/spare/{verb}")
@@ -140,6 +159,48 @@ class Conformance(FunctionProvider):
         """Answer with what a header has to repeat."""
         return f"{region} {priority}"
 
+    @prompt
+    async def test_simple_prompt(self) -> str:
+        """A prompt without arguments."""
+        return "This is a simple prompt for testing."
+
+    @prompt(complete={"arg1": ["paris", "park", "party"]})
+    async def test_prompt_with_arguments(self, arg1: str, arg2: str) -> str:
+        """A prompt with arguments."""
+        return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+    @prompt
+    async def test_prompt_with_embedded_resource(self, resourceUri: str) -> list[object]:  # noqa: N803  the suite's
+        """A prompt with a resource."""
+        text = "Embedded resource content for testing."
+        whole = {"role": "user", "content": embedded(resourceUri, "text/plain", text)}
+        return [whole, "Please process the embedded resource above."]
+
+    @prompt
+    async def test_prompt_with_image(self) -> list[object]:
+        """A prompt with a picture."""
+        return [{"role": "user", "content": PICTURE}, "Please analyze the image above."]
+
+    @resource("test://static-text", mime_type="text/plain")
+    async def static_text(self) -> str:
+        """A text."""
+        return "This is the content of the static text resource."
+
+    @resource("test://static-binary", mime_type="image/png")
+    async def static_binary(self) -> bytes:
+        """A picture."""
+        return b64decode(PICTURE["data"])
+
+    @resource("test://template/{id}/data", mime_type="application/json")
+    async def template_data(self, id: str) -> dict[str, object]:  # noqa: A002  the variable's name
+        """The data of an id."""
+        return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+    @resource("test://watched-resource")
+    async def watched(self) -> str:
+        """A resource that clients follow."""
+        return "watched"
+
 
 class Spare(FunctionProvider):
     """Comes and goes."""
@@ -149,7 +210,12 @@ class Spare(FunctionProvider):
         """Be there."""
         return "there"
 
+    @prompt
+    async def test_spare_prompt(self) -> str:
+        """Be there."""
+        return "there"
 
-def resource(uri: str, mime_type: str, text: str) -> dict[str, object]:
+
+def embedded(uri: str, mime_type: str, text: str) -> dict[str, object]:
     """A resource within a result."""
     return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}

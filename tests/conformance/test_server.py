@@ -57,5 +57,7 @@ def test_what_the_baseline_calls_not_offered_is_not_advertised(endpoint: str) ->
     }
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction}
     offered = httpx2.post(endpoint, json=initialize, timeout=PATIENCE_S).json()["result"]["capabilities"]
-    assert offered == {"tools": {"listChanged": True}}
+    changed = {"listChanged": True}
+    resources = {"subscribe": True, **changed}
+    assert offered == {"tools": changed, "prompts": changed, "resources": resources, "completions": {}}
     assert not set(offered) & {row.capability for row in expected("server")}

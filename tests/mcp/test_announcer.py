@@ -12,7 +12,7 @@ from toolplug import Catalog
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
-from toolplug.mcp.list_changed import LOOKED_AT, ListChangedNotifier
+from toolplug.mcp.list_changed import LOOKED_AT, ListChangedNotifier, Seen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 
@@ -92,9 +92,9 @@ async def test_a_client_that_listed_an_older_list_is_told_at_once() -> None:
     live, announcer = source(), ListChangedNotifier()
     before = live.catalog.etag
     live.publish(catalog_of("a", "b"))
-    with announcer.watch(live, since=before) as watch:
+    with announcer.watch(live, since=Seen(tools=before)) as watch:
         assert await watch.changed()
-    with announcer.watch(live, since=live.catalog.etag) as watch:
+    with announcer.watch(live, since=Seen(tools=live.catalog.etag)) as watch:
         waiting = asyncio.ensure_future(watch.changed())
         await settled()
         assert not waiting.done()

@@ -134,7 +134,8 @@ async def test_a_change_in_one_session_is_not_told_in_another(url: str, opened: 
 async def test_a_listener_that_wants_other_news_is_told_what_it_gets(opened: Opened) -> None:
     async with opened() as client, client.listen(prompts_list_changed=True) as subscription:
         assert subscription.honored.tools_list_changed is None
-        assert subscription.honored.prompts_list_changed is None
+        assert subscription.honored.prompts_list_changed is True
+        assert subscription.honored.resource_subscriptions is None
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"], indirect=True)

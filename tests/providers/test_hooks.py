@@ -16,11 +16,12 @@ from toolplug.providers.provider import FunctionProvider
 
 
 @pytest.mark.requirement("FR-001", "I2-4-hookspecs")
-def test_the_hooks_are_the_seven_members_of_a_provider_and_start_and_two_around_each_call() -> None:
+def test_the_hooks_are_the_nine_members_of_a_provider_and_start_and_two_around_each_call() -> None:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(HookSpecs)
-    seven = ["name", "tools", "can_execute", "execute", "routes", "collectors", "aclose"]
-    assert set(vars(manager.hook)) == {*seven, "start", "before_call", "after_call"} == set(HOOKS)
+    offered = ["tools", "routes", "collectors", "prompts", "resources"]
+    nine = ["name", *offered, "can_execute", "execute", "aclose"]
+    assert set(vars(manager.hook)) == {*nine, "start", "before_call", "after_call"} == set(HOOKS)
     for name, hook in HOOKS.items():
         assert getattr(manager.hook, name).spec.argnames == hook.arguments
 

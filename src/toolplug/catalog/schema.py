@@ -9,7 +9,6 @@ from typing import cast
 
 import orjson
 
-from toolplug.catalog.schema_references import References
 from toolplug.catalog.validation.compiled import (
     TOO_LARGE_TO_VALIDATE,
     CompiledSchema,
@@ -20,6 +19,7 @@ from toolplug.catalog.validation.compiled import (
     is_json_schema,
 )
 from toolplug.catalog.validation.patterns import check_patterns
+from toolplug.catalog.validation.schema_references import References
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024

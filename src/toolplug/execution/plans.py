@@ -38,6 +38,7 @@ from toolplug.execution.resolved_limits import (
     limits_of,
 )
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.runtime.change_signal import ChangeSignal
 
 UNKNOWN = "_unknown"
 """The source and name, in metrics, of calls of unknown tools."""
@@ -116,7 +117,8 @@ class CallServices:
     """The services of every call of one host, or of a registry without a host.
 
     `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None without a store for
-    them. `hooks` returns the current host-wide hooks, `limits` the current limits for every tool.
+    them. `hooks` returns the current host-wide hooks, `limits` the current limits for every tool. `offering_changed` is
+    sent when prompts or resources of any source may have changed.
     """
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
@@ -126,6 +128,7 @@ class CallServices:
     artifacts: Artifacts | None = None
     hooks: Hooks = tuple
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
+    offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
 
     @property
     def unknown(self) -> CallCounters:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.offering import Offering
 from toolplug.errors import Problem, StoreError
 from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
@@ -299,6 +300,14 @@ class Host:
         opened = self._entered()
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
+
+    def offering_for(self, principal: Principal, *, agent: str | None = None, within: Hashable = None) -> Offering:
+        """Return the prompts and resources of a caller's providers and MCP servers; starts nothing.
+
+        `within` is the key of a conversation, such as a session's code, for which `executor_for` was called before.
+        Raises `AgentRequired` and `AgentNotAllowed`.
+        """
+        return self._entered().views.offering_for(principal, agent, within)
 
     def catalog_page(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None

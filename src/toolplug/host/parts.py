@@ -247,6 +247,7 @@ class Parts:
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_server_endpoint, toolsets.tools.end)
             life.callback(mcp.stop)
+            life.callback(services.offering_changed.listen(mcp.announcer.look_at_all))
             responses = ResponsesService(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)
             parts = cls(

@@ -6,6 +6,7 @@ out is no secret from its caller: a call of it is `denied`, not `unknown_tool`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, Self
@@ -15,6 +16,7 @@ from toolplug.catalog.access import ScopeGate
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
@@ -30,6 +32,8 @@ from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 from toolplug.toolsets.toolset import Toolset
+
+_LOG = logging.getLogger("toolplug.host")
 
 
 class FilterGate(NamedTuple):
@@ -96,6 +100,34 @@ class WithReadResultLast:
         return self._reader() if any(tool.plan.artifacts for tool in catalog.values()) else EMPTY_CATALOG
 
 
+class _MergedOfferings:
+    """Merges the offerings of callers, each combination once, and warns once of each name that is not listed."""
+
+    def __init__(self) -> None:
+        self._recent: LeastRecentlyUsed[tuple[Offering, ...], Offering] = LeastRecentlyUsed(_NEWEST)
+        self._warned: LeastRecentlyUsed[tuple[str, str, str], bool] = LeastRecentlyUsed(_NEWEST)
+
+    def merged(self, parts: tuple[Offering, ...]) -> Offering:
+        """Return the parts one after another; the first of a name or URI wins."""
+        known = self._recent.get(parts)
+        if known is not None:
+            return known
+        whole, conflicts = merged_offerings(parts)
+        for kind, winner, loser in conflicts:
+            key = (loser.key, winner.source, loser.source)
+            if key not in self._warned:
+                self._warned.put(key, True)
+                _LOG.warning(
+                    "%r of the %s of %s is not listed: %s comes first and has it already",
+                    loser.key,
+                    kind,
+                    loser.source,
+                    winner.source,
+                )
+        self._recent.put(parts, whole)
+        return whole
+
+
 CREDENTIAL = "the credential"
 """The origin of decisions that the key or token itself carries."""
 
@@ -128,6 +160,7 @@ class Views:
         self._equipment = equipment
         self._recent = RecentViews()
         self._nothing = merged_executor(self._unknown())
+        self._offerings = _MergedOfferings()
 
     def executor_for(
         self,
@@ -155,6 +188,18 @@ class Views:
             return view
 
         return self._recent.view(key, made, session=code)
+
+    def offering_for(self, principal: Principal, agent: str | None, within: Hashable = None) -> Offering:
+        """Return the caller's prompts and resources, whatever tools are equipped. Raises like `executor_for`."""
+        if acts_as_nobody(principal, agent) or not principal.has_scope(CALL_SCOPE):
+            return EMPTY_OFFERING
+        acting = acting_agent(principal, agent)
+        if acting is None:
+            own = (generation.offering for generation in self._registry.running().values())
+            parts = (*own, *self._agents.offerings(Choice("", servers=True)))
+        else:
+            parts = tuple(self._agents.offerings(Choice(principal.tenant, acting), within))
+        return self._offerings.merged(parts)
 
     def _chooser(self, principal: Principal, session: Session | None) -> Choose:
         code = None if session is None else session.code

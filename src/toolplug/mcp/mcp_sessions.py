@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable
 from secrets import token_urlsafe
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.mcp.list_changed import ListChangedNotifier
+from toolplug.mcp.list_changed import ListChangedNotifier, Seen
+from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
 from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
 
@@ -25,9 +26,9 @@ def _nothing(handshake: Handshake) -> None:
 
 
 class Handshake:
-    """One initialized client. `owner` is the principal that may use it; `seen` the etag of its last list."""
+    """One initialized client. `owner` is the principal that may use it; `seen` what it has listed."""
 
-    __slots__ = ("client", "id", "owner", "questions", "running", "seen", "stream", "used_at")
+    __slots__ = ("client", "id", "owner", "questions", "running", "seen", "stream", "subscriptions", "used_at")
 
     def __init__(self, owner: Hashable, client: Client) -> None:
         self.id: str = token_urlsafe(24)
@@ -36,12 +37,13 @@ class Handshake:
         self.questions: Questions = Questions()
         self.running: dict[RequestId, CallOff] = {}
         self.stream: CallOff | None = None
-        self.seen: str | None = None
+        self.seen: Seen = Seen()
+        self.subscriptions: ResourceSubscriptions = ResourceSubscriptions()
         self.used_at: float = 0.0
 
     def listed(self, catalog: Catalog) -> None:
         """Remember that the client has received this list."""
-        self.seen = catalog.etag
+        self.seen = self.seen._replace(tools=catalog.etag)
 
     def cancel(self, request: object) -> None:
         """Cancel the running request of this id, if there is one."""
@@ -49,7 +51,8 @@ class Handshake:
             call_off()
 
     def end(self) -> None:
-        """Cancel all running requests."""
+        """Cancel all running requests, and follow no resource any longer."""
+        self.subscriptions.close()
         for call_off in [*self.running.values(), *([self.stream] if self.stream is not None else [])]:
             call_off()
 
@@ -152,6 +155,11 @@ class Serving:
         except ImportError:
             self._speaker = None
             raise
+
+    @staticmethod
+    def subscriptions() -> ResourceSubscriptions:
+        """Return those of one more client, which follows no resource yet."""
+        return ResourceSubscriptions()
 
     def stop(self) -> None:
         """End the streams of clients that wait for changes."""

@@ -14,14 +14,25 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp.connection import import_with_sdk
 from toolplug.mcp.list_changed import Watch
+from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
 
 
 def _nobody(catalog: Catalog) -> None:
     """Ignore that a catalog was listed."""
+
+
+def _no_matter(kind: OfferedKind, offering: Offering) -> None:
+    """Ignore that prompts or resources were listed."""
+
+
+def no_offering() -> Offering:
+    """Return an offering without prompts and resources."""
+    return EMPTY_OFFERING
 
 
 class Caller(NamedTuple):
@@ -29,7 +40,9 @@ class Caller(NamedTuple):
 
     `context` is that of its calls. `catalog` returns its tools, after opening sources that list later; it raises the
     host's errors for a caller without permission. `watch` follows the catalog. `listed` is called with each catalog of
-    which the caller has received a page. `approvals` has the calls that wait for approval.
+    which the caller has received a page. `approvals` has the calls that wait for approval. `offering` returns the
+    caller's prompts and resources; `offered` is called with each that it has received a page of. `subscriptions` are
+    the resources that it follows; None before it can follow any.
     """
 
     executor: ToolExecutor
@@ -38,6 +51,9 @@ class Caller(NamedTuple):
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]
     listed: Callable[[Catalog], None] = _nobody
+    offering: Callable[[], Offering] = no_offering
+    offered: Callable[[OfferedKind, Offering], None] = _no_matter
+    subscriptions: ResourceSubscriptions | None = None
 
 
 RequestId = str | int

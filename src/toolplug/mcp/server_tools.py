@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.discovery.listing import ListReader
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed, ServerState
 from toolplug.execution.live import LiveCatalog, MergedExecutor
@@ -141,6 +142,11 @@ class SessionTools(MergedExecutor):
             self._open()
         else:
             self._show(anew=is_replanned)
+
+    @property
+    def offering(self) -> Offering:
+        """The server's prompts and resources, over the connection of the session."""
+        return EMPTY_OFFERING
 
     async def aclose(self) -> None:
         """Refuse new calls, list no tools, and end the server; running calls are answered as unavailable."""

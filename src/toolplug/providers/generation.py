@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import Offering
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
@@ -17,6 +18,7 @@ from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
+from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, check_config, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
@@ -27,11 +29,12 @@ _LOG = logging.getLogger("toolplug.providers")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
-    """A started provider. `catalog` has its tools in its own order; `close` ends it once."""
+    """A started provider. `catalog` and `offering` have what it offers in its own order; `close` ends it once."""
 
     entry: ProviderEntry
     provider: FunctionProvider
     catalog: Catalog
+    offering: Offering
     routes: Sequence[BoundRoute]
     collectors: Sequence[Collector]
     switch: SourceSwitch
@@ -81,6 +84,7 @@ async def opened(
             entry=entry,
             provider=provider,
             catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
+            offering=planned_offering(entry, provider, services, switch, threads),
             routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,

@@ -17,6 +17,7 @@ from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.config.nearest import name_hint
+from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import ClassFunction, class_function, unread_signature
 
@@ -57,6 +58,16 @@ class HookSpecs(Protocol):
     @hookspec
     def collectors(self) -> Sequence[library_types.Collector]:
         """Return the provider's own metrics; called once, after `start`. They are scraped while it is active."""
+        ...
+
+    @hookspec
+    def prompts(self) -> Sequence[Prompt]:
+        """Return the prompts for MCP clients, in listing order; called once, after `start`."""
+        ...
+
+    @hookspec
+    def resources(self) -> Sequence[Resource]:
+        """Return the resources and resource templates for MCP clients, in order; called once, after `start`."""
         ...
 
     @hookspec
@@ -102,6 +113,8 @@ HOOKS: Mapping[str, _Hook] = {
     "execute": _Hook(("call", "context"), waits=True),
     "routes": _Hook(),
     "collectors": _Hook(),
+    "prompts": _Hook(),
+    "resources": _Hook(),
     "start": _Hook(("site",), waits=True),
     "aclose": _Hook(waits=True),
     "before_call": _Hook(("call", "context"), host_wide=True, waits=None),

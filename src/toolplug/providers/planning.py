@@ -51,7 +51,7 @@ def planned_tools(
 
 def drain_seconds(entry: ProviderEntry, services: CallServices) -> float:
     """Return how many seconds the provider's calls may go on after it was switched off."""
-    return _builder(entry, services).drain_s
+    return plan_builder(entry, services).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
@@ -119,7 +119,7 @@ class _Planner:
         self._accounting = services.accounting
         self._switch = switch
         self._threads = threads
-        self._builder = _builder(entry, services)
+        self._builder = plan_builder(entry, services)
 
     def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
         """Return the tool of a bound method with its rule."""
@@ -149,7 +149,7 @@ class _Planner:
         return Tool(definition, plan)
 
 
-def _builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
+def plan_builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
     """Return the builder of plans without hooks, which the registry adds if there are any."""
     return PlanBuilder(
         services,

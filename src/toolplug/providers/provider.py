@@ -21,6 +21,9 @@ from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, declare, is_tool
 from toolplug.providers.hooks import hookimpl, mark_hooks
+from toolplug.providers.offering.definitions import Prompt, Resource
+from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
+from toolplug.providers.offering.resources import bound_resources, declare_resources
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import names_around, unread_signature
 from toolplug.signatures.values import decoded
@@ -120,7 +123,10 @@ class FunctionProvider:
         super().__init_subclass__(**kwargs)
         remember_start(cls)
         mark_hooks(cls)
-        declare(cls, names_around(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        declare(cls, around)
+        declare_prompts(cls, around)
+        declare_resources(cls, around)
 
     def __init__(self, config: object = None, *, key: str = "") -> None:
         if config is not None:
@@ -169,6 +175,16 @@ class FunctionProvider:
     def collectors(self) -> Sequence[library_types.Collector]:
         """Return the provider's own metrics: none."""
         return ()
+
+    @hookimpl
+    def prompts(self) -> Sequence[Prompt]:
+        """Return the prompts in listing order: the `@prompt` methods."""
+        return list(bound_prompts(self))
+
+    @hookimpl
+    def resources(self) -> Sequence[Resource]:
+        """Return the resources and resource templates in listing order: the `@resource` methods."""
+        return list(bound_resources(self))
 
     @hookimpl
     async def start(self, site: ProviderContext) -> None:

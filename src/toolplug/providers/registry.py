@@ -351,6 +351,7 @@ class FunctionRegistry(LiveCatalog):
         self.publish(catalog)
         for key, part in self._parts.items():
             part.publish(self._own.get(key, EMPTY_CATALOG))
+        self._services.calls.offering_changed.send()
 
     def _warn(self, conflicts: Sequence[Conflict]) -> None:
         met: set[tuple[str, str, str]] = set()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, limited
@@ -56,6 +57,7 @@ class AgentTools:
         self._together: dict[tuple[LiveCatalog, ...], LiveCatalog] = {}
         self._live: dict[Hashable, WeakValueDictionary[Choice, MergedExecutor]] = {}
         self._closing = BackgroundTasks()
+        self._offerings: dict[Toolset, tuple[Offering, Offering]] = {}
         self.some_wait: bool = False
 
     @property
@@ -81,6 +83,7 @@ class AgentTools:
             for choice, joint in list(joints.items()):
                 if not kept or _list_of(choice, before) != _list_of(choice, self._allowlists):
                     joint.join(*self._parts(choice, session))
+        self._services.offering_changed.send()
 
     def executor(self, choice: Choice, session: Hashable = None) -> LiveCatalog:
         """Return an executor of these toolsets, in the order of the allowlist; the same one as long as it is in use."""
@@ -109,6 +112,25 @@ class AgentTools:
         if isinstance(source, OnDemand):
             return self._shared_part(toolset, source.lone)
         return self._lone_part(toolset, source)
+
+    def offerings(self, choice: Choice, session: Hashable = None) -> list[Offering]:
+        """Return the prompts and resources of each toolset of a choice under its prefix, for a session or shared."""
+        return [self._prefixed(item, self._offering(item, session)) for item in self.chosen(choice)]
+
+    def _offering(self, toolset: Toolset, session: Hashable) -> Offering:
+        source = toolset.source
+        if isinstance(source, PerSession):
+            return EMPTY_OFFERING
+        if isinstance(source, OnDemand) and session is not None and session in self._live:
+            part = self._session_part(toolset, source, session)
+            return part.offering if isinstance(part, LazyToolset) else EMPTY_OFFERING
+        return source.offering()
+
+    def _prefixed(self, toolset: Toolset, offering: Offering) -> Offering:
+        known = self._offerings.get(toolset)
+        if known is None or known[0] is not offering:
+            known = self._offerings[toolset] = (offering, offering.prefixed(toolset.prefix))
+        return known[1]
 
     def opened(self, toolset: Toolset, session: Hashable) -> LiveCatalog | None:
         """Return the session's own executor of a toolset, under the prefix; None if it has none."""
@@ -218,6 +240,7 @@ class AgentTools:
         """Forget and close what was created for toolsets that are no longer registered."""
         known = set(self._toolsets.every())
         self._shared = {toolset: part for toolset, part in self._shared.items() if toolset in known}
+        self._offerings = {toolset: part for toolset, part in self._offerings.items() if toolset in known}
         for toolset in [toolset for toolset in self._lone if toolset not in known]:
             self._lone.pop(toolset).retire()
         for parts in self._sessions.values():

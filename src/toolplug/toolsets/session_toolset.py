@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.offering import Offering
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
@@ -28,6 +29,11 @@ class LazyToolset:
         self._executor = source.make()
         self._joint = MergedExecutor(services.unknown, self._executor)
         self.live: LiveCatalog = self._joint.view(lambda catalog: reshape(catalog, toolset))
+
+    @property
+    def offering(self) -> Offering:
+        """The prompts and resources of the session's own executor, without the prefix."""
+        return self._executor.offering
 
     async def aclose(self) -> None:
         """List no tools, and close the executor."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.resolved_limits import LimitLevel
@@ -30,11 +31,17 @@ def _nothing() -> None:
     """Ignore that a session begins to use the toolset."""
 
 
+def no_offering() -> Offering:
+    """Return an offering without prompts and resources."""
+    return EMPTY_OFFERING
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """One executor for all callers, which no session closes."""
+    """One executor for all callers, which no session closes; `offering` returns its prompts and resources."""
 
     executor: ToolExecutor
+    offering: Callable[[], Offering] = field(default=no_offering, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +59,23 @@ class SessionExecutor(ToolExecutor, Protocol):
         """Release what its calls have started."""
         ...
 
+    @property
+    def offering(self) -> Offering:
+        """The prompts and resources of the session's own source."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
     """Executors that list their tools at once, and start what they need at the first call.
 
     `make` returns one for each session when it is first needed, which is closed once, with the session. `lone` is that
-    of callers without a session, which is never closed.
+    of callers without a session, which is never closed, and `offering` returns their prompts and resources.
     """
 
     lone: ToolExecutor
     make: Callable[[], SessionExecutor]
+    offering: Callable[[], Offering] = field(default=no_offering, compare=False)
 
 
 Source = SharedSource | PerSession | OnDemand

@@ -11,9 +11,9 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.schema_references import References
 from toolplug.catalog.schema_walk import SAME_VALUE, Node, references, subschemas
 from toolplug.catalog.validation.patterns import character_ns
+from toolplug.catalog.validation.schema_references import References
 
 _KEYWORD_NS = 12
 _NAME_NS = 25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from toolplug.catalog.call import CallContext
 from toolplug.cli.event_loop import LEAVE_S, entered, run_to_end
@@ -46,10 +47,16 @@ def _operator(host: Host, agent: str | None) -> Caller:
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
+    offering, subscriptions = (
+        partial(host.offering_for, principal, agent=agent, within=client),
+        host.mcp.subscriptions(),
+    )
     return Caller(
         executor=executor,
         context=CallContext(principal=principal, agent=agent),
         approvals=host.approvals,
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
-        watch=lambda: host.mcp.announcer.watch(followed),
+        watch=lambda: host.mcp.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
+        offering=offering,
+        subscriptions=subscriptions,
     )

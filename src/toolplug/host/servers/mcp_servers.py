@@ -19,6 +19,7 @@ from typing import Self
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.catalog.plan import CallCounters
 from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
@@ -88,6 +89,11 @@ class _Nothing(LiveCatalog):
 
     async def aclose(self) -> None:
         """Do nothing: it started nothing."""
+
+    @property
+    def offering(self) -> Offering:
+        """No prompts and resources."""
+        return EMPTY_OFFERING
 
 
 class McpServers:

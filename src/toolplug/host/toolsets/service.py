@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
 from toolplug.execution.plans import CallServices
@@ -312,7 +313,12 @@ class ToolsetService:
         if kind == MCP:
             used = partial(self._servers.used, tenant, key)
             return toolset(source=self._servers.source(tenant, key, scope), used=used)
-        return toolset(source=SharedSource(executor=self._registry.tools_of(key)))
+        offering = partial(self._offering_of, key)
+        return toolset(source=SharedSource(executor=self._registry.tools_of(key), offering=offering))
+
+    def _offering_of(self, key: str) -> Offering:
+        generation = self._registry.running().get(key)
+        return EMPTY_OFFERING if generation is None else generation.offering
 
 
 def _as_before(old: Toolset | None, new: Toolset) -> Toolset:

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import nullcontext
 
+import orjson
 from pydantic import RootModel
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
@@ -32,7 +34,7 @@ from toolplug.http.requests import (
     query_fields,
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.mcp.list_changed import Watch
+from toolplug.mcp.list_changed import Watch, notifications_of
 from toolplug.mcp.mcp_sessions import Handshake
 from toolplug.mcp.server_endpoint import (
     CALL_TOOL,
@@ -70,7 +72,17 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     principal, agent, code = state["principal"], agent_of(request), request.path_params.get("code")
     executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
+    subscriptions = state["host"].mcp.subscriptions() if known is None else known.subscriptions
+
+    def offering() -> Offering:
+        return state["host"].offering_for(principal, agent=agent, within=known if code is None else code)
+
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
+
+    def offered(kind: OfferedKind, listed: Offering) -> None:
+        if known is not None:
+            known.seen = known.seen.with_offering(kind, listed)
+
     return Caller(
         executor=executor,
         context=CallContext(
@@ -83,8 +95,13 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         ),
         approvals=state["host"].approvals,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
-        watch=lambda: state["host"].mcp.announcer.watch(followed, of=code, since=since),
+        watch=lambda: state["host"].mcp.announcer.watch(
+            followed, of=code, since=since, offering=offering, subscriptions=subscriptions
+        ),
         listed=_ignore if known is None else known.listed,
+        offering=offering,
+        offered=offered,
+        subscriptions=subscriptions,
     )
 
 
@@ -108,7 +125,6 @@ VERSION_HEADER = "mcp-protocol-version"
 
 _EVENTS = ("text/event-stream", "text/*", "*/*")
 _JSON = ("application/json", "application/*", "*/*")
-_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 
 
 async def mcp_message(request: HostRequest) -> Response:
@@ -287,7 +303,8 @@ def _owner(request: HostRequest) -> Hashable:
 
 async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:
     while await watch.changed():
-        await notify(_CHANGED)
+        for method, params in notifications_of(watch.taken()):
+            await notify(orjson.dumps({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}))
     return None
 
 

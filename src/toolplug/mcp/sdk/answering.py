@@ -1,8 +1,8 @@
 """Answering clients: how the SDK reads what they send, and what it is given to answer with.
 
-The SDK reads, validates and answers every method, in both eras. Ours is what it answers with: a caller's tools, and
-their calls. A page of tools passes it as the bytes that the catalog keeps, since encoding a thousand tools takes the
-SDK 25 ms.
+The SDK reads, validates and answers every method, in both eras. Ours is what it answers with: a caller's tools
+and their calls; `offering_handlers` adds prompts and resources. A page of tools passes the SDK as the bytes that the
+catalog keeps, since encoding a thousand tools takes it 25 ms.
 
     transport → `SdkServerEndpoint.answer` → `ServerRunner` → `_pages` → `_list_tools`, `_call_tool`, `_listen`
 """
@@ -51,6 +51,8 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import call_with_approval
+from toolplug.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
+from toolplug.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, followed, honored_of
 from toolplug.mcp.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
@@ -88,7 +90,9 @@ class SdkServerEndpoint:
 
     def __init__(self) -> None:
         self._server = _server(orjson.Fragment)
-        self._options = self._server.create_initialization_options(NotificationOptions(tools_changed=True))
+        self._options = self._server.create_initialization_options(
+            NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
+        )
 
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
         """Return the message, or the refusal if it is not JSON or is a batch."""
@@ -176,14 +180,16 @@ class SdkServerEndpoint:
                 lines = _ExactLines(stdin)
                 async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (read, write):
                     lines.answer = write.send
-                    await server.run(read, write, self._options)
+                    await server.run(read, write, options_with_instructions(self._options, caller))
             for task in telling:
                 task.cancel()
 
     async def _answered(
         self, message: Message, connection: Connection, caller: Caller, channel: _Channel
     ) -> tuple[Reply, bool]:
-        runner = ServerRunner(self._server, connection, caller, init_options=self._options)
+        is_first = message.method == INITIALIZE
+        options = options_with_instructions(self._options, caller) if is_first else self._options
+        runner = ServerRunner(self._server, connection, caller, init_options=options)
         try:
             result = await runner.on_request(channel, message.method, message.params)
         except (MCPError, ValidationError) as error:
@@ -309,16 +315,19 @@ def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -
         result = await call_next(replace(ctx, request=listing))
         return {**cast("dict[str, object]", result), "tools": as_value(listing.tools)}  # the SDK's own wire form
 
+    hint = CacheHint(ttl_ms=TTL_MS, scope="private")
     server = Server(
         "toolplug",
         version=version("toolplug"),
         lifespan=alone,
-        cache_hints={_LIST: CacheHint(ttl_ms=TTL_MS, scope="private")},
+        cache_hints={_LIST: hint},
         on_list_tools=_list_tools,
         on_call_tool=_call_tool,
         on_subscriptions_listen=_listen,
     )
     server.middleware[:] = [pages]
+    add_offering_handlers(server, hint)
+    add_subscription_handlers(server)
     return server
 
 
@@ -366,26 +375,23 @@ async def _call_tool(
 
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
     """Acknowledge the subscription, then notify of each change until the watch ends."""
-    wanted = params.notifications.tools_list_changed is True
     stamp: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    honored = types.SubscriptionFilter(tools_list_changed=wanted or None)
-    acknowledged = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=stamp)
-    changed = types.ToolListChangedNotification(params=types.NotificationParams(_meta=stamp))
-    with ctx.lifespan_context.watch() as watch:
+    with ctx.lifespan_context.watch() as watch, followed(ctx) as subscriptions:
+        honored = await honored_of(ctx, params.notifications, subscriptions)
+        acknowledged = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=stamp)
         await ctx.session.send_notification(
             types.SubscriptionsAcknowledgedNotification(params=acknowledged), ctx.request_id
         )
-        while await watch.changed():
-            if wanted:
-                await ctx.session.send_notification(changed, ctx.request_id)
+        async for change in changes_of(watch, stamp, honored):
+            await ctx.session.send_notification(change, ctx.request_id)
     return types.SubscriptionsListenResult(_meta=stamp)
 
 
 async def _tell(ctx: _Context) -> None:
     """Notify a client of the older era of each change, outside of any request."""
     with ctx.lifespan_context.watch() as watch:
-        while await watch.changed():
-            await ctx.session.send_tool_list_changed()
+        async for change in changes_of(watch):
+            await ctx.session.send_notification(change)
 
 
 def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadderRejection | None:

@@ -1,0 +1,1 @@
+"""Prompts and resources of providers, for clients of the Model Context Protocol."""

@@ -1,0 +1,175 @@
+"""`Prompt` and `Resource`: what a provider offers to clients of the Model Context Protocol besides its tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.definition import check_provider_tool_name
+from toolplug.catalog.text import cleaned_description, hidden_character
+from toolplug.errors import InvalidDefinition
+
+Completion = Sequence[str] | Callable[[str], Iterable[str] | Awaitable[Iterable[str]]]
+"""The values that an argument can have, or a function that returns those for what the user has typed so far."""
+
+NO_COMPLETIONS: Mapping[str, Completion] = {}
+
+
+class PromptArgument(NamedTuple):
+    """One argument of a prompt; its value is text."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt of a provider, as `FunctionProvider.prompts` returns it; `@prompt` makes one of a method.
+
+    * `name`: the name in lists; 1 to 64 of the characters A-Z a-z 0-9 _ -
+    * `get`: returns the messages for the arguments, as `@prompt` describes; `async def` or a plain `def`
+    * `title`, `description`: texts for people
+    * `completions`: by argument, the values that clients may suggest
+    * `schema`: the JSON Schema of the arguments; by default each is text
+
+    Raises `InvalidDefinition` for an invalid name, and for a completion of an unknown argument.
+
+    ```python
+    greet = Prompt(name="greet", get=lambda arguments, context: f"Greet {arguments['who']}.",
+                   arguments=(PromptArgument("who", required=True),))
+    ```
+    """
+
+    name: str
+    get: Callable[[Mapping[str, object], CallContext], object]
+    title: str = ""
+    description: str = ""
+    arguments: tuple[PromptArgument, ...] = ()
+    completions: Mapping[str, Completion] = field(default_factory=lambda: NO_COMPLETIONS)
+    schema: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        check_provider_tool_name(self.name)
+        names = [argument.name for argument in self.arguments]
+        check_completions(f"prompt {self.name!r}", self.completions, names)
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The JSON Schema of the arguments."""
+        if self.schema is not None:
+            return self.schema
+        return {
+            "type": "object",
+            "properties": {argument.name: {"type": "string"} for argument in self.arguments},
+            "required": [argument.name for argument in self.arguments if argument.required],
+            "additionalProperties": False,
+        }
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The prompt as MCP lists it, without its name."""
+        listed: dict[str, object] = {}
+        if self.title:
+            listed["title"] = cleaned_description(self.title)
+        if self.description:
+            listed["description"] = cleaned_description(self.description)
+        if self.arguments:
+            listed["arguments"] = [_argument_object(argument) for argument in self.arguments]
+        return listed
+
+
+def _argument_object(argument: PromptArgument) -> dict[str, object]:
+    described = {"description": cleaned_description(argument.description)} if argument.description else {}
+    return {"name": argument.name, **described, "required": argument.required}
+
+
+def check_completions(owner: str, completions: Mapping[str, Completion], names: Sequence[str]) -> None:
+    """Raise `InvalidDefinition` for completions of an argument that is not among `names`."""
+    for name in completions:
+        if name not in names:
+            known = ", ".join(map(repr, names)) or "none"
+            raise InvalidDefinition(f"{owner}: completions of {name!r}, which is no argument; there are {known}")
+
+
+MAX_URI_BYTES = 2_048
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+_VARIABLE = re.compile(r"\+?([A-Za-z_][A-Za-z0-9_]*)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A resource of a provider, as `FunctionProvider.resources` returns it; `@resource` makes one of a method.
+
+    * `uri`: its URI; with variables (`notes://{id}`) it is a template, of all resources whose URI matches
+    * `read`: returns the content for the variables, as `@resource` describes; `async def` or a plain `def`
+    * `name`: a short name, by default the end of the URI
+    * `title`, `description`: texts for people
+    * `mime_type`: by default that of what `read` returns
+    * `size`: the number of bytes, None if it is not known
+    * `completions`: by variable, the values that clients may suggest
+
+    A variable `{name}` is one segment of a path, `{+name}` any number of them. Raises `InvalidDefinition` for an
+    invalid URI or variable.
+
+    ```python
+    motto = Resource(uri="notes://motto", read=lambda variables, context: "Write it down.")
+    ```
+    """
+
+    uri: str
+    read: Callable[[Mapping[str, object], CallContext], object]
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str = ""
+    size: int | None = None
+    completions: Mapping[str, Completion] = field(default_factory=lambda: NO_COMPLETIONS)
+
+    def __post_init__(self) -> None:
+        check_uri(self.uri)
+        check_completions(f"resource {self.uri!r}", self.completions, self.variables)
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the variables in the URI; none of a resource that is no template."""
+        return [_VARIABLE.fullmatch(part)[1] for part in _EXPRESSION.findall(self.uri)]  # type: ignore[index]
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The resource, or template, as MCP lists it."""
+        listed: dict[str, object] = {
+            "uriTemplate" if self.variables else "uri": self.uri,
+            "name": self.name or _last_part(self.uri),
+        }
+        texts = {"title": self.title, "description": self.description, "mimeType": self.mime_type}
+        listed |= {key: cleaned_description(text) for key, text in texts.items() if text}
+        if self.size is not None and not self.variables:
+            listed["size"] = self.size
+        return listed
+
+
+def _last_part(uri: str) -> str:
+    parts = urlsplit(uri)
+    return next((part for part in reversed(f"{parts.netloc}{parts.path}".split("/")) if part), uri)
+
+
+def check_uri(uri: str) -> None:
+    """Raise `InvalidDefinition` unless this is the URI, or the URI template, of a resource."""
+    if not _SCHEME.match(uri) or len(uri.encode(errors="replace")) > MAX_URI_BYTES or re.search(r"\s", uri):
+        raise InvalidDefinition(
+            f"{uri[:200]!r} is no URI of a resource; write a scheme, a colon and at most {MAX_URI_BYTES} bytes in all "
+            "without spaces, such as 'notes://today'"
+        )
+    if (hidden := hidden_character(uri)) is not None:
+        raise InvalidDefinition(f"the URI {uri!r} has the invisible character {hidden}")
+    names = [_VARIABLE.fullmatch(part) for part in _EXPRESSION.findall(uri)]
+    if None in names or re.search("[{}]", _EXPRESSION.sub("", uri)):
+        raise InvalidDefinition(f"the URI template {uri!r} has a variable that is neither {{name}} nor {{+name}}")
+    if len({name[1] for name in names if name is not None}) < len(names):
+        raise InvalidDefinition(f"the URI template {uri!r} has a variable twice")

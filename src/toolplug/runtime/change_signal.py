@@ -1,0 +1,27 @@
+"""A signal that something may have changed, for any number of listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class ChangeSignal:
+    """Calls its listeners, which must not raise, each time that `send` is called."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call the listener from now on; return the function that ends it."""
+        listening = object()
+        self._listeners[listening] = listener
+
+        def stop() -> None:
+            self._listeners.pop(listening, None)
+
+        return stop
+
+    def send(self) -> None:
+        """Call every listener."""
+        for listener in tuple(self._listeners.values()):
+            listener()
