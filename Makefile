@@ -14,7 +14,7 @@ JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage frameworks judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,10 +34,10 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target gates coverage
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target coverage gates frameworks
 
 # Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unit coverage judge: export PYTHONDONTWRITEBYTECODE :=
+unit coverage frameworks judge: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit
@@ -45,9 +45,13 @@ unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 # Much of it waits for other processes: more workers than cores, and the gates take what is left.
 coverage: $(READY)
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "not judge" -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -m "not judge and not framework" -n $(WORKERS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
+
+# In one process: each of the workers would import every framework.
+frameworks: $(READY)
+	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
 
 gates: ruff format types imports
 

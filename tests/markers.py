@@ -13,6 +13,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 
 KINDS = ("unit", "slow", "process", "browser", "mcp", "framework", "judge")
 TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
@@ -20,6 +21,9 @@ TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
 
 ALONE = ("unit", "slow")
 """Tests that use nothing but this process and its files."""
+
+NO_FRAMEWORKS = frozenset({*ALONE, "not judge and not framework"})
+"""Values of `-m` for which the modules of framework tests are not imported; the last is that of `make test`."""
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
@@ -78,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the modules that import agent frameworks, four seconds a worker, if none of their tests runs."""
-    return True if config.option.markexpr in ALONE and collection_path.name == "integrations" else None
+    return True if config.option.markexpr in NO_FRAMEWORKS and collection_path.name == "integrations" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -94,3 +98,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         elif kinds <= TRIED_TWICE:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Counts branches in all but slow tests: counting doubles their time, and they repeat the same lines."""
+    counting = Coverage.current() if item.get_closest_marker("slow") is not None else None
+    if counting is None:
+        return (yield)
+    counting.stop()
+    try:
+        return (yield)
+    finally:
+        counting.start()

@@ -70,6 +70,8 @@ async def test_what_is_left_on_purpose_is_no_leak():
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "anyio.pytest_plugin")
     pytester.makeconftest(CONFTEST)
     return pytester
 

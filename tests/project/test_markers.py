@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from coverage import CoverageData
 from tests.markers import KINDS
 from tests.requirement_table import ROOT
 
@@ -74,6 +77,8 @@ def test_of_an_event_loop():
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_rerunfailures")
     pytester.makeini("\n  ".join(["[pytest]\nmarkers =", *KINDS]))
     return pytester
 
@@ -105,11 +110,32 @@ def test_a_test_with_another_marker_and_an_event_loop_pass(suite: pytest.Pyteste
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
 
 
-def test_a_folder_of_framework_tests_is_not_imported_for_unit_tests(suite: pytest.Pytester) -> None:
+def test_a_folder_of_framework_tests_is_not_imported_where_none_of_them_runs(suite: pytest.Pytester) -> None:
     suite.mkdir("integrations").joinpath("test_it.py").write_text("raise RuntimeError('was imported')")
     suite.makepyfile(OTHERS)
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
+    run(suite, "-m", "not judge and not framework").assert_outcomes(passed=2)
     run(suite).assert_outcomes(errors=1)
+
+
+def test_branches_are_counted_in_all_but_slow_tests(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        counted="def by_a_unit_test():\n    return 2\n\ndef by_a_slow_test():\n    return 5",
+        test_it="""
+            import pytest, counted
+
+            @pytest.mark.slow
+            def test_other(): assert counted.by_a_slow_test()
+
+            def test_after(): assert counted.by_a_unit_test()
+        """,
+    )
+    suite.makeini("[pytest]\nmarkers = unit\n  slow")
+    command = ["-m", "coverage", "run", "--include=counted.py", "-m", "pytest", "-p", "tests.markers"]
+    assert suite.run(sys.executable, *command).ret == pytest.ExitCode.OK
+    counted = CoverageData(str(suite.path / ".coverage"))
+    counted.read()
+    assert counted.lines(str(suite.path / "counted.py")) == [1, 2, 4]
 
 
 def test_a_test_with_two_markers_stops_the_collection(suite: pytest.Pytester) -> None:

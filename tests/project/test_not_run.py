@@ -27,6 +27,8 @@ def test_there():
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project of two tests, on a machine with an empty path."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     monkeypatch.setenv("PATH", str(pytester.mkdir("bin")))
     monkeypatch.delenv("TOOLPLUG_CI", raising=False)
     pytester.makeini("[pytest]\nmarkers = needs(tool)")
