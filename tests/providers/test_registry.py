@@ -26,8 +26,7 @@ from toolplug import (
 )
 from toolplug.errors import ConfigError
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.registry import TenantRecords
-from toolplug.providers.site import ProviderContext
+from toolplug.providers.site import ProviderContext, TenantRecords
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -4,6 +4,7 @@
     where(keep)           the tools that a predicate keeps
     ordered(names)        some tools first, in this order
     annotated(notes)      notes by name
+    offered(offer)        how models are offered those that do not say it themselves
     renamed(names)        other names for some
     planned(change)       another plan for each
     visible_to(principal) without what a hiding gate keeps from this principal
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
-from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.definition import SEARCH_SOURCE, SEARCH_TOOLS, Note, Offered, ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
@@ -72,10 +73,12 @@ class Catalog(Mapping[str, Tool]):
     """
 
     __slots__ = (
+        "_deferred",
         "_etag",
         "_gates",
         "_kept_roots",
         "_rendered",
+        "_shown",
         "_tools",
         "_verdicts",
         "_wire",
@@ -90,7 +93,9 @@ class Catalog(Mapping[str, Tool]):
         self.prefixes: frozenset[str] = prefixes
         self.unavailable: Catalog | None = unavailable or None
         self._wire: dict[str, Tool] | None = None
-        self._rendered: dict[str, bytes] = {}
+        self._rendered: dict[tuple[str, bool], bytes] = {}
+        self._deferred: int | None = None
+        self._shown: Catalog | None = None
         self._etag = ""
         self._verdicts: dict[tuple[bool, ...], Catalog] = {}
         self._gates: tuple[Gate, ...] | None = None
@@ -141,12 +146,48 @@ class Catalog(Mapping[str, Tool]):
         return (tool.definition for tool in self.values())
 
     def render(self, dialect: Dialect) -> bytes:
-        """Return the tools as JSON in a model API's dialect, encoded once. Raises `ValueError` for an unknown one."""
+        """Return the tools as JSON in a model API's dialect, encoded once. Raises `ValueError` for an unknown one.
+
+        If the catalog is `searchable`, deferred tools are left out, or marked where the API searches itself.
+        """
+        return self.rendered(dialect, self.searchable)
+
+    def rendered(self, dialect: Dialect, searchable: bool) -> bytes:
+        """Return what `render` does for a catalog that is, or is part of, a searchable one or not."""
         try:
-            return self._rendered[dialect]
+            return self._rendered[dialect, searchable]
         except KeyError:
-            kept = self._rendered[dialect] = listing(self.definitions(), dialect)
+            kept = self._rendered[dialect, searchable] = listing(self.definitions(), dialect, searchable=searchable)
             return kept
+
+    @property
+    def parts(self) -> tuple[Catalog, ...]:
+        """The catalogs that this one is layered of; itself if it is not."""
+        return (self,)
+
+    @property
+    def deferred(self) -> int:
+        """The number of tools that are offered only once a search has found them."""
+        if self._deferred is None:
+            self._deferred = sum(item.deferred for item in self.definitions())
+        return self._deferred
+
+    @property
+    def searchable(self) -> bool:
+        """True if the catalog has the tool that finds deferred ones; without it all tools are rendered."""
+        tool = self.find(SEARCH_TOOLS)
+        return tool is not None and tool.definition.ref.source == SEARCH_SOURCE
+
+    @property
+    def shown(self) -> Catalog:
+        """The tools that a model sees before it has searched; the same object if none is deferred."""
+        return self.undeferred() if self.searchable else self
+
+    def undeferred(self) -> Catalog:
+        """Return the catalog without its deferred tools; always the same object."""
+        if self._shown is None:
+            self._shown = self.where(lambda tool: not tool.definition.deferred)
+        return self._shown
 
     @property
     def etag(self) -> str:
@@ -190,6 +231,14 @@ class Catalog(Mapping[str, Tool]):
             lambda tool: _with_field(tool, "notes", tuple(notes.get(tool.definition.name, tool.definition.notes))),
             self.unavailable and self.unavailable.annotated(notes),
         )
+
+    def offered(self, offered: Offered) -> Catalog:
+        """Return the catalog with its tools offered like this, except those whose own rules say how."""
+
+        def change(tool: Tool) -> Tool:
+            return tool if tool.definition.offered.of_tool else _with_field(tool, "offered", offered)
+
+        return self._with(change, self.unavailable and self.unavailable.offered(offered))
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
         """Return the catalog with new names by old ones. Raises `InvalidDefinition` if two tools would share a name."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -74,6 +74,30 @@ class Hosted(NamedTuple):
     item: HostedItem | None = None
 
 
+Offer = Literal["always", "on_request", "search"]
+
+
+class Offered(NamedTuple):
+    """How a tool is offered to a model; it is listed and callable in any case (docs/how-to/search-tools.md).
+
+    * `how`: `always`; `on_request`: by a response only if its request names the tool; `search`: once a search finds it
+    * `origin`: the line of the configuration that sets it
+    * `of_tool`: the rule of the tool itself sets it, so that a toolset does not change it
+    """
+
+    how: Offer = "always"
+    origin: str = "default"
+    of_tool: bool = False
+
+
+ALWAYS = Offered()
+
+SEARCH_TOOLS = "search_tools"
+CALL_TOOL = "call_tool"
+SEARCH_SOURCE = "_search"
+"""The source of `search_tools` and `call_tool`: no provider can have this key."""
+
+
 class Note(NamedTuple):
     """A named text that a user adds to the description of a tool."""
 
@@ -93,6 +117,7 @@ class ToolDefinition:
     * `parameters`, `output_schema`: JSON Schemas, as `Schema` or as a mapping; that of the parameters has type object
     * `ref`: the identity; without one, the registry fills it in
     * `timeout_s`: seconds that the author proposes; configuration overrides them
+    * `offered`: how models are offered it, which configuration sets
     * `wire`: the name on model APIs
     * `fragments`: the encoded definition by dialect, for `listing`
 
@@ -108,6 +133,7 @@ class ToolDefinition:
     notes: tuple[Note, ...]
     hosted: Hosted | None
     timeout_s: float | None
+    offered: Offered
     wire: str = field(init=False, repr=False)
     fragments: dict[str, bytes] = field(init=False, repr=False)
 
@@ -123,6 +149,7 @@ class ToolDefinition:
         notes: tuple[Note, ...] = (),
         hosted: Hosted | None = None,
         timeout_s: float | None = None,
+        offered: Offered = ALWAYS,
     ) -> None:
         _check_description(name, description)
         description = cleaned_description(description)
@@ -138,17 +165,24 @@ class ToolDefinition:
         put(self, "notes", notes)
         put(self, "hosted", hosted)
         put(self, "timeout_s", timeout_s)
+        put(self, "offered", offered)
         put(self, "wire", wire_name(name))
         put(self, "fragments", {})
 
     @property
     def signature(self) -> tuple[object, ...]:
         """A tuple that is equal for definitions with the same listing in every dialect."""
-        return (self.name, self.ref, self.hints, self.notes)
+        told = (self.name, self.ref, self.hints, self.notes)
+        return told if self.offered.how == "always" else (*told, self.offered.how)
 
-    def owned_by(self, kind: str, source: str) -> ToolDefinition:
-        """Return the definition as a tool of this source."""
-        return replace(self, ref=self.ref._replace(kind=kind, source=source))
+    @property
+    def deferred(self) -> bool:
+        """True if a model is offered the tool only once a search has found it."""
+        return self.offered.how == "search"
+
+    def owned_by(self, kind: str, source: str, offered: Offered = ALWAYS) -> ToolDefinition:
+        """Return the definition as a tool of this source, which models are offered like this."""
+        return replace(self, ref=self.ref._replace(kind=kind, source=source), offered=offered)
 
 
 def _check_description(name: str, description: str) -> None:

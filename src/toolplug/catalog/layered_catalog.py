@@ -12,7 +12,7 @@ from itertools import chain
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.catalog.definition import Note, ToolDefinition
+from toolplug.catalog.definition import Note, Offered, ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.catalog.render import Dialect
 
@@ -40,45 +40,59 @@ class _Layers(Catalog):
     `prefixes` and `unavailable` are its own; those of the parts are ignored.
     """
 
-    __slots__ = ("parts",)
+    __slots__ = ("_parts",)
 
     def __init__(self, parts: tuple[Catalog, ...], *, prefixes: frozenset[str], unavailable: Catalog | None) -> None:
         super().__init__(prefixes=prefixes, unavailable=unavailable)
-        self.parts = parts
+        self._parts = parts
+
+    @property
+    def parts(self) -> tuple[Catalog, ...]:
+        return self._parts
 
     def __getitem__(self, name: str) -> Tool:
-        for part in self.parts:
+        for part in self._parts:
             if name in part:
                 return part[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self.parts)
+        return chain.from_iterable(self._parts)
 
     def __len__(self) -> int:
-        return sum(map(len, self.parts))
+        return sum(map(len, self._parts))
 
     def __contains__(self, name: object) -> bool:
-        return any(name in part for part in self.parts)
+        return any(name in part for part in self._parts)
 
     def values(self) -> ValuesView[Tool]:
         return ValuesView(self)
 
     def find(self, name: str) -> Tool | None:
-        for part in self.parts:
+        for part in self._parts:
             tool = part.find(name)
             if tool is not None:
                 return tool
         return None
 
-    def render(self, dialect: Dialect) -> bytes:
+    def rendered(self, dialect: Dialect, searchable: bool) -> bytes:
         """Join the arrays of the parts, which cache them."""
-        return b"[%b]" % b",".join([part.render(dialect)[1:-1] for part in self.parts])
+        arrays = [part.rendered(dialect, searchable)[1:-1] for part in self._parts]
+        return b"[%b]" % b",".join([array for array in arrays if array])
+
+    @property
+    def deferred(self) -> int:
+        return sum(part.deferred for part in self._parts)
+
+    def undeferred(self) -> Catalog:
+        if self._shown is None:
+            self._shown = self._each(lambda part: part.undeferred(), self.prefixes)
+        return self._shown
 
     @property
     def etag(self) -> str:
         if not self._etag:
-            tags = [part.etag for part in self.parts]
+            tags = [part.etag for part in self._parts]
             self._etag = tags[0] if len(tags) == 1 else hashlib.sha256(" ".join(tags).encode()).hexdigest()[:32]
         return self._etag
 
@@ -90,6 +104,9 @@ class _Layers(Catalog):
 
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
         return self._each(lambda part: part.annotated(notes), self.prefixes)
+
+    def offered(self, offered: Offered) -> Catalog:
+        return self._each(lambda part: part.offered(offered), self.prefixes)
 
     def planned(self, change: Callable[[ToolDefinition, Plan], Plan]) -> Catalog:
         return self._each(lambda part: part.planned(change), self.prefixes)
@@ -108,9 +125,9 @@ class _Layers(Catalog):
 
     def diff(self, newer: Catalog) -> CatalogDiff:
         """Compare part by part, unless a name has moved from one part to another."""
-        if not isinstance(newer, _Layers) or len(newer.parts) != len(self.parts):
+        if not isinstance(newer, _Layers) or len(newer.parts) != len(self._parts):
             return super().diff(newer)
-        diffs = [part.diff(other) for part, other in zip(self.parts, newer.parts, strict=True)]
+        diffs = [part.diff(other) for part, other in zip(self._parts, newer.parts, strict=True)]
         added = [name for diff in diffs for name in diff.added]
         removed = [name for diff in diffs for name in diff.removed]
         if not set(added).isdisjoint(removed):
@@ -123,13 +140,13 @@ class _Layers(Catalog):
         )
 
     def _roots(self) -> frozenset[str]:
-        return frozenset[str]().union(*(part._roots() for part in self.parts))
+        return frozenset[str]().union(*(part._roots() for part in self._parts))
 
     def _each(self, change: Callable[[Catalog], Catalog], prefixes: frozenset[str]) -> Catalog:
         """Change each part and the unavailable tools; the change must not bring a name of one part into another."""
-        parts = [change(part) for part in self.parts]
+        parts = [change(part) for part in self._parts]
         unavailable = self.unavailable and change(self.unavailable)
-        if unavailable is self.unavailable and all(new is old for new, old in zip(parts, self.parts, strict=True)):
+        if unavailable is self.unavailable and all(new is old for new, old in zip(parts, self._parts, strict=True)):
             return self
         return _stacked(parts, prefixes, unavailable)
 

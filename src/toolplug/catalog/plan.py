@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from toolplug.catalog.access import Gate
@@ -20,6 +21,12 @@ class Target(Protocol):
     """
 
     def __call__(self, call: ToolCall, context: CallContext, /) -> Any: ...
+
+
+class Forward(Protocol):
+    """Answers the calls of a tool that acts on its caller's tools; `tools` is the caller's `ToolExecutor`."""
+
+    def __call__(self, tools: Any, call: ToolCall, context: CallContext, /) -> CoroutineType[Any, Any, ToolResult]: ...
 
 
 class Setting(NamedTuple):
@@ -160,6 +167,7 @@ class Plan:
     * `caller_approves`: callers may approve their own calls
     * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
     * `owner`: the provider whose code runs, for the log
+    * `forward`: answers each call instead, with the executor that was called; it may call that executor's other tools
     * `needs_pipeline`: True if anything else surrounds the call; empty tuples and None cost nothing
     """
 
@@ -187,6 +195,7 @@ class Plan:
     settings: tuple[Setting, ...] = ()
     limits: object = None
     owner: CodeOwner | None = None
+    forward: Forward | None = None
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,29 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.definition import NO_HINTS, Note, ToolDefinition, ToolHints
+from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, Note, ToolDefinition, ToolHints
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
 
-def listing(definitions: Iterable[ToolDefinition], dialect: Dialect) -> bytes:
-    """Return a JSON array of the tools in one dialect, in this order. Raises `ValueError` for an unknown dialect."""
+def listing(definitions: Iterable[ToolDefinition], dialect: Dialect, *, searchable: bool = False) -> bytes:
+    """Return a JSON array of the tools in one dialect, in this order. Raises `ValueError` for an unknown dialect.
+
+    If they are `searchable`, deferred tools are marked in the dialects of APIs that search themselves, after the others
+    and with the search tool of the API instead of ours; in the other dialects they are left out.
+    """
     encode = _DIALECTS.get(dialect)
     if encode is None:
         near = get_close_matches(dialect, _DIALECTS, 1)
         hint = f" (nearest: {near[0]!r})" if near else ""
         raise ValueError(f"no dialect {dialect!r}; there are {', '.join(map(repr, _DIALECTS))}{hint}")
     parts: list[bytes] = []
+    deferred: list[ToolDefinition] = []
+    native = _NATIVE.get(dialect)
     for definition in definitions:
+        if searchable and definition.deferred:
+            deferred.append(definition)
+            continue
+        if searchable and native is not None and definition.ref.source == SEARCH_SOURCE:
+            parts += [native.search] if definition.name == SEARCH_TOOLS else []
+            continue
         kept = definition.fragments.get(dialect)
         if kept is None:
             kept = definition.fragments[dialect] = encode(definition)
         parts.append(kept)
+    if native is not None:
+        parts += native.deferred(deferred)
     return b"[%b]" % b",".join(parts)
 
 
@@ -80,6 +94,37 @@ def _mcp(definition: ToolDefinition) -> bytes:
     return b"".join([*parts, b"}"])
 
 
+def _anthropic_deferred(definitions: Iterable[ToolDefinition]) -> list[bytes]:
+    return [_function(item, b"input_schema")[:-1] + _DEFERRED for item in definitions]
+
+
+def _responses_deferred(definitions: Iterable[ToolDefinition]) -> list[bytes]:
+    """Return a namespace for each prefix, in the order of first tools; the model's names for calls stay the wire names.
+
+    A tool without a prefix, or whose wire name is not `prefix__name`, is a function of its own.
+    """
+    parts: list[bytes] = []
+    spaces: dict[str, list[bytes]] = {}
+    for item in definitions:
+        prefix, dot, name = item.name.partition(".")
+        if not dot or item.wire != f"{prefix}__{name}":
+            parts.append(_responses(item)[:-1] + _DEFERRED)
+            continue
+        own = _function(item)[len(b'{"name":"') + len(item.wire) :]
+        function = b'{"type":"function","name":"%b%b,"strict":false%b' % (name.encode(), own[:-1], _DEFERRED)
+        spaces.setdefault(prefix, []).append(function)
+    for prefix, functions in spaces.items():
+        about = orjson.dumps(f"The {len(functions)} tools of {prefix}")
+        parts.append(
+            b'{"type":"namespace","name":"%b","description":%b,"tools":[%b]}'
+            % (prefix.encode(), about, b",".join(functions))
+        )
+    return parts
+
+
+_DEFERRED = b',"defer_loading":true}'
+
+
 WRAPPED = "result"
 """The field for a structured result that is not an object: before 2026-07-28, the protocol has only objects."""
 
@@ -127,4 +172,19 @@ _DIALECTS: dict[str, Callable[[ToolDefinition], bytes]] = {
     "anthropic": partial(_function, parameters=b"input_schema"),
     "gemini": partial(_function, parameters=b"parametersJsonSchema"),
     "mcp": _mcp,
+}
+
+
+class _NativeSearch(NamedTuple):
+    """How an API that searches tools itself is given its search tool, and the deferred tools."""
+
+    search: bytes
+    deferred: Callable[[Iterable[ToolDefinition]], list[bytes]]
+
+
+_NATIVE: dict[str, _NativeSearch] = {
+    "responses": _NativeSearch(b'{"type":"tool_search"}', _responses_deferred),
+    "anthropic": _NativeSearch(
+        b'{"type":"tool_search_tool_bm25_20251119","name":"tool_search_tool_bm25"}', _anthropic_deferred
+    ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import orjson
@@ -64,9 +64,8 @@ class ModelTools(ToolExecutor, Protocol):
         """
         tools: list[Message] = orjson.loads(self.catalog.render(api))
         if strict:
-            for tool, definition in zip(tools, self.catalog.definitions(), strict=True):
-                function = tool["function"] if api == "chat" else tool
-                schema = strict_schema(definition.parameters.value)
+            for function in _functions(tools):
+                schema = strict_schema(function["parameters"])
                 if schema is not None:
                     function.update(parameters=schema, strict=True)
         return tools
@@ -96,6 +95,15 @@ class ModelTools(ToolExecutor, Protocol):
             answered = [result for (each, _), result in zip(found, results, strict=True) if each is api]
             answers += api.messages(answered)
         return answers
+
+
+def _functions(tools: Iterable[Message]) -> Iterator[Message]:
+    """Yield the functions of OpenAI's tools, those of namespaces too."""
+    for tool in tools:
+        if tool["type"] == "namespace":
+            yield from tool["tools"]
+        elif tool["type"] == "function":
+            yield tool.get("function", tool)
 
 
 class _Api(NamedTuple):
@@ -158,7 +166,8 @@ def _chat_messages(results: Sequence[ToolResult]) -> list[Message]:
 
 
 def _responses_call(item: object) -> ToolCall:
-    return ToolCall(_field(item, "call_id"), _field(item, "name"), _field(item, "arguments"))
+    name, namespace = _field(item, "name"), _field(item, "namespace")
+    return ToolCall(_field(item, "call_id"), f"{namespace}__{name}" if namespace else name, _field(item, "arguments"))
 
 
 def _responses_messages(results: Sequence[ToolResult]) -> list[Message]:

@@ -89,6 +89,8 @@ class LiveCatalog(ModelTools):
             self._unknown.record("unknown_tool", 0.0)
             return unknown_tool(call, catalog.unknown(call.name), context)
         plan, session = tool.plan, self._session
+        if plan.forward is not None:
+            return await plan.forward(self, call, context)
         if session is not None and context.session != session and _looks_at(plan, context):
             context = context.of_session(session)
         return await run(plan, call, context)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolplug.catalog.access import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
     AbandonedCallLimit,
     Approval,
@@ -68,6 +68,11 @@ class ToolRule(BaseModel):
     policy: Policy | None = None
     limits: Limits = NO_LIMITS
     tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
+    offer: Annotated[Offer | None, Field(description="to models, of this tool")] = None
+
+    def offered(self, origin: Callable[[str], str], source: Offered = ALWAYS) -> Offered:
+        """Return how models are offered the tool: by this rule, else as its `source` says."""
+        return source if self.offer is None else Offered(self.offer, origin("offer"), of_tool=True)
 
     def gates(self, origin: Callable[[str], str]) -> tuple[Gate, ...]:
         """Return the gates that restrict who may see the tool; `origin` returns file and line of a key of the rule."""

@@ -29,6 +29,7 @@ from toolplug.host.parts import Parts, always_listed
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
+from toolplug.search.tools import deferral
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND as LENT
 from toolplug.toolsets.agent_tools import AgentTools
@@ -125,8 +126,24 @@ class Explainer:
             found=True,
             provider=tool.definition.ref.source,
             gates=(*self._source(tool, principal.tenant), *before, *self._gates(tool, principal, session)),
-            settings=tool.plan.settings,
+            settings=(*tool.plan.settings, *self._offered(tool, principal, agent, session)),
         )
+
+    def _offered(
+        self, tool: Tool, principal: Principal, agent: str | None, session: Session | None
+    ) -> Iterator[Setting]:
+        """Yield how models are offered the tool if that is configured, and for a deferred one how it is found."""
+        offered = tool.definition.offered
+        if offered.origin == DEFAULT_ORIGIN:
+            return
+        if not tool.definition.deferred:
+            yield Setting("offer", offered.how, offered.origin)
+            return
+        try:
+            catalog = self._parts.views.executor_for(principal, agent, session).catalog
+        except AccessError:
+            catalog = EMPTY_CATALOG
+        yield Setting("offer", f"{offered.how} ({deferral(catalog)})", offered.origin)
 
     def _source(self, tool: Tool, tenant: str) -> Iterator[GateVerdict]:
         """Yield the switch of its provider or the state of its server, then later providers with a tool of its name."""

@@ -36,7 +36,6 @@ from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
-from toolplug.providers.planning import KIND
 from toolplug.providers.provider import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.running_call import check_event_loop
@@ -195,11 +194,6 @@ class Host:
     def responses(self) -> ResponsesService:
         """The Responses API: responses of a model, and their conversations."""
         return self._entered().responses
-
-    def is_on_request(self, tool: ToolDefinition) -> bool:
-        """Return whether the model of a response is offered the tool only if the request names it."""
-        wanted = self._entered().configuration.providers.wanted.get(tool.ref.source)
-        return tool.ref.kind == KIND and wanted is not None and wanted.entry.on_request
 
     @property
     def quotas(self) -> QuotaUse:

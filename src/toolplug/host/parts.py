@@ -34,8 +34,8 @@ from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
-from toolplug.providers.registry import FunctionRegistry, RegistryServices, TemporaryRoot, stored_sites
-from toolplug.providers.site import Services
+from toolplug.providers.registry import FunctionRegistry, RegistryServices
+from toolplug.providers.site import Services, TemporaryRoot, stored_sites
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions

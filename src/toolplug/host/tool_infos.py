@@ -47,6 +47,7 @@ class _Section(NamedTuple):
     server: str | None = None
     record: DiscoveryRecord | None = None
     away: bool = False
+    offer: str | None = None
 
 
 class ToolInfos:
@@ -120,13 +121,16 @@ class ToolInfos:
         record = None if server is None else self._servers.record(principal.tenant, server)
         opened = self._toolsets.opened(toolset, None if session is None else session.code)
         if server is not None and opened is None:  # its prefixed catalog need not be built for names
-            return _Section(listed.get(server, EMPTY_CATALOG), f"{toolset.prefix}.", toolset.id, server, record)
+            known = listed.get(server, EMPTY_CATALOG)
+            return _Section(
+                known, f"{toolset.prefix}.", toolset.id, server, record, offer=toolset.offered and toolset.offered.how
+            )
         catalog = (opened or self._toolsets.part(toolset)).catalog
         return _Section(catalog, "", toolset.id, server, record)
 
     def _text(self, section: _Section) -> bytes:
         """Return the JSON of the section's tools, separated by commas; the same object until something changes."""
-        key = (id(section.catalog), id(section.record), *section[1:4], section.away)
+        key = (id(section.catalog), id(section.record), *section[1:4], section.away, section.offer)
         kept = self._written.get(key)
         if kept is None:
             text = orjson.dumps(list(_infos(section)))[1:-1]
@@ -152,7 +156,8 @@ def _infos(section: _Section) -> Iterator[dict[str, object]]:
         if definition.hints.internal:
             continue
         policy = next((setting.value for setting in plan.settings if setting.knob == "policy"), DEFAULT_POLICY)
-        kind = definition.ref.kind
+        kind, offered = definition.ref.kind, definition.offered
+        how = offered.how if offered.of_tool or section.offer is None else section.offer
         yield {
             "name": section.lead + definition.name,
             "description": definition.description,
@@ -160,6 +165,7 @@ def _infos(section: _Section) -> Iterator[dict[str, object]]:
             **home,
             "callable": not section.away and policy != "deny",
             "configuredPolicy": policy,
+            **({} if how == "always" else {"offer": how}),
             "discoveryStatus": None if record is None else record.status,
             "lastDiscovered": None if record is None else record.last_discovery,
             "stale": record is not None and record.stale,

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.access import ScopeGate
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
+from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import CallCounters
@@ -85,12 +86,15 @@ class RecentViews:
 
 
 class WithReadResultLast:
-    """Divides catalogs into their tools and the reader of kept results; `reader()` lists that one tool."""
+    """Divides catalogs into their tools and the reader of kept results; `reader()` lists that one tool.
+
+    The tools that search others are left out: they are for the whole catalog of a caller.
+    """
 
     def __init__(self, reader: Callable[[], Catalog]) -> None:
         self._reader = reader
         self.body: CachedValue = CachedValue(
-            lambda catalog: catalog.where(lambda tool: tool.definition.ref.source != SOURCE)
+            lambda catalog: catalog.where(lambda tool: tool.definition.ref.source not in (SOURCE, SEARCH_SOURCE))
         )
         self.tail: CachedValue = CachedValue(self.reader_for)
         self.whole: CachedValue = CachedValue(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
@@ -159,6 +163,8 @@ class Views:
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._recent = RecentViews()
+        self._searchable = registry.search.added
+        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.added(catalog)))
         self._nothing = merged_executor(self._unknown())
         self._offerings = _MergedOfferings()
 
@@ -183,7 +189,8 @@ class Views:
         key = (principal, code, session and session.executor, only is None)
 
         def made() -> LiveCatalog:
-            view = self._chooser(principal, session)(self._without_agent(principal, session, only))
+            chosen = self._chooser(principal, session)(self._without_agent(principal, session, only))
+            view = self._with_search(principal, chosen)
             view.default_context = CallContext(principal=principal, session=code)
             return view
 
@@ -234,7 +241,9 @@ class Views:
         choice = Choice(principal.tenant, acting, only=only)
 
         def composed(key: Hashable) -> ToolExecutor:
-            return choose(self._in_session(self._of_agent(choice, key), principal, session))
+            return self._with_search(
+                principal, choose(self._in_session(self._of_agent(choice, key), principal, session))
+            )
 
         code = None if session is None else session.code
         context = CallContext(principal=principal, agent=acting, session=code)
@@ -280,6 +289,10 @@ class Views:
         if principal.has_scope(CALL_SCOPE):
             return tools.view(lambda catalog: catalog.visible_to(principal))
         return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
+
+    def _with_search(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
+        """Return the caller's tools, with those that search them if many are deferred."""
+        return tools.view(self._searchable if principal.has_scope(CALL_SCOPE) else self._refused_search)
 
     def _unknown(self) -> CallCounters:
         return self._registry.accounting.counters(UNKNOWN, UNKNOWN)

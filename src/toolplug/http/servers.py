@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
+from toolplug.catalog.definition import Offer
 from toolplug.catalog.exact_json import Answer, load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
@@ -142,6 +143,7 @@ class ToolInfo(Answer):
     toolset: NotRequired[str]
     callable: bool
     configuredPolicy: PolicyWord
+    offer: NotRequired[Annotated[Offer, Field(description="to models, where it is not always")]]
     discoveryStatus: Annotated[Status | None, Field(description="of its server")]
     lastDiscovered: str | None
     stale: Annotated[bool, Field(description="the server has not said so lately")]

@@ -30,7 +30,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[Ba
             executor=executor,
             context=context,
         )
-        for item in executor.catalog.values()
+        for item in executor.catalog.shown.values()
     ]
 
 

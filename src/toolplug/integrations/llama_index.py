@@ -31,7 +31,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[As
                 schema=dict(item.definition.parameters.value),
             ),
         )
-        for item in executor.catalog.values()
+        for item in executor.catalog.shown.values()
     ]
 
 

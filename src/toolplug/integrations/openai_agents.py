@@ -22,7 +22,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     An error is the text that the model reads, images of a result are image outputs. A tool that is gone is no longer
     offered at the next step of a run, and answers with an error.
     """
-    return [_tool(executor, item.definition, context, strict) for item in executor.catalog.values()]
+    return [_tool(executor, item.definition, context, strict) for item in executor.catalog.shown.values()]
 
 
 def _tool(

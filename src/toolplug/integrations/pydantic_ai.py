@@ -52,7 +52,10 @@ class _Toolset(AbstractToolset[Any]):
         """Return the tools of now; the same ones while the catalog is the same object."""
         catalog = self.executor.catalog
         if self._listed is None or self._listed[0] is not catalog:
-            self._listed = catalog, {item.definition.wire: self._tool(item.definition) for item in catalog.values()}
+            self._listed = (
+                catalog,
+                {item.definition.wire: self._tool(item.definition) for item in catalog.shown.values()},
+            )
         return self._listed[1]
 
     def _tool(self, definition: Definition) -> ToolsetTool[Any]:

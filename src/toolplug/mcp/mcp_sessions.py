@@ -12,6 +12,7 @@ from toolplug.mcp.list_changed import ListChangedNotifier, Seen
 from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
 from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
+from toolplug.search.tools import FoundTools
 
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
@@ -26,15 +27,19 @@ def _nothing(handshake: Handshake) -> None:
 
 
 class Handshake:
-    """One initialized client. `owner` is the principal that may use it; `seen` what it has listed."""
+    """One initialized client.
 
-    __slots__ = ("client", "id", "owner", "questions", "running", "seen", "stream", "subscriptions", "used_at")
+    `owner` is the principal that may use it, `seen` what it has listed, `found` the tools that its searches have found.
+    """
+
+    __slots__ = ("client", "found", "id", "owner", "questions", "running", "seen", "stream", "subscriptions", "used_at")
 
     def __init__(self, owner: Hashable, client: Client) -> None:
         self.id: str = token_urlsafe(24)
         self.owner: Hashable = owner
         self.client: Client = client
         self.questions: Questions = Questions()
+        self.found: FoundTools = FoundTools()
         self.running: dict[RequestId, CallOff] = {}
         self.stream: CallOff | None = None
         self.seen: Seen = Seen()

@@ -104,14 +104,18 @@ class Planner:
         for item in found:
             if self._server.policy_of(item.name) == "disable":
                 continue
-            known = before.get(item.name)
+            known, definition = before.get(item.name), self._offered(item.definition)
             if item.quarantined:
-                unavailable.append(self._quarantined(item.definition, reach))
-            elif known is not None and known.definition.signature == item.definition.signature:
+                unavailable.append(self._quarantined(definition, reach))
+            elif known is not None and known.definition.signature == definition.signature:
                 listed.append(known)
             else:
-                listed.append(self._tool(item.definition, calling(reach.line, item.definition), reach))
+                listed.append(self._tool(definition, calling(reach.line, definition), reach))
         return Catalog(listed, unavailable=Catalog(unavailable))
+
+    def _offered(self, definition: ToolDefinition) -> ToolDefinition:
+        offered = self._server.offered(definition.ref.name)
+        return definition if offered == definition.offered else replace(definition, offered=offered)
 
     def _quarantined(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
         tool = self._tool(definition, _quarantined, reach)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from toolplug.catalog.definition import ALWAYS, Offer, Offered
 from toolplug.discovery.record import ServerName
 from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
@@ -65,7 +66,7 @@ def _nowhere(*_path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Server:
-    """One server. `policy` and `limits` apply to all its tools; `tools` has rules of some, by the server's own names.
+    """One server. `policy`, `offer` and `limits` apply to all its tools; `tools` has rules of some, by its own names.
 
     `discovery_timeout_s` limits the start and the listing of its tools; `rediscover_s` is the maximum age of its list,
     None for no limit. With a `prefix`, its tools are in all catalogs without an agent. `origin` returns the place of a
@@ -80,6 +81,7 @@ class Server:
     pin: bool = False
     prefix: str | None = None
     policy: Policy = DEFAULT_POLICY
+    offer: Offer = "always"
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: _NO_RULES)
     limits: Limits = NO_LIMITS
     origin: Callable[..., str] = _nowhere
@@ -87,6 +89,11 @@ class Server:
     def rule(self, tool: str) -> ToolRule:
         """Return the rule of one tool."""
         return self.tools.get(tool, NO_RULE)
+
+    def offered(self, tool: str) -> Offered:
+        """Return how models are offered one tool."""
+        of_all = ALWAYS if self.offer == "always" else Offered(self.offer, self.origin("offer"))
+        return self.rule(tool).offered(lambda key: self.origin("tools", tool, key), of_all)
 
     def policy_of(self, tool: str) -> Policy:
         """Return the effective policy of one tool."""

@@ -20,6 +20,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp.connection import import_with_sdk
 from toolplug.mcp.list_changed import Watch
 from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
+from toolplug.search.tools import FoundTools
 
 
 def _nobody(catalog: Catalog) -> None:
@@ -43,6 +44,8 @@ class Caller(NamedTuple):
     which the caller has received a page. `approvals` has the calls that wait for approval. `offering` returns the
     caller's prompts and resources; `offered` is called with each that it has received a page of. `subscriptions` are
     the resources that it follows; None before it can follow any.
+    `found` are the deferred tools that the searches of a client of the older era have found, None without a
+    conversation.
     """
 
     executor: ToolExecutor
@@ -54,6 +57,7 @@ class Caller(NamedTuple):
     offering: Callable[[], Offering] = no_offering
     offered: Callable[[OfferedKind, Offering], None] = _no_matter
     subscriptions: ResourceSubscriptions | None = None
+    found: FoundTools | None = None
 
 
 RequestId = str | int

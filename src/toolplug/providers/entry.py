@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from toolplug.catalog.definition import Offer
 from toolplug.crashes import CodeOwner, unmasked
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.plans import ToolRule
@@ -71,7 +72,7 @@ class ProviderEntry:
     """One enabled entry of `providers:`. If two are equal, the running provider is kept.
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
-    to each of its tools. `on_request`: its tools are offered to the model of a response only if the request names them.
+    to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
     `mount` is the path prefix of its routes, or empty. `on_failure` is the effect of a `before_call` that fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
@@ -81,7 +82,7 @@ class ProviderEntry:
     type: str
     required: bool = True
     public_routes: bool = False
-    on_request: bool = False
+    offer: Offer = "always"
     mount: str = ""
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.registry import Collector
@@ -22,7 +22,7 @@ from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.provider import FunctionProvider, check_config, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
-from toolplug.providers.site import ProviderContext
+from toolplug.providers.site import SiteFor
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -59,9 +59,7 @@ class Generation:
         await _closed(self.entry, self.provider)
 
 
-async def opened(
-    wanted: DesiredProvider, services: CallServices, site_for: Callable[[ProviderEntry], ProviderContext]
-) -> Generation:
+async def opened(wanted: DesiredProvider, services: CallServices, site_for: SiteFor) -> Generation:
     """Create and start a provider. Raises `ProviderError`, after closing what had been started."""
     entry, build = wanted.entry, wanted.build
     if build is None:
@@ -79,7 +77,7 @@ async def opened(
     switch, threads = SourceSwitch(), ThreadRunner(entry.key)
     try:
         if not is_started(provider):
-            await awaited(entry, "start()", lambda: provider.start(site_for(entry)), START_S)
+            await awaited(entry, "start()", lambda: provider.start(site_for(entry.key)), START_S)
         return Generation(
             entry=entry,
             provider=provider,

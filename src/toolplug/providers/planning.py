@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
+from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import CallRunner, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
@@ -120,13 +120,14 @@ class _Planner:
         self._switch = switch
         self._threads = threads
         self._builder = plan_builder(entry, services)
+        self._offered = ALWAYS if entry.offer == "always" else Offered(entry.offer, entry.origin("offer"))
 
     def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
         """Return the tool of a bound method with its rule."""
         entry, accounting = self._entry, self._accounting
-        definition = bound.definition.owned_by(KIND, entry.key)
+        origin = partial(entry.origin, "tools", bound.definition.ref.name)
+        definition = bound.definition.owned_by(KIND, entry.key, rule.offered(origin, self._offered))
         ref = definition.ref
-        origin = partial(entry.origin, "tools", ref.name)
         own = LimitLevel(level_of(ref), rule.limits, partial(origin, "limits"))
         plan = self._builder.build(
             definition,

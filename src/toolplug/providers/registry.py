@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
-from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 
-from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
@@ -37,89 +33,11 @@ from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.hook_calls import observers, observes_calls
 from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
-from toolplug.providers.site import EgressRules, ProviderContext, ProviderStore, Services, no_services, public_only
+from toolplug.providers.site import SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.search.tools import THRESHOLD, ToolSearch
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.store import Record, Store
-
-_HERE = Path()
-
-SiteFor = Callable[[ProviderEntry], ProviderContext]
-
-
-class TenantRecords:
-    """The records of one provider and one tenant."""
-
-    def __init__(self, store: Store, prefix: str) -> None:
-        self._store = store
-        self._prefix = prefix
-
-    async def read(self, key: str) -> Record | None:
-        """Return the record, or `None`."""
-        return await self._store.read(self._prefix + key)
-
-    async def commit(
-        self, key: str, value: bytes | None, *, expected: int | None = None, ttl_s: float | None = None
-    ) -> int:
-        """Write the record (`None` deletes it) and return its new revision."""
-        return await self._store.commit(self._prefix + key, value, expected=expected, ttl_s=ttl_s)
-
-    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys that begin with `prefix` and follow `after`, in code-point order."""
-        start = self._prefix + after if after else ""
-        found = await self._store.keys(self._prefix + prefix, after=start, limit=limit)
-        return [key[len(self._prefix) :] for key in found]
-
-
-def stored_sites(
-    store: Callable[[], Store],
-    root: Callable[[], Path],
-    config_dir: Path = _HERE,
-    service: Services = no_services,
-    egress: EgressRules = public_only,
-) -> SiteFor:
-    """Return a function that gives providers their context; store and directory are opened when one needs them."""
-
-    def site_for(entry: ProviderEntry) -> ProviderContext:
-        state_dir = root() / "providers" / entry.key
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-        def records(principal: Principal) -> ProviderStore:
-            return TenantRecords(store(), f"provider/{entry.key}/{quote(principal.tenant, safe='')}/")
-
-        return ProviderContext(
-            key=entry.key,
-            state_dir=state_dir,
-            store=records,
-            config_dir=config_dir,
-            service=service,
-            egress=egress(),
-        )
-
-    return site_for
-
-
-class TemporaryRoot:
-    """A temporary directory, created when it is first needed, and removed at the end."""
-
-    def __init__(self) -> None:
-        self._made: tempfile.TemporaryDirectory[str] | None = None
-
-    def __call__(self) -> Path:
-        """Return the directory."""
-        if self._made is None:
-            self._made = tempfile.TemporaryDirectory(prefix="toolplug-", ignore_cleanup_errors=True)
-        return Path(self._made.name)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            made.cleanup()
-
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -187,6 +105,7 @@ class FunctionRegistry(LiveCatalog):
         self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
         self._closing = BackgroundTasks()
+        self.search: ToolSearch = ToolSearch(self._services.calls)
 
     @classmethod
     def from_yaml(
@@ -346,7 +265,14 @@ class FunctionRegistry(LiveCatalog):
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._services.tail())
-        catalog, conflicts = merged(parts)
+        plain, conflicts = merged(parts)
+        catalog = self.search.added(plain)
+        if catalog is plain and plain.deferred >= THRESHOLD:
+            _LOG.warning(
+                "%d tools are deferred, and all are offered at once: a provider has a tool search_tools or call_tool",
+                plain.deferred,
+                extra=FINDING,
+            )
         self._warn(conflicts)
         self.publish(catalog)
         for key, part in self._parts.items():

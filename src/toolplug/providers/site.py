@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
+from urllib.parse import quote
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.egress import PUBLIC_ONLY, Egress
-from toolplug.stores.store import Record
+from toolplug.stores.store import Record, Store
 
 S = TypeVar("S")
 
@@ -73,3 +75,82 @@ class ProviderContext:
     config_dir: Path = Path()
     service: Services = no_services
     egress: Egress = PUBLIC_ONLY
+
+
+_HERE = Path()
+
+SiteFor = Callable[[str], ProviderContext]
+"""Returns the context of the provider of a key."""
+
+
+class TenantRecords:
+    """The records of one provider and one tenant."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    async def read(self, key: str) -> Record | None:
+        """Return the record, or `None`."""
+        return await self._store.read(self._prefix + key)
+
+    async def commit(
+        self, key: str, value: bytes | None, *, expected: int | None = None, ttl_s: float | None = None
+    ) -> int:
+        """Write the record (`None` deletes it) and return its new revision."""
+        return await self._store.commit(self._prefix + key, value, expected=expected, ttl_s=ttl_s)
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the keys that begin with `prefix` and follow `after`, in code-point order."""
+        start = self._prefix + after if after else ""
+        found = await self._store.keys(self._prefix + prefix, after=start, limit=limit)
+        return [key[len(self._prefix) :] for key in found]
+
+
+def stored_sites(
+    store: Callable[[], Store],
+    root: Callable[[], Path],
+    config_dir: Path = _HERE,
+    service: Services = no_services,
+    egress: EgressRules = public_only,
+) -> SiteFor:
+    """Return a function that gives providers their context by their keys; store and root are opened when needed."""
+
+    def site_for(key: str) -> ProviderContext:
+        state_dir = root() / "providers" / key
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+        def records(principal: Principal) -> ProviderStore:
+            return TenantRecords(store(), f"provider/{key}/{quote(principal.tenant, safe='')}/")
+
+        return ProviderContext(
+            key=key,
+            state_dir=state_dir,
+            store=records,
+            config_dir=config_dir,
+            service=service,
+            egress=egress(),
+        )
+
+    return site_for
+
+
+class TemporaryRoot:
+    """A temporary directory, created when it is first needed, and removed at the end."""
+
+    def __init__(self) -> None:
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    def __call__(self) -> Path:
+        """Return the directory."""
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="toolplug-", ignore_cleanup_errors=True)
+        return Path(self._made.name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.cleanup()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
-from toolplug.execution.executor import ToolExecutor
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import HostedCall, ItemStyle, approval_request, asks, ticket_of
 from toolplug.responses.input_items import (
@@ -26,6 +25,8 @@ from toolplug.responses.input_items import (
 from toolplug.responses.offer import Offer, ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.turn import Citations
+from toolplug.search.tools import target_call
+from toolplug.signatures.values import encoded
 
 
 class Decided(NamedTuple):
@@ -81,15 +82,18 @@ def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
     return decided
 
 
+Execute = Callable[[ToolCall, CallContext], Coroutine[Any, Any, ToolResult]]
+
+
 async def results(
-    executor: ToolExecutor, calls: Sequence[tuple[ToolCall, CallContext]], *, parallel: bool
+    execute: Execute, calls: Sequence[tuple[ToolCall, CallContext]], *, parallel: bool
 ) -> AsyncGenerator[tuple[int, ToolResult]]:
     """Yield each call's index and result, as they end. Closing the generator cancels the running calls."""
     if not parallel or len(calls) < 2:
         for place, (call, context) in enumerate(calls):
-            yield place, await executor.execute(call, context)
+            yield place, await execute(call, context)
         return
-    running = {asyncio.ensure_future(executor.execute(*call)): place for place, call in enumerate(calls)}
+    running = {asyncio.ensure_future(execute(*call)): place for place, call in enumerate(calls)}
     try:
         waiting = set(running)
         while waiting:
@@ -132,36 +136,35 @@ class HostedCalls:
             told.insert(place, item)
         return told
 
-    async def make_decided(self, decided: Sequence[Decided], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
+    async def make_decided(self, decided: Sequence[Decided], offer: Offer) -> AsyncGenerator[Event]:
         """Run the approved calls, each once, and show the denied ones."""
         for each in decided:
-            for event in await self._decided(each, offer, catalog):
+            for event in await self._decided(each, offer):
                 yield event
 
-    async def make(self, calls: Sequence[ToolCall], offer: Offer, catalog: Catalog) -> AsyncGenerator[Event]:
+    async def make(self, calls: Sequence[ToolCall], offer: Offer) -> AsyncGenerator[Event]:
         """Run the calls of a turn concurrently; answer those that may not be run."""
         wanted: list[tuple[ToolCall, CallContext | str]] = []
         over: list[ToolCall] = []
-        for call in calls:
+        for made in calls:
+            call = _meant(made, offer)
             if self._most is not None and self.made + len(wanted) >= self._most:
                 over.append(call)
                 continue
-            refused = _refused(call.name, offer, catalog)
-            wanted.append((call, refused or self._context(call, offer, catalog)))
-        async with aclosing(self._make(wanted, catalog)) as events:
+            refused = _refused(call, offer)
+            wanted.append((call, refused or self._context(call, offer)))
+        async with aclosing(self._make(wanted, offer)) as events:
             async for event in events:
                 yield event
         self._leave_out(over)
         self.exhausted = self.exhausted or bool(over) or self.made == self._most
 
-    async def _make(
-        self, wanted: Sequence[tuple[ToolCall, CallContext | str]], catalog: Catalog
-    ) -> AsyncGenerator[Event]:
+    async def _make(self, wanted: Sequence[tuple[ToolCall, CallContext | str]], offer: Offer) -> AsyncGenerator[Event]:
         begun: list[tuple[ToolCall, CallContext]] = []
         shown: list[HostedCall] = []
         for call, context in wanted:
             self.made += 1
-            tool = catalog.find(call.name)
+            tool = offer.catalog.find(call.name)
             if isinstance(context, str):
                 for event in self._refuse(call, context):
                     yield event
@@ -173,7 +176,11 @@ class HostedCalls:
                 shown.append(HostedCall(self._draft, call, tool and tool.definition, self._style))
                 for event in shown[-1].begin():
                     yield event
-        async with aclosing(results(self._asker.executor, begun, parallel=self._parallel)) as ended:
+
+        async def execute(call: ToolCall, context: CallContext) -> ToolResult:
+            return await self._asker.execute(call, context, offer)
+
+        async with aclosing(results(execute, begun, parallel=self._parallel)) as ended:
             async for place, result in ended:
                 for event in self._ended(shown[place], result):
                     yield event
@@ -191,11 +198,11 @@ class HostedCalls:
         shown = HostedCall(self._draft, call, definition, self._style, request)
         return [*shown.begin(), *self._ended(shown, result)]
 
-    async def _decided(self, decided: Decided, offer: Offer, catalog: Catalog) -> list[Event]:
-        call, tool = decided.call, catalog.find(decided.call.name)
+    async def _decided(self, decided: Decided, offer: Offer) -> list[Event]:
+        call, tool = decided.call, offer.catalog.find(decided.call.name)
         await self._asker.decide(decided.ticket, decided.approve)
         if decided.approve:
-            context = self._context(call, offer, catalog, key=decided.request)._replace(approval=decided.ticket)
+            context = self._context(call, offer, key=decided.request)._replace(approval=decided.ticket)
             return await self._asked_first(call, context, tool, decided.request)
         reason = f": {decided.reason}" if decided.reason else ""
         return self._refuse(call, f"the call was not approved{reason}", tool, decided.request)
@@ -217,18 +224,33 @@ class HostedCalls:
         self._citations.add(result.metadata)
         return shown.end(result, self._include)
 
-    def _context(self, call: ToolCall, offer: Offer, catalog: Catalog, *, key: str | None = None) -> CallContext:
-        tool = catalog.find(call.name)
+    def _context(self, call: ToolCall, offer: Offer, *, key: str | None = None) -> CallContext:
+        tool = offer.catalog.find(call.name)
         options = EMPTY if tool is None else offer.options.get(tool.definition.name, EMPTY)
         return self._asker.context._replace(options=options, idempotency_key=key)
 
 
-def _refused(name: str, offer: Offer, catalog: Catalog) -> str | None:
+def _meant(call: ToolCall, offer: Offer) -> ToolCall:
+    """Return the call that a call of `call_tool` stands for, so that it is shown and approved as what it is."""
+    tool = offer.catalog.find(call.name)
+    if tool is None or tool.definition.ref.source != SEARCH_SOURCE or tool.definition.name != CALL_TOOL:
+        return call
+    target = target_call(call)
+    if target is None:
+        return call
+    given = target.arguments
+    return target._replace(arguments=given if isinstance(given, str) else encoded(given) or "{}")
+
+
+def _refused(call: ToolCall, offer: Offer) -> str | None:
     """Return why a call is answered without being run; None if it may run, also for an unknown tool."""
-    tool = catalog.find(name)
+    name = call.name
+    if name in offer.own:
+        return f"{name} is a function of the client; call it itself, not through {CALL_TOOL}"
+    tool = offer.catalog.find(name)
     wire = name if tool is None else tool.definition.wire
     if offer.allowed is not None and wire not in offer.allowed:
         return f"tool {name} is not in the allowed_tools list"
-    if tool is not None and all(tool.definition is not hosted for hosted in offer.hosted):
-        return catalog.unknown(name)
+    if tool is not None and wire in offer.withheld:
+        return offer.catalog.unknown(name)
     return None

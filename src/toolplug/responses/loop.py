@@ -18,17 +18,18 @@ from time import time
 from typing import cast
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses.backend import Backend
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import MCP, ItemStyle, server_list
 from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
-from toolplug.responses.input_items import Item, checked_items
+from toolplug.responses.input_items import Item, called_name, checked_items, is_hosted_call
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
+from toolplug.search.tools import FoundTools, found_names
 from toolplug.signatures.values import as_object
 
 MAX_TURNS = 10
@@ -63,6 +64,7 @@ class Loop:
         self._catalog: Catalog = EMPTY_CATALOG
         self._offer: Offer | None = None
         self._servers: dict[str, tuple[str, ...]] = {}
+        self._found = FoundTools()
         self._taken: set[str] = set()
 
     async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
@@ -105,9 +107,10 @@ class Loop:
 
     async def _turns(self, items: Sequence[Item], offer: Offer, decided: Sequence[Decided]) -> AsyncGenerator[Event]:
         draft, calls = self.draft, self._calls
-        async with aclosing(calls.make_decided(decided, offer, self._catalog)) as events:
+        async with aclosing(calls.make_decided(decided, offer)) as events:
             async for event in events:
                 yield event
+        self._remember(draft.items)
         for _ in range(0 if calls.asked else self._max_turns):
             offer = await self._offered()
             for event in self._server_lists(offer):
@@ -121,10 +124,11 @@ class Loop:
             if turn.finish in CUT_SHORT:
                 yield draft.cut_short(CUT_SHORT[turn.finish])
                 return
-            hosted = turn.hosted
-            async with aclosing(calls.make(hosted, offer, self._catalog)) as events:
+            hosted, before = turn.hosted, len(draft.output)
+            async with aclosing(calls.make(hosted, offer)) as events:
                 async for event in events:
                     yield event
+            self._remember(draft.items[before:])
             if calls.asked or turn.calls_client or not hosted:
                 yield draft.complete(time())
                 return
@@ -154,7 +158,7 @@ class Loop:
         catalog = await self._asker.catalog()
         if self._offer is None or catalog is not self._catalog:
             self._catalog = catalog
-            self._offer = offered(self._request, catalog, self._asker.on_request, strict=strict)
+            self._offer = offered(self._request, catalog, self._asker.search, self._found.names, strict=strict)
         return self._offer
 
     def _choice(self, offer: Offer) -> object:
@@ -165,7 +169,15 @@ class Loop:
         return "auto" if self._calls.made and (not isinstance(choice, str | None) or choice not in _FREE) else choice
 
     def _remember(self, items: Sequence[Item]) -> None:
+        """Note the ids, servers and found tools of items. A deferred tool that was called counts as found."""
         for item in items:
+            if is_hosted_call(item.get("type")):
+                name = called_name(item)
+                tool, offer = self._catalog.find(name), self._offer
+                is_own = offer is not None and name in offer.own
+                called = [name] if is_own or (tool is not None and tool.definition.deferred) else []
+                if self._found.add(found_names(item.get("output")) if name == SEARCH_TOOLS else called):
+                    self._offer = None
             if isinstance(call_id := item.get("call_id"), str):
                 self._taken.add(call_id)
             if item.get("type") == "mcp_list_tools":

@@ -8,19 +8,18 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
+from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
 from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.request_tools import CUSTOM, ClientTool, as_function_choice, named_servers, read_tools
+from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
 from toolplug.signatures.values import as_object
-
-OnRequest = Callable[[ToolDefinition], bool]
-"""Is the tool one that is offered only where the request names it."""
 
 Names = frozenset[str]
 
@@ -33,13 +32,16 @@ class Offer(NamedTuple):
     """The tools of one turn.
 
     `tools` and `choice` are in Chat Completions form; `own` are the client's tools by the model's names, `hosted` the
-    other tools, `allowed` the names that may be called (None: any); `options` are by canonical name.
+    other tools, `withheld` the wire names of those that this request does not use, `allowed` the names that may be
+    called (None: any); `options` are by canonical name. `catalog` has every tool that may be called.
     """
 
     tools: Sequence[object]
     choice: object
     own: Mapping[str, ClientTool]
     hosted: Sequence[ToolDefinition]
+    withheld: Names
+    catalog: Catalog
     allowed: Names | None
     options: Mapping[str, Mapping[str, object]]
     warnings: tuple[StubWarning, ...]
@@ -49,9 +51,16 @@ class _Listed(NamedTuple):
     catalog: Catalog
 
 
-def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *, strict: bool) -> Offer:
-    """Return the tools for a request and the current catalog. Raises `ResponseRefused`."""
+def offered(
+    request: ResponseRequest, catalog: Catalog, search: ToolSearch | None, found: Sequence[str], *, strict: bool
+) -> Offer:
+    """Return the tools for a request and the current catalog; deferred ones only if they were `found`.
+
+    Raises `ResponseRefused`.
+    """
     brought = read_tools(request.tools or [])
+    if brought.deferred and search is not None:
+        catalog = _searchable(catalog, brought.deferred, search)
     own = frozenset(brought.own)
     _check_choice(request.tool_choice)
     given = as_function_choice(request.tool_choice, catalog)
@@ -66,24 +75,51 @@ def offered(request: ResponseRequest, catalog: Catalog, on_request: OnRequest, *
     allowed = _allowed(request, expansion.tool_choice, chosen, catalog)
     named = chosen | (allowed or _NOTHING) | servers.declared
     stubbed = frozenset(str(_name_of(entry)) for entry in listed) - own
-    hosted = [
-        tool
-        for tool in catalog.definitions()
-        if own.isdisjoint((tool.name, tool.wire))
-        and tool.wire not in servers.left_out
-        and (tool.wire in stubbed or tool.wire in named or not on_request(tool))
-    ]
+    unseen = frozenset(brought.deferred) - named
+    later = [entry for entry in listed if _name_of(entry) in unseen]
+    listed = [entry for entry in listed if _name_of(entry) not in unseen]
+    hosted, withheld = _divided(catalog, own, servers.left_out, stubbed | named)
     listed += [orjson.loads(fragment(tool, "chat")) for tool in hosted if tool.wire not in stubbed]
+    for name in found:
+        listed += [entry for entry in later if _name_of(entry) == name]
+        tool = catalog.find(name)
+        if tool is not None and tool.definition.deferred and tool.definition.wire not in withheld | stubbed | named:
+            hosted.append(tool.definition)
+            listed.append(orjson.loads(fragment(tool.definition, "chat")))
     tools = listed if allowed is None else [entry for entry in listed if _name_of(entry) in allowed]
     return Offer(
         tools,
         _choice(expansion.tool_choice, allowed, catalog) if tools else None,
         brought.own,
         hosted if allowed is None else [tool for tool in hosted if tool.wire in allowed],
+        withheld,
+        catalog,
         _NOTHING if given == "none" else allowed,
-        expansion.options,
+        {**expansion.options, SEARCH_TOOLS: {FUNCTIONS: brought.deferred}} if brought.deferred else expansion.options,
         (*_placed(expansion.warnings, brought.places), *brought.warnings, *servers.warnings),
     )
+
+
+def _searchable(catalog: Catalog, functions: Mapping[str, ToolDefinition], search: ToolSearch) -> Catalog:
+    """Return the catalog with the tools that search it and the functions of the client."""
+    deferred = len(functions) + (catalog.deferred if catalog.searchable else 0)
+    rest = without_search(catalog)
+    return layered(rest, search.pair(deferred, len(rest) + len(functions)))
+
+
+def _divided(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tuple[list[ToolDefinition], Names]:
+    """Return the tools that the model sees at once, and the wire names of those that the request does not use."""
+    hosted: list[ToolDefinition] = []
+    withheld: set[str] = set()
+    searchable = catalog.searchable
+    for tool in catalog.definitions():
+        if not own.isdisjoint((tool.name, tool.wire)) or tool.wire in left_out:
+            withheld.add(tool.wire)
+        elif tool.wire in named or tool.offered.how == "always" or (tool.deferred and not searchable):
+            hosted.append(tool)
+        elif not tool.deferred:
+            withheld.add(tool.wire)
+    return hosted, frozenset(withheld)
 
 
 def _placed(warnings: Sequence[StubWarning], places: Sequence[int]) -> Iterator[StubWarning]:
@@ -185,11 +221,6 @@ Decide = Callable[[str, bool], Awaitable[None]]
 """Takes a ticket and whether its call is approved; does nothing where the asker may not decide."""
 
 
-def nothing_on_request(tool: ToolDefinition) -> bool:
-    """Return False: every tool is offered."""
-    return False
-
-
 async def decided_elsewhere(ticket: str, approve: bool) -> None:
     """Do nothing: this caller may not decide."""
 
@@ -197,17 +228,24 @@ async def decided_elsewhere(ticket: str, approve: bool) -> None:
 class ToolCaller(NamedTuple):
     """The tools of one response.
 
-    `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough; with
-    `strict`, an unknown stub refuses the request.
+    `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
+    `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request.
     """
 
     executor: ToolExecutor
     context: CallContext = CallContext()
     listing: Callable[[], Awaitable[Catalog]] | None = None
-    on_request: OnRequest = nothing_on_request
+    search: ToolSearch | None = None
     decide: Decide = decided_elsewhere
     strict: bool = False
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""
         return self.executor.catalog if self.listing is None else await self.listing()
+
+    async def execute(self, call: ToolCall, context: CallContext, offer: Offer) -> ToolResult:
+        """Run a hosted call; `search_tools` may be a tool of the offer alone."""
+        tool = offer.catalog.find(call.name)
+        if tool is not None and tool.plan.forward is not None:
+            return await tool.plan.forward(self.executor, call, context)
+        return await self.executor.execute(call, context)

@@ -3,6 +3,7 @@
 function    unchanged
 custom      the client's own tool with a text as input: a function with one text parameter
 namespace   the client's own functions and custom tools, each offered as `namespace__name`
+tool_search makes functions with `defer_loading` deferred ones, which the host's own search finds
 mcp         a server by its label: tools of the caller's catalog, as a host does not connect to servers of a request
 """
 
@@ -15,13 +16,14 @@ from typing import Final, Literal, NamedTuple, cast
 import orjson
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import ToolDefinition
-from toolplug.errors import ResponseRefused
+from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
+from toolplug.errors import InvalidDefinition, ResponseRefused
 from toolplug.providers.stubs import StubWarning
 from toolplug.signatures.values import as_object
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
+SEARCH: Final = "tool_search"
 
 Entry = Mapping[str, object]
 
@@ -34,10 +36,10 @@ _PARAMETERS: Entry = {
     "required": [_INPUT],
     "additionalProperties": False,
 }
-_IGNORED: Mapping[str, str] = {
-    "defer_loading": "this host offers every function at once, so defer_loading is ignored",
-    "allowed_callers": "only the model calls functions here, so allowed_callers is ignored",
-}
+_IGNORED = "only the model calls functions here, so allowed_callers is ignored"
+_UNSEARCHED = "defer_loading needs a tool of type tool_search in the request; the function is offered at once"
+_UNINDEXED = "defer_loading is ignored, since the function cannot be searched for"
+_SEARCHED_HERE = "this host searches itself, so execution: client is ignored"
 
 
 class ClientTool(NamedTuple):
@@ -52,12 +54,14 @@ class RequestTools(NamedTuple):
     """The tools of one request.
 
     `functions`: in Responses form, with those of namespaces in place; `places`: the index of each in the request;
-    `own`: the client's tools by the model's names; `servers`: the entries of type `mcp`, with their indexes.
+    `own`: the client's tools by the model's names; `deferred`: the definitions of those to search for; `servers`: the
+    entries of type `mcp`, with their indexes.
     """
 
     functions: Sequence[Entry]
     places: Sequence[int]
     own: Mapping[str, ClientTool]
+    deferred: Mapping[str, ToolDefinition]
     servers: Sequence[tuple[int, Entry]]
     warnings: Sequence[StubWarning]
 
@@ -80,8 +84,10 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
     functions: list[Entry] = []
     places: list[int] = []
     own: dict[str, ClientTool] = {}
+    deferred: dict[str, ToolDefinition] = {}
     servers: list[tuple[int, Entry]] = []
     warnings: list[StubWarning] = []
+    searches = any(entry.get("type") == SEARCH for entry in entries)
     for index, entry in enumerate(entries):
         kind, at = entry.get("type"), f"tools[{index}]"
         if not isinstance(kind, str) or not kind:
@@ -89,18 +95,42 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
         if kind == MCP:
             servers.append((index, entry))
             continue
+        if kind == SEARCH:
+            if entry.get("execution") == "client":
+                warnings.append(StubWarning("options_ignored", index, SEARCH, _SEARCHED_HERE))
+            continue
         found = _in_namespace(entry, at) if kind == _NAMESPACE else [(entry, None, at)]
         for tool, namespace, place in found:
-            functions.append(as_function(tool, namespace))
+            function = as_function(tool, namespace)
+            functions.append(function)
             places.append(index)
-            if tool["type"] in {"function", CUSTOM}:
-                _add(own, tool, namespace, place)
-                warnings += [
-                    StubWarning("options_ignored", index, str(tool["type"]), f"{place}: {message}")
-                    for name, message in _IGNORED.items()
-                    if tool.get(name)
-                ]
-    return RequestTools(functions, places, own, servers, warnings)
+            if tool["type"] not in {"function", CUSTOM}:
+                continue
+            _add(own, tool, namespace, place)
+            ignored = [_IGNORED] if tool.get("allowed_callers") else []
+            if tool.get("defer_loading"):
+                definition = _searchable(function) if searches else None
+                if definition is not None:
+                    deferred[str(function["name"])] = definition
+                else:
+                    ignored.append(_UNINDEXED if searches else _UNSEARCHED)
+            kind = str(tool["type"])
+            warnings += [StubWarning("options_ignored", index, kind, f"{place}: {message}") for message in ignored]
+    return RequestTools(functions, places, own, deferred, servers, warnings)
+
+
+def _searchable(function: Entry) -> ToolDefinition | None:
+    """Return the function as a definition to search for; None if its description or schema is over the limits."""
+    described, parameters = function.get("description"), function.get("parameters")
+    try:
+        return ToolDefinition(
+            name=str(function["name"]),
+            description=described if isinstance(described, str) else "",
+            parameters=as_object(parameters) or ANY_OBJECT,
+            offered=Offered("search"),
+        )
+    except InvalidDefinition:
+        return None
 
 
 def as_function(tool: Entry, namespace: str | None = None) -> Entry:

@@ -61,9 +61,12 @@ class LazyExecutor(ModelTools):
         """Run one call; for a name that is not listed, first open the toolsets that may have it."""
         if context is None:
             context = self._default_context
-        tools = self._tools
-        if tools.some_wait and self._inner.catalog.find(call.name) is None:
-            return self._execute_opened(call, context)
+        if self._tools.some_wait:
+            tool = self._inner.catalog.find(call.name)
+            if tool is None:
+                return self._execute_opened(call, context)
+            if tool.plan.forward is not None:
+                return tool.plan.forward(self, call, context)
         return self._inner.execute(call, context)
 
     async def listed(self) -> Catalog:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from toolplug.catalog.catalog import EMPTY_CATALOG
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import Offered, ToolDefinition
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.executor import ToolExecutor
@@ -85,8 +85,9 @@ Source = SharedSource | PerSession | OnDemand
 class Toolset:
     """One registration. Raises `InvalidDefinition` for an invalid id or prefix (docs/reference/names.md).
 
-    `limits` apply to its tools together, in addition to those of their source. `used` is called when a session begins
-    to use the toolset. `shown` names the source of its tools, and `origin` the line of the configuration, or the call,
+    `limits` apply to its tools together, in addition to those of their source. `offered` is how models are offered the
+    tools whose own rules say nothing of it; None: as their source says. `used` is called when a session begins to use
+    the toolset. `shown` names the source of its tools, and `origin` the line of the configuration, or the call,
     that registered it.
     """
 
@@ -94,6 +95,7 @@ class Toolset:
     prefix: str
     source: Source
     limits: LimitLevel | None = None
+    offered: Offered | None = None
     used: Callable[[], None] = _nothing
     shown: str = FROM_CODE
     origin: str = FROM_CODE

@@ -280,7 +280,7 @@ class ProviderEntries:
             type=found.type,
             required=rules.required,
             public_routes=rules.public_routes,
-            on_request=rules.offer == "on_request",
+            offer=rules.offer,
             mount=rules.mount or "",
             on_failure=rules.on_failure,
             limits=rules.limits,

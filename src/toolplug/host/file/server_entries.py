@@ -24,7 +24,7 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.execution.plans import Policy
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.host.file.provider_entries import origin_of, section_keys
-from toolplug.host.file.settings import Part, ToolRuleSetting, acting
+from toolplug.host.file.settings import OfferSetting, Part, ToolRuleSetting, acting
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
@@ -107,13 +107,14 @@ class McpServerSettings(Part):
         Field(pattern=PREFIX, description="its tools are prefix.name in every catalog without agent"),
     ] = None
     policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "allow"
+    offer: OfferSetting = "always"
     pin: Annotated[
         bool, Field(description="quarantine a tool that is new, or whose definition has changed, until it is accepted")
     ] = False
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     tools: Annotated[
         dict[str, ToolRuleSetting],
-        Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
+        Field(description="rules by the server's own names: a policy, or policy, limits, tenants and offer"),
     ] = {}  # noqa: RUF012  as above
 
     @model_validator(mode="after")
@@ -233,6 +234,7 @@ def _server(section: Section, name: str) -> Server:
         pin=settings.pin,
         prefix=settings.prefix,
         policy=settings.policy,
+        offer=settings.offer,
         tools=settings.tools,
         limits=settings.limits,
         origin=lambda *path: origin_of(document, (SECTION, name, *path)),

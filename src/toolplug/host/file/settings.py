@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from toolplug.catalog.definition import Offer
 from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
@@ -76,6 +77,9 @@ class ToolsetSettings(Part):
         AfterValidator(_of_calls),
         Field(description="for its tools together, between the provider's limits and each tool's own; no drain"),
     ] = NO_LIMITS
+    offer: Annotated[
+        Offer | None, Field(description="to models, of the tools whose own rules say nothing; none: as their source")
+    ] = None
 
     @model_validator(mode="after")
     def _one_provider_for_all(self) -> Self:
@@ -123,7 +127,7 @@ def of_one_tool(given: ToolRule) -> ToolRule:
 ToolRuleSetting = Annotated[
     ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
 ]
-"""The rule of one tool in a `tools` mapping: a policy, or policy, limits and tenants."""
+"""The rule of one tool in a `tools` mapping: a policy, or policy, limits, tenants and offer."""
 
 
 _DEFAULT = SessionLimits()
@@ -351,7 +355,13 @@ class Auth(Part):
 
 
 DEFAULT_STORE = "sqlite:///./.toolplug/state.db"
-Offer = Literal["always", "on_request"]
+OfferSetting = Annotated[
+    Offer,
+    Field(
+        description="to models; on_request: only in a response whose request names the tools; search: once a search"
+        " has found them"
+    ),
+]
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 
@@ -377,9 +387,7 @@ class ProviderSettings(Part):
     enabled: Annotated[bool, Field(description="without it the package is not even imported")] = False
     type: Annotated[str | None, Field(description="the entry point's name, where it is not this entry's key")] = None
     required: Annotated[bool, Field(description="false: the host starts without it when it fails")] = True
-    offer: Annotated[
-        Offer, Field(description="on_request: to the model of a response only where its request names the tools")
-    ] = "always"
+    offer: OfferSetting = "always"
     public_routes: Annotated[bool, Field(description="open the routes that their author marked public")] = False
     mount: Annotated[
         str | None,
@@ -392,7 +400,8 @@ class ProviderSettings(Part):
     ] = "deny"
     limits: Limits = NO_LIMITS
     tools: Annotated[
-        dict[str, ToolRuleSetting], Field(description="rules by tool name: a policy, or policy, limits and tenants")
+        dict[str, ToolRuleSetting],
+        Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
     ] = {}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.definition import Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
@@ -168,8 +169,8 @@ class ToolsetService:
         exposed = [_as_before(servers.get(item.id), item) for item in self._exposed()]
         wanted: list[Toolset] = []
         for name, entry in entries.toolsets.items():
-            limits = _limits(configuration, name)
-            new = self._toolset(None, name, entry.prefix, entry.source, entry.scope, entries.places[name], limits)
+            new = self._toolset(None, name, entry.prefix, entry.source, entry.scope, entries.places[name])
+            new = replace(new, limits=_limits(configuration, name), offered=_offered(configuration, name))
             wanted.append(_as_before(before.get(name), new))
         self._tools.change(
             toolsets=self._tools.toolsets.configured_as(wanted, exposed),
@@ -302,13 +303,12 @@ class ToolsetService:
         source: str,
         scope: Scope,
         origin: str,
-        limits: LimitLevel | None = None,
     ) -> Toolset:
         """Return the toolset of a `source` as in the configuration: `provider:KEY` or `mcp:ID`.
 
         Raises `InvalidDefinition` for an invalid id or prefix.
         """
-        toolset = partial(Toolset, id=name, prefix=prefix, shown=source, origin=origin, limits=limits)
+        toolset = partial(Toolset, id=name, prefix=prefix, shown=source, origin=origin)
         kind, key = split_source(source) or (PROVIDER, source)
         if kind == MCP:
             used = partial(self._servers.used, tenant, key)
@@ -329,7 +329,7 @@ def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
 def _compared(toolset: Toolset) -> tuple[object, ...]:
     held = toolset.limits
     limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
-    return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits)
+    return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits, toolset.offered)
 
 
 def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
@@ -337,6 +337,11 @@ def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
     if limits == NO_LIMITS:
         return None
     return LimitLevel((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
+
+
+def _offered(configuration: Configuration, name: str) -> Offered | None:
+    how = configuration.toolsets.toolsets[name].offer
+    return None if how is None else Offered(how, configuration.origin("toolsets", name, "offer"))
 
 
 def _with_kept(toolsets: Toolsets, tenant: str, toolset: Toolset) -> Toolsets:

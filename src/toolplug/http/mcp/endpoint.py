@@ -102,6 +102,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         offering=offering,
         offered=offered,
         subscriptions=subscriptions,
+        found=None if known is None else known.found,
     )
 
 

@@ -136,7 +136,7 @@ class ResponseCaller:
                 trace_context=self._trace_context,
             ),
             listing=lambda: listed(tools),
-            on_request=host.is_on_request,
+            search=host.registry.search,
             decide=self._decide,
             strict=self._strict,
         )

@@ -45,6 +45,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.render import wraps
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
@@ -69,6 +70,7 @@ from toolplug.mcp.server_endpoint import (
     RequestId,
     refusal,
 )
+from toolplug.search.tools import found_names
 from toolplug.signatures.values import encoded
 
 TTL_MS = 3_000
@@ -168,7 +170,7 @@ class SdkServerEndpoint:
 
     async def serve_stdio(self, caller: Caller) -> None:
         """Serve one client until it closes its end. An older client is notified of changes after it has initialized."""
-        server = _server(orjson.loads, caller)
+        server = _server(orjson.loads, caller._replace(found=FoundTools()))
         async with asyncio.TaskGroup() as beside:
             telling: set[asyncio.Task[None]] = set()
 
@@ -335,7 +337,7 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
     """Return the result without the tools, which `pages` adds."""
     caller, cursor = ctx.lifespan_context, params.cursor if params is not None else None
     catalog = await caller.catalog()
-    found = page(catalog, cursor)
+    found = page(caller.found.shown(catalog) if caller.found is not None else catalog.shown, cursor)
     if found is None:
         raise MCPError(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
     caller.listed(catalog)
@@ -366,11 +368,21 @@ async def _call_tool(
     result = await call_with_approval(ctx, params, context, execute)
     if isinstance(result, types.InputRequiredResult):
         return result
-    if result.status is ToolStatus.UNKNOWN_TOOL:
+    if result.status is ToolStatus.UNKNOWN_TOOL and params.name != CALL_TOOL:
         raise MCPError(INVALID_PARAMS, result.output)
+    await _remember(ctx, params.name, result)
     tool = executor.catalog.find(params.name)
     answer = content_of(result, _is_block, wrapped=tool is not None and wraps(tool.definition))
     return cast("types.CallToolResult", answer)  # its wire form, which the SDK takes as well
+
+
+async def _remember(ctx: _Context, name: str, result: ToolResult) -> None:
+    """List what a search has found from now on, for a client of the older era, and notify it."""
+    found = ctx.lifespan_context.found
+    if found is None or name != SEARCH_TOOLS or ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        return
+    if found.add(found_names(result.structured)):
+        await ctx.session.send_tool_list_changed()
 
 
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:

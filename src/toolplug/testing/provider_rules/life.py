@@ -17,7 +17,7 @@ from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.provider import FunctionProvider, check_config
-from toolplug.providers.registry import TemporaryRoot, stored_sites
+from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import Subject, started
@@ -140,7 +140,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
     broken = await _closed(entry, unstarted, "before start()")
     store, root = MemoryStore(), TemporaryRoot()
     async with store, root:
-        site = stored_sites(lambda: store, root)(entry)
+        site = stored_sites(lambda: store, root)(entry.key)
         listed: Sequence[ToolDefinition] = ()
         try:
             await awaited(entry, "start()", lambda: provider.start(site), START_S)

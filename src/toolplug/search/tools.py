@@ -1,0 +1,289 @@
+"""`search_tools` and `call_tool`: a catalog of thousands of tools for models whose API does not search tools itself.
+
+many deferred tools     the two are listed last; a model sees them instead of the deferred ones
+search_tools            searches the catalog of its caller, so that nobody finds what he may not call
+call_tool               is the call of the tool that it names: its gates, limits, hooks, metrics and result
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import orjson
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
+from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.plan import Forward, Plan, Target, Tool
+from toolplug.catalog.render import described
+from toolplug.errors import InvalidArguments, ToolError
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.plans import CallServices
+from toolplug.execution.run import run
+from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.threads import in_own_thread
+from toolplug.search.index import ToolIndex, search
+from toolplug.signatures.values import as_object, decoded
+
+THRESHOLD: Final = 20
+"""Below this number of deferred tools all are offered: their definitions cost about as much as one search."""
+
+MAX_FOUND: Final = 20
+MAX_QUERY: Final = 1_000
+MAX_RESULT_BYTES: Final = 16 * 1024
+"""The size of a result; the best tool is described whole in any case."""
+FUNCTIONS: Final = "deferred_functions"
+"""In the options of a call of `search_tools`: definitions of functions of the client, by the model's names."""
+EMPTY_FUNCTIONS: Mapping[str, ToolDefinition] = MappingProxyType({})
+_DEFAULT_FOUND = 5
+_MAX_HINT = 8 * 1024
+_SHORT = 300
+_INDEXES = 32
+_PAIRS = 64
+_TIMEOUT_S = 30.0
+_LARGEST_RESULT = 1024 * 1024
+
+
+class ToolSearch:
+    """Adds the two tools to catalogs, and searches them. Indexes are kept for the catalogs that were searched last."""
+
+    def __init__(self, services: CallServices) -> None:
+        self._services = services
+        self._indexes: LeastRecentlyUsed[int, tuple[Catalog, asyncio.Future[ToolIndex]]] = LeastRecentlyUsed(_INDEXES)
+        self._pairs: LeastRecentlyUsed[tuple[int, int], Catalog] = LeastRecentlyUsed(_PAIRS)
+
+    def added(self, catalog: Catalog) -> Catalog:
+        """Return the catalog with the two tools last, if it has `THRESHOLD` deferred ones and no tool of their names.
+
+        Otherwise the catalog itself, of which every tool is then rendered.
+        """
+        if catalog.deferred < THRESHOLD or any(catalog.find(name) for name in (SEARCH_TOOLS, CALL_TOOL)):
+            return catalog
+        return layered(catalog, self.pair(catalog.deferred, len(catalog)))
+
+    def pair(self, deferred: int, total: int) -> Catalog:
+        """Return the two tools for a catalog of so many tools, which their descriptions tell the model."""
+        pair = self._pairs.get((deferred, total))
+        if pair is None:
+            pair = Catalog(
+                [
+                    self._tool(_search_definition(deferred, total), self._search, _not_forwarded),
+                    self._tool(_CALL_DEFINITION, self._call, _not_forwarded),
+                ]
+            )
+            self._pairs.put((deferred, total), pair)
+        return pair
+
+    def _tool(self, definition: ToolDefinition, forward: Forward, target: Target) -> Tool:
+        services, name = self._services, definition.name
+        plan = Plan(
+            ref=definition.ref,
+            target=target,
+            schema=definition.parameters,
+            switch=SourceSwitch(),
+            counters=services.accounting.counters(SEARCH_SOURCE, name),
+            abandoned=services.accounting.abandoned("native", SEARCH_SOURCE),
+            runner=services.runner,
+            timeout_s=_TIMEOUT_S,
+            max_result_bytes=_LARGEST_RESULT,
+            forward=forward,
+        )
+        return Tool(definition, plan)
+
+    async def _search(self, tools: ToolExecutor, call: ToolCall, context: CallContext) -> ToolResult:
+        """Search the deferred tools of the caller, and the functions that came with the request."""
+        catalog = tools.catalog
+        functions = cast("Mapping[str, ToolDefinition]", context.options.get(FUNCTIONS, {}))
+
+        async def target(call: ToolCall, context: CallContext) -> ToolResult:
+            given = cast("Mapping[str, Any]", call.arguments)  # the schema has checked them
+            return await self.find(catalog, given["query"], int(given.get("limit", _DEFAULT_FOUND)), functions)
+
+        plan = _listed_plan(catalog, SEARCH_TOOLS) or self.pair(0, 0)[SEARCH_TOOLS].plan
+        return await run(replace(plan, target=target), call, context)
+
+    async def _call(self, tools: ToolExecutor, call: ToolCall, context: CallContext) -> ToolResult:
+        """Make the call that the arguments name; if its own arguments are invalid, add the schema to the answer."""
+        catalog, target = tools.catalog, target_call(call)
+        if target is None:
+            plan = _listed_plan(catalog, CALL_TOOL) or self.pair(0, 0)[CALL_TOOL].plan
+            return await run(plan, call, context)
+        result = await tools.execute(target, context)
+        tool = catalog.find(target.name)
+        if result.status is not ToolStatus.INVALID_ARGUMENTS or tool is None:
+            return result
+        schema = tool.definition.parameters.text
+        if len(schema) > _MAX_HINT:
+            return result
+        return result._replace(output=f"{result.output}\nThe parameters of {target.name}: {schema.decode()}")
+
+    async def find(
+        self, catalog: Catalog, query: str, most: int, functions: Mapping[str, ToolDefinition] = EMPTY_FUNCTIONS
+    ) -> ToolResult:
+        """Return the result of a search for the deferred tools of a catalog, and for functions by the model's names."""
+        indexes = [await self._index(part) for part in catalog.parts if part.deferred] if catalog.searchable else []
+        if functions:
+            indexes.append(ToolIndex(functions.values()))
+        hits = search(indexes, query, most)
+        names = {id(definition): name for name, definition in functions.items()}
+        value: dict[str, object] = {"tools": list(_bounded(hits.best, names)), "matches": hits.matches}
+        if not hits.best:
+            size = sum(len(index.definitions) for index in indexes)
+            value["hint"] = f"none of the {size:,} tools that are not listed has these words; try others"
+        return ToolResult(output=orjson.dumps(value).decode(), structured=value)
+
+    async def _index(self, part: Catalog) -> ToolIndex:
+        """Return the index of a catalog, which is made in a thread, once for all that search it."""
+        kept = self._indexes.get(id(part))
+        if kept is None:
+            deferred = [item for item in part.definitions() if item.deferred]
+            making = asyncio.ensure_future(in_own_thread(lambda: ToolIndex(deferred)))
+            kept = (part, making)
+            self._indexes.put(id(part), kept)
+        try:
+            return await asyncio.shield(kept[1])
+        except RuntimeError:  # no thread could be started; the next search tries again
+            self._indexes.drop(id(part))
+            raise
+
+
+def without_search(catalog: Catalog) -> Catalog:
+    """Return the catalog without the two tools."""
+    return catalog.where(lambda tool: tool.definition.ref.source != SEARCH_SOURCE)
+
+
+def deferral(catalog: Catalog) -> str:
+    """Return, for people, whether the deferred tools of a caller's catalog are searched for."""
+    total = len(without_search(catalog))
+    if catalog.searchable:
+        return f"deferred: {total - catalog.deferred:,} of {total:,} tools are shown; found by {SEARCH_TOOLS}"
+    if catalog.deferred < THRESHOLD:
+        return f"shown all the same, as fewer than {THRESHOLD} tools are deferred"
+    return f"shown all the same, as another tool is called {SEARCH_TOOLS} or {CALL_TOOL}"
+
+
+def target_call(call: ToolCall) -> ToolCall | None:
+    """Return the call that a call of `call_tool` stands for; None if its arguments are invalid, or name the two."""
+    try:
+        given = decoded(call.arguments)
+    except InvalidArguments:
+        return None
+    name, arguments = given.get("name"), given.get("arguments", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict | str) or name in (SEARCH_TOOLS, CALL_TOOL):
+        return None
+    if not given.keys() <= {"name", "arguments"}:
+        return None
+    return ToolCall(call.id, name, cast("dict[str, object] | str", arguments))
+
+
+async def _not_forwarded(call: ToolCall, context: CallContext) -> ToolResult:
+    """Answer a call of `call_tool` that names one of the two tools."""
+    given = as_object(call.arguments)
+    raise ToolError(f"call {given.get('name')} itself, not through {CALL_TOOL}")
+
+
+def _listed_plan(catalog: Catalog, name: str) -> Plan | None:
+    """Return the plan of one of the two tools, with what the catalog's owner has added to it; None if it has none."""
+    tool = catalog.find(name)
+    return tool.plan if tool is not None and tool.definition.ref.source == SEARCH_SOURCE else None
+
+
+def _bounded(definitions: Iterable[ToolDefinition], names: Mapping[int, str]) -> Iterator[dict[str, object]]:
+    """Yield the tools as a model reads them; what is over the size of a result is cut, the best tool excepted."""
+    left = MAX_RESULT_BYTES
+    for place, definition in enumerate(definitions):
+        about, parameters = described(definition), definition.parameters
+        name, size = names.get(id(definition), definition.wire), len(about.encode()) + len(parameters.text)
+        if not place or size <= left:
+            left -= size
+            yield {"name": name, "description": about, "parameters": parameters.value}
+        else:
+            yield {"name": name, "description": about[:_SHORT], "parameters": "left out; search for it alone"}
+
+
+MOST_FOUND: Final = 50
+"""Tools that one conversation is offered in addition; those that it finds later are called with `call_tool`."""
+
+
+class FoundTools:
+    """Names of tools in the order in which they were found. None is ever moved or removed, for the prompt cache."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def add(self, names: Iterable[str]) -> bool:
+        """Add the names that are new, at most `MOST_FOUND` in all; return whether there was one."""
+        before = len(self._names)
+        for name in names:
+            if len(self._names) < MOST_FOUND:
+                self._names[name] = None
+        return len(self._names) > before
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The wire names, in order."""
+        return tuple(self._names)
+
+    def shown(self, catalog: Catalog) -> Catalog:
+        """Return the tools that the model sees: those that are not deferred, then those that were found."""
+        if not catalog.searchable or not self._names:
+            return catalog.shown
+        found = [tool for name in self._names if (tool := catalog.find(name)) and tool.definition.deferred]
+        listed = [Tool(replace(item.definition, offered=ALWAYS), item.plan) for item in found]
+        return Catalog([*catalog.shown.values(), *listed], prefixes=catalog.prefixes)
+
+
+def found_names(output: object) -> Sequence[str]:
+    """Return the wire names in a result of `search_tools`, given as its text or value; none if it is no such result."""
+    if isinstance(output, str):
+        try:
+            output = orjson.loads(output)
+        except orjson.JSONDecodeError:
+            return ()
+    tools = as_object(output).get("tools")
+    listed = cast("list[object]", tools) if isinstance(tools, list) else []
+    names = [as_object(tool).get("name") for tool in listed]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _search_definition(deferred: int, total: int) -> ToolDefinition:
+    return ToolDefinition(
+        name=SEARCH_TOOLS,
+        description=f"Find tools that are not listed here: {total - deferred:,} of your {total:,} tools are listed,"
+        f" {deferred:,} are not. Search by what the tool should do, in a few words. Returns names, descriptions and"
+        f" parameters of the best matches. Call one by its name if it is listed by then, else with {CALL_TOOL}.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY, "description": "a few words"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": _DEFAULT_FOUND},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+        hints=ToolHints(read_only=True, idempotent=True, destructive=False, internal=True),
+    ).owned_by("native", SEARCH_SOURCE)
+
+
+_CALL_DEFINITION = ToolDefinition(
+    name=CALL_TOOL,
+    description=f"Call a tool that {SEARCH_TOOLS} has found and that is not listed.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": f"as {SEARCH_TOOLS} gives it"},
+            "arguments": {"type": "object", "description": "as the tool's parameters say"},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+    hints=ToolHints(internal=True),
+).owned_by("native", SEARCH_SOURCE)
