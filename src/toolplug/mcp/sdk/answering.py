@@ -70,7 +70,7 @@ from toolplug.mcp.server_endpoint import (
     RequestId,
     refusal,
 )
-from toolplug.search.tools import found_names
+from toolplug.search.tools import FoundTools, found_names
 from toolplug.signatures.values import encoded
 
 TTL_MS = 3_000
