@@ -5,12 +5,13 @@ from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
 from toolplug.discovery.sanitise import foreign_definition
 from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
+from toolplug.execution.call_hooks.tracers import CallSpan, CallTracer
 from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.sdk.pinned_transport import checked_transport
 from toolplug.providers.authoring import route, tool
-from toolplug.providers.hooks import hookimpl, hookspec
 from toolplug.providers.offering.definitions import Prompt, PromptArgument, Resource
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
@@ -23,6 +24,8 @@ from toolplug.toolsets.saved.service import SavedToolsets
 
 __all__ = [
     "CallContext",
+    "CallSpan",
+    "CallTracer",
     "Caller",
     "Catalog",
     "ConfigError",

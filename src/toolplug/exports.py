@@ -11,6 +11,8 @@ from importlib import import_module
 
 HOMES = {
     "CallContext": "toolplug.catalog.call",
+    "CallSpan": "toolplug.execution.call_hooks.tracers",
+    "CallTracer": "toolplug.execution.call_hooks.tracers",
     "Caller": "toolplug.toolsets.saved.saved_toolset",
     "Catalog": "toolplug.catalog.catalog",
     "ConfigError": "toolplug.errors",
@@ -43,8 +45,8 @@ HOMES = {
     "current_tenant": "toolplug.catalog.call",
     "expand_builtin_tools": "toolplug.providers.stubs",
     "foreign_definition": "toolplug.discovery.sanitise",
-    "hookimpl": "toolplug.providers.hooks",
-    "hookspec": "toolplug.providers.hooks",
+    "hookimpl": "toolplug.hookspecs",
+    "hookspec": "toolplug.hookspecs",
     "merged": "toolplug.catalog.catalog",
     "open_host": "toolplug.host.host",
     "prompt": "toolplug.providers.offering.prompts",

@@ -15,6 +15,7 @@ HOMES = {
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",
     "Route": "starlette.routing",
+    "Typer": "typer",
     "ValidationError": "jsonschema_rs",
     "ValidationErrorKind": "jsonschema_rs",
     "Validator": "jsonschema_rs",

@@ -11,6 +11,7 @@ from jsonschema_rs import (
 )
 from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
+from typer import Typer
 
 from toolplug.runtime.threads import in_own_thread
 
@@ -19,6 +20,7 @@ __all__ = [
     "ReferencingError",
     "RegexOptions",
     "Route",
+    "Typer",
     "ValidationError",
     "ValidationErrorKind",
     "Validator",

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan, Tool
+from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.run import run
 from toolplug.execution.task_runner import TaskRunner, ThreadRunner
+from toolplug.providers.plugins.plugin_manager import PluginManager, RunningPlugin
+from toolplug.providers.plugins.shapes import hooks_of
+from toolplug.providers.site import ProviderContext, TenantRecords
+from toolplug.stores.memory import MemoryStore
 
 TURNS = 50
 WORKER = "toolplug-call-worker"
@@ -79,7 +86,15 @@ class Harness:
     async def call(
         self, target: Target, arguments: Any = None, *, context: CallContext = NO_CONTEXT, **rules: Any
     ) -> ToolResult:
-        return await run(self.plan(target, **rules), called(arguments), context)
+        plan = self.plan(target, **rules)
+        return await run(plan, called(arguments), context, plan.hooks.current)
+
+    def hooks(self, *plugins: object) -> LiveCallHooks:
+        """The hooks of these plugins, the first is asked first."""
+        manager, live = PluginManager(), LiveCallHooks()
+        manager.run([running_plugin(f"plugin{number}", plugin) for number, plugin in enumerate(plugins)])
+        live.replace(manager.call_hooks(self.runner))
+        return live
 
     def idle(self) -> tuple[int, int, int]:
         """Calls that run, by switch, gauge and limit of abandoned calls."""
@@ -88,6 +103,11 @@ class Harness:
     def counted(self) -> dict[str, int]:
         """Calls that ended, by status."""
         return {str(status): count for status, count in self.counters.ended.items()}
+
+
+def running_plugin(key: str, plugin: object) -> RunningPlugin:
+    site = ProviderContext(key=key, state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), key))
+    return RunningPlugin(key, plugin, hooks_of(plugin), site, CodeOwner(key), "deny")
 
 
 def defined(name: str = "tool", parameters: Mapping[str, object] | None = None) -> ToolDefinition:

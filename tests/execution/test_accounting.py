@@ -12,6 +12,7 @@ from toolplug.catalog.access import PolicyGate
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.execution.accounting import CallAccounting, level_of
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.run import UnknownCalls
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def test_every_refusal_is_one_audit_line_and_one_count(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = CallContext(principal=Principal(subject="alice", tenant="t1"), request_id="r1")
-    live = LiveCatalog(harness.counters, harness.catalog(tool=tool))
+    live = LiveCatalog(UnknownCalls(harness.counters), harness.catalog(tool=tool))
     with caplog.at_level(logging.INFO, logger="toolplug.audit"):
         await harness.call(tool, {"token": "hunter2"}, context=context, gates=(PolicyGate("line"),))
         await harness.call(tool, context=context)

@@ -18,6 +18,7 @@ from toolplug.execution.approvals import LIFE_S, Approvals
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.results import SourceAway
+from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
@@ -63,7 +64,7 @@ class ApprovalHarness:
         )
         self.fault: Exception | None = None
         self.tool = Tool(definition, plan)
-        self.executor = LiveCatalog(accounting.counters("_unknown", "_unknown"), Catalog([self.tool]))
+        self.executor = LiveCatalog(UnknownCalls(accounting.counters("_unknown", "_unknown")), Catalog([self.tool]))
 
     def limit(self, limiter: Limiter) -> None:
         """Put a limiter before the tool."""

@@ -13,6 +13,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
+from toolplug.execution.run import UnknownCalls
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 
@@ -42,7 +43,8 @@ def artifacts(store: MemoryStore) -> Artifacts:
 @pytest.fixture
 def reader(artifacts: Artifacts, harness: Harness) -> LiveCatalog:
     return LiveCatalog(
-        harness.counters, read_result(artifacts, CallServices(accounting=harness.accounting, runner=harness.runner))
+        UnknownCalls(harness.counters),
+        read_result(artifacts, CallServices(accounting=harness.accounting, runner=harness.runner)),
     )
 
 

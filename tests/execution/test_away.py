@@ -12,6 +12,7 @@ from toolplug.catalog.plan import Tool
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
+from toolplug.execution.run import UnknownCalls
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,8 @@ async def answer(executor: ToolExecutor, name: str) -> tuple[ToolStatus, str]:
 async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_either_name(harness: Harness) -> None:
     away = Catalog([tool(harness, "draw")]).prefixed("page")
     live = LiveCatalog(
-        harness.accounting.counters("_unknown", "_unknown"), Catalog([tool(harness, "read", here)], unavailable=away)
+        UnknownCalls(harness.accounting.counters("_unknown", "_unknown")),
+        Catalog([tool(harness, "read", here)], unavailable=away),
     )
 
     for name in ("page.draw", "page__draw"):
@@ -54,11 +56,14 @@ async def test_a_call_of_a_tool_that_is_away_is_answered_by_its_own_plan_under_e
 @pytest.mark.requirement("I3-catalog-away")
 async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(harness: Harness) -> None:
     listed, away = Catalog([tool(harness, "fs.a", here)]), Catalog([tool(harness, "fs.a"), tool(harness, "fs__a")])
-    one, two = LiveCatalog(harness.counters, Catalog(unavailable=away)), LiveCatalog(harness.counters, listed)
+    one, two = (
+        LiveCatalog(UnknownCalls(harness.counters), Catalog(unavailable=away)),
+        LiveCatalog(UnknownCalls(harness.counters), listed),
+    )
 
     for executor in (
-        LiveCatalog(harness.counters, Catalog(listed.values(), unavailable=away)),
-        merged_executor(harness.counters, one, two),
+        LiveCatalog(UnknownCalls(harness.counters), Catalog(listed.values(), unavailable=away)),
+        merged_executor(UnknownCalls(harness.counters), one, two),
     ):
         assert await answer(executor, "fs.a") == (ToolStatus.SUCCESS, "here")
         assert await answer(executor, "fs__a") == (ToolStatus.SUCCESS, "here")
@@ -66,7 +71,9 @@ async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(harne
 
 @pytest.mark.requirement("I3-catalog-away", "C-3-unknown")
 async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(harness: Harness) -> None:
-    live = LiveCatalog(harness.counters, Catalog(unavailable=Catalog([tool(harness, "draw", gates=(ONLY_T1,))])))
+    live = LiveCatalog(
+        UnknownCalls(harness.counters), Catalog(unavailable=Catalog([tool(harness, "draw", gates=(ONLY_T1,))]))
+    )
     t1, t2 = Principal(tenant="t1"), Principal(tenant="t2")
 
     assert live.view(lambda catalog: catalog.visible_to(t1)).catalog is live.catalog
@@ -76,8 +83,11 @@ async def test_whoever_may_not_see_a_tool_is_not_told_that_it_is_away(harness: H
 
 @pytest.mark.requirement("I3-catalog-away", "DESIGN-next-call", "DESIGN-subscribe")
 async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(harness: Harness) -> None:
-    live, own = LiveCatalog(harness.counters), LiveCatalog(harness.counters, harness.catalog(read=here))
-    both = merged_executor(harness.counters, live, own)
+    live, own = (
+        LiveCatalog(UnknownCalls(harness.counters)),
+        LiveCatalog(UnknownCalls(harness.counters), harness.catalog(read=here)),
+    )
+    both = merged_executor(UnknownCalls(harness.counters), live, own)
     view = both.view(lambda catalog: catalog.prefixed("p"))
     heard: list[CatalogDiff] = []
     view.subscribe(heard.append)

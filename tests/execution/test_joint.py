@@ -8,10 +8,11 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, MergedExecutor
+from toolplug.execution.run import UnknownCalls
 
 pytestmark = pytest.mark.anyio
 
-COUNTERS = CallAccounting().counters("_unknown", "_unknown")
+COUNTERS = UnknownCalls(CallAccounting().counters("_unknown", "_unknown"))
 
 
 def live(*names: str) -> LiveCatalog:

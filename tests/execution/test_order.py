@@ -15,18 +15,17 @@ from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan
 from toolplug.execution.limits import Breaker, ConcurrencyLimit, Rate
 from toolplug.execution.run import run
+from toolplug.hookspecs import hookimpl
 
 pytestmark = pytest.mark.anyio
 
 
 class Vetoing:
-    """A hook that vetoes every call."""
+    """A plugin that refuses every call."""
 
-    async def before(self, call: object, context: object, within_s: float) -> str:
+    @hookimpl
+    def before_call(self) -> str:
         return "vetoed"
-
-    async def after(self, call: object, context: object, result: object) -> None:
-        """Hears nothing that matters here."""
 
 
 class Remembering:
@@ -57,7 +56,7 @@ STEPS: list[Step] = [
     ("decode", {"arguments": "[]"}, "not an object"),
     ("validate", {"parameters": {"type": "object", "required": ["a"]}}, "required"),
     ("convert", {"convert": refuse}, "panicked"),
-    ("hooks", {"observers": (Vetoing(),)}, "vetoed"),
+    ("hooks", {"hooks": Vetoing()}, "vetoed"),
     ("replay", {"replay": Remembering()}, "replayed"),
     ("abandoned", {"full": True}, "abandoned calls"),
     ("breaker", {"limiters": (broken(),)}, "its breaker is open after"),
@@ -83,6 +82,8 @@ async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
     arguments = rules.pop("arguments", {})
     if rules.pop("full", False):
         harness.abandoned.running = harness.abandoned.limit
+    if "hooks" in rules:
+        rules["hooks"] = harness.hooks(rules["hooks"])
 
     for limiter in rules.get("limiters", ()):
         if isinstance(limiter, Rate):
@@ -92,7 +93,8 @@ async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
         return "ran"
 
     context = CallContext(principal=Principal(), idempotency_key="key")
-    result = await run(harness.plan(tool, **rules), called(arguments), context)
+    plan = harness.plan(tool, **rules)
+    result = await run(plan, called(arguments), context, plan.hooks.current)
 
     assert earlier[2] in result.output
 
@@ -103,12 +105,15 @@ async def test_a_closed_switch_comes_before_everything(harness: Harness, later: 
     rules = dict(later[1])
     arguments = rules.pop("arguments", {})
     rules.pop("full", None)
+    if "hooks" in rules:
+        rules["hooks"] = harness.hooks(rules["hooks"])
     harness.switch.open = False
 
     async def tool(call: object, context: object) -> str:
         return "ran"
 
-    result = await run(harness.plan(tool, **rules), called(arguments), CallContext())
+    plan = harness.plan(tool, **rules)
+    result = await run(plan, called(arguments), CallContext(), plan.hooks.current)
 
     assert result.output == 'no builtin provider handles tool "tool"'
 

@@ -9,6 +9,8 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.run import UnknownCalls
+from toolplug.hookspecs import hookimpl
 
 pytestmark = pytest.mark.anyio
 
@@ -22,16 +24,17 @@ async def whose(call: ToolCall, context: CallContext) -> str:
 
 
 class Looks:
-    """A hook and a memory of replays that look at the session of the call."""
+    """A plugin and a memory of replays that look at the session of the call."""
 
     def __init__(self) -> None:
         self.seen: list[str | None] = []
 
-    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
+    @hookimpl
+    def before_call(self, context: CallContext) -> None:
         self.seen.append(context.session)
-        return None
 
-    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+    @hookimpl
+    async def after_call(self, context: CallContext) -> None:
         self.seen.append(context.session)
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
@@ -48,7 +51,10 @@ def of(harness: Harness, name: str, **rules: object) -> Tool:
 
 def session_view(harness: Harness, *tools: Tool) -> LiveCatalog:
     return merged_executor(
-        harness.counters, LiveCatalog(harness.counters, Catalog(tools)), LiveCatalog(harness.counters), session=MINE
+        UnknownCalls(harness.counters),
+        LiveCatalog(UnknownCalls(harness.counters), Catalog(tools)),
+        LiveCatalog(UnknownCalls(harness.counters)),
+        session=MINE,
     )
 
 
@@ -57,18 +63,18 @@ def session_view(harness: Harness, *tools: Tool) -> LiveCatalog:
 async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_caller(
     harness: Harness, context: CallContext
 ) -> None:
-    base = LiveCatalog(harness.counters, Catalog([of(harness, "shared")]))
-    own = LiveCatalog(harness.counters, Catalog([of(harness, "own")]))
-    view = merged_executor(harness.counters, base, own, session=MINE)
+    base = LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "shared")]))
+    own = LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "own")]))
+    view = merged_executor(UnknownCalls(harness.counters), base, own, session=MINE)
     nested = view.view(lambda catalog: catalog.prefixed("p")).view(lambda catalog: catalog.where(lambda _: True))
 
     for executor, names in ((view, ("shared", "own")), (nested, ("p.shared", "p__own"))):
         for name in names:
             assert (await executor.execute(ToolCall("c1", name), context)).output == MINE
     assert (await base.execute(ToolCall("c1", "shared"), context)).output == str(context.session)
-    assert (await merged_executor(harness.counters, base).execute(ToolCall("c1", "shared"), context)).output == str(
-        context.session
-    )
+    assert (
+        await merged_executor(UnknownCalls(harness.counters), base).execute(ToolCall("c1", "shared"), context)
+    ).output == str(context.session)
 
 
 @pytest.mark.requirement("I3-session-view")
@@ -88,7 +94,7 @@ async def test_all_else_in_the_context_is_as_the_caller_gave_it(harness: Harness
 @pytest.mark.parametrize("context", CONTEXTS)
 async def test_what_stands_around_a_tool_sees_the_session_too(harness: Harness, context: CallContext) -> None:
     looks = Looks()
-    hooked = of(harness, "hooked", wants_context=False, observers=(looks,))
+    hooked = of(harness, "hooked", wants_context=False, hooks=harness.hooks(looks))
     kept = of(harness, "kept", wants_context=False, replay=looks)
     view = session_view(harness, hooked, kept)
     await view.execute(ToolCall("c1", "hooked"), context)
@@ -99,10 +105,10 @@ async def test_what_stands_around_a_tool_sees_the_session_too(harness: Harness, 
 @pytest.mark.requirement("I3-session-view", "C-6-no-shadow", "C-6-late-provider")
 async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(harness: Harness) -> None:
     base, own = (
-        LiveCatalog(harness.counters),
-        LiveCatalog(harness.counters, Catalog([of(harness, "a"), of(harness, "b")])),
+        LiveCatalog(UnknownCalls(harness.counters)),
+        LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "a"), of(harness, "b")])),
     )
-    view = merged_executor(harness.counters, base, own, session=MINE)
+    view = merged_executor(UnknownCalls(harness.counters), base, own, session=MINE)
     shared = of(harness, "a")
     base.publish(Catalog([shared]))
     assert list(view.catalog.values()) == [shared, own.catalog["b"]]
@@ -113,12 +119,12 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(har
 
 @pytest.mark.requirement("I3-session-view", "DESIGN-next-call")
 async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(harness: Harness) -> None:
-    base = LiveCatalog(harness.counters)
+    base = LiveCatalog(UnknownCalls(harness.counters))
     views = [
         merged_executor(
-            harness.counters,
+            UnknownCalls(harness.counters),
             base.view(lambda catalog: catalog.visible_to(ALICE)),
-            LiveCatalog(harness.counters, Catalog([of(harness, f"own{at}")])),
+            LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, f"own{at}")])),
             session=f"S{at}",
         )
         for at in range(50)

@@ -14,7 +14,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.run import run
+from toolplug.execution.run import UnknownCalls, run
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +144,7 @@ async def test_a_schema_that_does_not_compile_is_a_panic_of_its_tool(harness: Ha
 
 @pytest.mark.requirement("C-3-unknown")
 async def test_an_unlisted_name_is_unknown_whatever_it_looks_like(harness: Harness) -> None:
-    live = LiveCatalog(harness.counters, harness.catalog(tool=Counting()).prefixed("fs"))
+    live = LiveCatalog(UnknownCalls(harness.counters), harness.catalog(tool=Counting()).prefixed("fs"))
     texts = {
         "other": 'no builtin provider handles tool "other"',
         "fs.other": 'no builtin provider handles tool "fs.other"',

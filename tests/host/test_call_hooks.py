@@ -22,10 +22,6 @@ from toolplug import (
     open_host,
     tool,
 )
-from toolplug.errors import ConfigError
-from toolplug.host.file.configuration import read_configuration
-from toolplug.providers import hook_calls
-from toolplug.providers.entry_points import installed
 
 pytestmark = pytest.mark.anyio
 
@@ -150,60 +146,14 @@ async def test_only_none_passes_a_text_refuses_and_anything_else_is_a_failure_th
     assert shown == ([] if failure is None else [expected])
 
 
-@pytest.mark.requirement("C-12-before-call", "C-2-on-failure")
-async def test_a_late_hook_refuses_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hook_calls.HOOK_S == 5.0
-    monkeypatch.setattr(hook_calls, "HOOK_S", 0.01)
-    tools = Answering()
-    async with FunctionRegistry({"tools": tools, "guard": Guard(asyncio.Event())}) as registry:
-        result = await registry.execute(ToolCall("1", "answer"), CallContext())
-    assert result.output == 'tool "answer" is not allowed: hook: a check failed'
-    assert tools.answered == 0
-
-
 @pytest.mark.requirement("C-12-before-call", "C-3-deadline-from-entry")
-async def test_a_hook_never_delays_the_answer_past_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_calls, "HOOK_S", 3600.0)
+async def test_a_hook_never_delays_the_answer_past_the_deadline() -> None:
     tools = Answering()
     async with FunctionRegistry({"tools": tools, "guard": Guard(asyncio.Event())}) as registry:
         soon = CallContext(deadline=asyncio.get_running_loop().time() + 0.02)
         async with asyncio.timeout(30):
             result = await registry.execute(ToolCall("1", "answer"), soon)
     assert (result.status, tools.answered) == (ToolStatus.TIMEOUT, 0)
-
-
-WRAPPER = """
-    from toolplug import FunctionProvider, hookimpl
-
-    class Wrap(FunctionProvider):
-        @hookimpl(wrapper=True)
-        def before_call(self, call, context):
-            return (yield)
-
-    class Misspelt(FunctionProvider):
-        async def befor_call(self, call):
-            return "no"
-"""
-
-
-@pytest.mark.requirement("C-12-near-hook", "C-5-state-incompatible")
-@pytest.mark.parametrize(
-    ("type_name", "told"),
-    [
-        ("wrap", "Wrap.before_call is marked @hookimpl(wrapper=…), which toolplug does not support here"),
-        ("misspelt", "Misspelt.befor_call is no hook, and is never called; nearest: 'before_call'"),
-    ],
-)
-def test_a_hook_that_cannot_be_honoured_stops_the_start_by_name(
-    package: Package, config: Callable[[str], Path], type_name: str, told: str
-) -> None:
-    package("toolplug-wraps", {"wrap": "wraps_mod:Wrap", "misspelt": "wraps_mod:Misspelt"}, wraps_mod=WRAPPER)
-    path = config(f"providers: {{{type_name}: {{enabled: true}}}}")
-    with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed())
-    (problem,) = caught.value.problems
-    assert (problem.code, problem.path) == ("incompatible", f"providers.{type_name}")
-    assert told in problem.message
 
 
 LATE = """

@@ -350,7 +350,10 @@ async def test_settings_whose_validator_fails_are_a_problem_that_keeps_their_sec
         ("raise ImportError('no numpy')", "importing bad_mod raised ImportError: no numpy"),
         ("raise SystemExit(1)", "importing bad_mod raised SystemExit: 1"),
         ("Nots = 1", "bad_mod has no 'Notes'"),
-        ("Notes = 5", "bad_mod:Notes is neither a FunctionProvider subclass nor a function of (key, config)"),
+        (
+            "Notes = 5",
+            "bad_mod:Notes is no plugin: write a FunctionProvider subclass, a function or class of (key, config)",
+        ),
     ],
 )
 async def test_a_package_that_cannot_be_imported_is_fatal_only_if_it_is_enabled_and_required(

@@ -110,7 +110,7 @@ async def test_the_session_is_the_last_gate_of_a_tool_that_its_application_lends
         names = [gate.gate for gate in lent.gates]
         assert (lent.found, names) == (
             True,
-            ["tenants", "policy", "scope", "breaker", "rate", "hook", "session"],
+            ["tenants", "policy", "scope", "breaker", "rate", "session"],
         )
         assert host.explain("lend_me", ADMIN, agent="a", session=session.code).found
         assert host.explain("lend_me", two, session=session.code).gates[0].gate == "agent"

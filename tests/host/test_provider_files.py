@@ -101,7 +101,7 @@ async def test_a_broken_file_changes_nothing_and_its_line_is_told(write: Write) 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x = 1\n", "tools.py: has no function with @tool and no FunctionProvider"),
+        ("x = 1\n", "tools.py: tools has no function with @tool, @route or @hookimpl and no FunctionProvider"),
         (NOTES + NOTES.replace("Notes(", "Other("), "tools.py: has several providers: Notes, Other"),
         ("raise SystemExit(3)\n", "tools.py: it raised SystemExit: 3 at"),
         (TOOLS.replace("number: int", "number: Nowhere"), "Nowhere"),

@@ -7,11 +7,12 @@ from weakref import ref
 
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.run import UnknownCalls
 from toolplug.host.views import RecentViews
 
 
 def view() -> LiveCatalog:
-    return LiveCatalog(CallAccounting().counters("_unknown", "_unknown"))
+    return LiveCatalog(UnknownCalls(CallAccounting().counters("_unknown", "_unknown")))
 
 
 def test_one_key_is_one_view_and_another_key_another() -> None:

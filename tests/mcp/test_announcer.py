@@ -12,13 +12,14 @@ from toolplug import Catalog
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.run import UnknownCalls
 from toolplug.mcp.list_changed import LOOKED_AT, ListChangedNotifier, Seen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 
 
 def source() -> LiveCatalog:
-    return LiveCatalog(CallAccounting().counters("test", "test"), catalog_of("a"))
+    return LiveCatalog(UnknownCalls(CallAccounting().counters("test", "test")), catalog_of("a"))
 
 
 class Counted:

@@ -1,48 +1,48 @@
-"""Hooks: every provider method that a host calls is one, and a wrong signature is named with the right one."""
+"""Hooks: what a plugin may implement, and what is wrong with an implementation that a host cannot honour."""
 
 from __future__ import annotations
 
 import inspect
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
-import pluggy
 import pytest
 
+from toolplug import hookspecs
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.hookspecs import hookimpl
 from toolplug.providers.authoring import tool
-from toolplug.providers.hooks import HOOKS, PROJECT, HookSpecs, hook_problems, hookimpl
+from toolplug.providers.plugins.implementations import HOOKS
+from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.shapes import hooks_of
 from toolplug.providers.provider import FunctionProvider
 
 
+def hook_problems(plugin: object) -> tuple[str, ...]:
+    return hooks_of(plugin).problems
+
+
 @pytest.mark.requirement("FR-001", "I2-4-hookspecs")
-def test_the_hooks_are_the_nine_members_of_a_provider_and_start_and_two_around_each_call() -> None:
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HookSpecs)
-    offered = ["tools", "routes", "collectors", "prompts", "resources"]
-    nine = ["name", *offered, "can_execute", "execute", "aclose"]
-    assert set(vars(manager.hook)) == {*nine, "start", "before_call", "after_call"} == set(HOOKS)
+def test_every_hook_has_a_specification_with_its_arguments_and_a_description() -> None:
+    manager = PluginManager()
+    assert list(vars(manager.hook)) == sorted(HOOKS)
     for name, hook in HOOKS.items():
-        assert getattr(manager.hook, name).spec.argnames == hook.arguments
+        specification = getattr(manager.hook, name).spec
+        assert specification.argnames == hook.accepted
+        assert inspect.iscoroutinefunction(specification.function) is bool(hook.waits)
+        assert inspect.getdoc(getattr(hookspecs, name))
 
 
 @pytest.mark.requirement("I2-4-hookspecs")
-def test_the_base_class_and_each_override_are_implementations_without_a_mark_by_the_author() -> None:
+def test_a_providers_own_methods_are_its_hooks_without_a_mark_and_inherited_defaults_are_not() -> None:
     class Quiet(FunctionProvider):
         def collectors(self) -> list[Any]:
             return []
 
         async def before_call(self, call: ToolCall, context: CallContext) -> str | None: ...
 
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(HookSpecs)
-    quiet = Quiet(key="quiet")
-    manager.register(quiet, "quiet")
-    manager.check_pending()
-    found = {name: getattr(manager.hook, name).get_hookimpls() for name in HOOKS}
-    assert [name for name, implementations in found.items() if implementations] == [*list(HOOKS)[:-2], "before_call"]
-    assert found["collectors"][0].function == quiet.collectors
-    assert manager.hook.name() == ["quiet"]
+    assert hooks_of(Quiet).names == hooks_of(Quiet(key="quiet")).names == ("collectors", "before_call")
 
 
 def test_a_mixin_that_is_no_provider_implements_hooks_too() -> None:
@@ -60,18 +60,26 @@ def test_an_explicit_mark_keeps_what_its_author_wrote() -> None:
         @hookimpl(tryfirst=True)
         def after_call(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
 
-    assert Provider.after_call.toolplug_impl["tryfirst"]  # type: ignore[attr-defined]
-    assert hook_problems(Provider) == ()
+    (found,) = hooks_of(Provider).implementations
+    assert (found.hook, found.options["tryfirst"], hook_problems(Provider)) == ("after_call", True, ())
 
 
 @pytest.mark.requirement("I2-4-hookspecs")
-def test_right_signatures_are_no_problem() -> None:
+def test_an_implementation_takes_the_arguments_that_it_needs() -> None:
     class Provider(FunctionProvider):
         async def start(self, site, retries=3): ...
-        async def execute(self, call, context): ...
+        async def aclose(self, site): ...
+        async def execute(self, call): ...
         def can_execute(self, name): ...
-        def before_call(self, call, context): ...
-        async def after_call(self, result, call, context, note=""): ...
+        def before_call(self, context): ...
+        async def after_call(self, result, site, call, note=""): ...
+
+        @staticmethod
+        def commands(app): ...
+
+        @hookimpl(wrapper=True)
+        def change_result(self):
+            return (yield)
 
         @staticmethod
         def routes():
@@ -105,7 +113,20 @@ async def coroutine(self: object) -> None: ...
 def plain(self: object, site: object) -> None: ...
 
 
+async def coroutine_of_site(self: object, site: object) -> None: ...
+
+
+async def retrying(self, call, attempt): ...  # type: ignore[no-untyped-def]
+
+
+def plain_check(self: object, call: object) -> None: ...
+
+
 def yielding(self: object, call: object, context: object) -> Any:
+    yield
+
+
+async def async_yielding(self: object, call: object) -> Any:
     yield
 
 
@@ -120,27 +141,29 @@ def marked() -> Any:
 @pytest.mark.parametrize(
     ("name", "member", "problem"),
     [
-        ("start", coroutine, "Bad.start(self: 'object') -> 'None' does not take what a host gives it"),
-        ("start", plain, "Bad.start must be async"),
+        ("start", plain, "Bad.start must be async; write it as `async def start(self, site)`"),
         ("aclose", lambda self: None, "Bad.aclose must be async"),
         ("tools", coroutine, "Bad.tools must not be async"),
-        ("name", "notes", "Bad.name is no method"),
-        ("name", property(lambda self: "notes"), "Bad.name is no method"),
-        ("execute", plain, "Bad.execute(self: 'object', site: 'object') -> 'None' does not take"),
-        ("before_call", plain, "Bad.before_call(self: 'object', site: 'object') -> 'None' does not take"),
-        ("can_execute", lambda self, tool: True, "Bad.can_execute(self, tool) does not take"),
-        ("before_call", lambda self, *, call, context: None, "Bad.before_call(self, *, call, context) does not take"),
-        ("before_call", lambda self, call, context=None: None, "Bad.before_call(self, call, context=None) does not"),
-        ("after_call", lambda self, **given: None, "Bad.after_call(self, **given) does not take"),
+        ("tools", "notes", "Bad.tools is no method; write it as `def tools(self)`"),
+        ("routes", property(lambda self: ()), "Bad.routes is no method"),
+        ("execute", retrying, "Bad.execute(self, call, attempt) takes 'attempt', and the arguments of this hook are"),
+        ("can_execute", lambda self, tool: True, "takes 'tool', and the arguments of this hook are name, site"),
+        ("before_call", lambda self, *, call: None, "takes 'call' by keyword only, and a host passes arguments by"),
+        ("before_call", lambda self, call, context=None: None, "has a default for 'context', and a host passes"),
+        ("after_call", lambda self, **given: None, "takes **given, to which a host passes nothing"),
+        ("after_call", lambda: None, "Bad.after_call() takes no `self`"),
         ("before_call", yielding, "Bad.before_call must not yield; write it as `def before_call(self, call, context)`"),
-        ("before_call", hookimpl(wrapper=True)(marked()), "Bad.before_call is marked @hookimpl(wrapper=…), which"),
+        ("before_call", async_yielding, "Bad.before_call must not yield"),
+        ("before_call", hookimpl(wrapper=True)(plain_check), "is marked @hookimpl(wrapper=True) and is no synchronous"),
         (
             "after_call",
-            hookimpl(hookwrapper=True)(marked()),
-            "Bad.after_call is marked @hookimpl(hookwrapper=…), which",
+            hookimpl(wrapper=True)(marked()),
+            "@hookimpl(wrapper=…), which is not possible for",
         ),
-        ("before_call", hookimpl(specname="after_call")(marked()), "is marked @hookimpl(specname=…), which toolplug"),
+        ("before_call", hookimpl(hookwrapper=True)(marked()), "is marked @hookimpl(hookwrapper=…), which is not"),
+        ("start", hookimpl(specname="start")(coroutine_of_site), "@hookimpl(specname=…), which is not possible"),
         ("routes", hookimpl(tryfirst=True)(lambda self: ()), "Bad.routes is marked @hookimpl(tryfirst=…), which"),
+        ("commands", lambda self, app: None, "is asked before there is an instance; make it a @staticmethod"),
     ],
 )
 def test_a_wrong_hook_is_told_with_its_method(name: str, member: object, problem: str) -> None:
@@ -151,22 +174,15 @@ def test_a_wrong_hook_is_told_with_its_method(name: str, member: object, problem
 @pytest.mark.requirement("C-5-state-incompatible")
 def test_every_wrong_hook_is_told_at_once_with_the_right_first_line() -> None:
     class Bad(FunctionProvider):
-        async def start(self) -> None: ...  # type: ignore[override]
-        def after_call(self, result: ToolResult) -> None: ...
+        def start(self) -> None: ...  # type: ignore[override]
+        def after_call(self, outcome: ToolResult) -> None: ...
 
     name = Bad.__qualname__
-    assert [problem.partition("; ") for problem in hook_problems(Bad)] == [
-        (
-            f"{name}.start{inspect.signature(Bad.start)} does not take what a host gives it",
-            "; ",
-            "write it as `async def start(self, site)`",
-        ),
-        (
-            f"{name}.after_call{inspect.signature(Bad.after_call)} does not take what a host gives it",
-            "; ",
-            "write it as `def after_call(self, call, context, result)`",
-        ),
-    ]
+    assert hook_problems(Bad) == (
+        f"{name}.start must be async; write it as `async def start(self, site)`",
+        f"{name}.after_call{inspect.signature(Bad.after_call)} takes 'outcome', and the arguments of this hook are "
+        "call, context, result, site; write it as `def after_call(self, call, context, result)`",
+    )
 
 
 def test_a_marked_method_that_is_no_hook_is_told() -> None:
@@ -235,3 +251,40 @@ def test_methods_of_other_purposes_may_have_names_like_hooks() -> None:
             return site
 
     assert hook_problems(Provider) == ()
+
+
+@pytest.mark.requirement("C-12-near-hook", "C-5-state-incompatible")
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("def before_call(call): ...", "guard.before_call has the name of a hook and no mark, and is never called; "),
+        ("def before_tool_call(call): ...", "guard.before_tool_call is no hook, and is never called; nearest: "),
+        ("@hookimpl\ndef befor_call(call): ...", "guard.befor_call is marked @hookimpl and is no hook; nearest: "),
+        ("@hookimpl\ndef before_call(request): ...", "guard.before_call(request) takes 'request', and the arguments"),
+        ("@hookimpl\ndef start(site): ...", "guard.start must be async; write it as `async def start(site)`"),
+        ("@hookimpl(specname='befor')\ndef check(call): ...", "guard.check is marked @hookimpl and is no hook"),
+        (
+            "@hookimpl(specname='tools')\ndef a(): ...\n@hookimpl(specname='tools')\ndef b(): ...",
+            "guard.b is a second implementation of 'tools'; keep one",
+        ),
+        ("def before_all(): ...\ndef results(): ...\ndef _before_cal(call): ...\ndef tools(): ...", None),
+        ("@hookimpl(specname='before_call')\ndef no_gold(call): ...\n@hookimpl\ndef commands(app): ...", None),
+    ],
+)
+def test_the_functions_of_a_module_are_hooks_where_they_are_marked(code: str, problem: str | None) -> None:
+    module = ModuleType("guard")
+    exec(f"from toolplug import hookimpl\n{code}", vars(module))
+    assert [told.startswith(problem or "") for told in hook_problems(module)] == ([] if problem is None else [True])
+
+
+@pytest.mark.requirement("C-5-state-incompatible")
+def test_an_object_that_compares_by_value_is_no_plugin() -> None:
+    class Guard:  # noqa: PLW1641  a @dataclass has no hash either
+        @hookimpl
+        def before_call(self) -> None: ...
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    (problem,) = hook_problems(Guard())
+    assert problem.endswith("defines __eq__, and plugins are told apart by identity; write @dataclass(eq=False)")

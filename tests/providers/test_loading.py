@@ -86,7 +86,7 @@ from toolplug.providers.authoring import tool
 from toolplug.providers.provider import FunctionProvider
 """
 
-NOT_A_PROVIDER = "is neither a FunctionProvider subclass nor a function of (key, config)"
+NOT_A_PROVIDER = "is no plugin: write a FunctionProvider subclass, a function or class of (key, config), or a module or"
 
 UNRESOLVED = f"""{IMPORTS}
 class Hidden(FunctionProvider):

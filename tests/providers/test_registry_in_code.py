@@ -88,7 +88,7 @@ async def test_two_instances_of_a_class_in_a_sequence_have_two_keys() -> None:
 
 @pytest.mark.parametrize("given", [lambda: None, 5, object, "shop"])
 def test_what_is_no_provider_is_refused_by_name(given: object) -> None:
-    with pytest.raises(InvalidDefinition, match=r"'shop': .* is no provider; give a FunctionProvider, its class, or"):
+    with pytest.raises(InvalidDefinition, match=r"'shop': .* is no provider; give a FunctionProvider, its class, a"):
         FunctionRegistry({"shop": given})  # type: ignore[dict-item]
 
 

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.errors import ToolError
 from toolplug.providers.authoring import route, tool
-from toolplug.providers.hooks import hookimpl
+from toolplug.hookspecs import hookimpl
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.site import ProviderContext
 

@@ -30,6 +30,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CallServices, ToolPolicy
+from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import Sessions
@@ -40,7 +41,7 @@ from toolplug.testing import check_executor
 
 pytestmark = pytest.mark.anyio
 
-COUNTERS = CallAccounting().counters("_unknown", "_unknown")
+COUNTERS = UnknownCalls(CallAccounting().counters("_unknown", "_unknown"))
 DRAW = definition("page.draw") | {
     "inputSchema": {"type": "object", "properties": {"shape": {"type": "string"}}, "required": ["shape"]}
 }

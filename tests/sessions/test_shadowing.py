@@ -24,13 +24,14 @@ from toolplug.catalog.definition import wire_name
 from toolplug.errors import ApiError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.run import UnknownCalls
 from toolplug.sessions.negotiation import FailedTool
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 
-COUNTERS = CallAccounting().counters("_unknown", "_unknown")
+COUNTERS = UnknownCalls(CallAccounting().counters("_unknown", "_unknown"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, check_declared, tool
-from toolplug.providers.hooks import hook_problems
+from toolplug.providers.plugins.shapes import hooks_of
 from toolplug.providers.provider import FunctionProvider, built
 
 UNREAD = 0 if sys.version_info >= (3, 14) else annotations.compiler_flag
@@ -29,7 +29,7 @@ class Notes(FunctionProvider):
 
     async def start(self, site: ProviderContext) -> None: ...
 """)
-    assert hook_problems(provider) == ()
+    assert hooks_of(provider).problems == ()
     assert vars(built(provider, "notes", "settings"))["given"] == "settings"
 
 
@@ -38,9 +38,9 @@ def test_a_hook_that_does_not_fit_is_shown_with_its_unread_annotations() -> None
 class Notes(FunctionProvider):
     async def start(self, site: ProviderContext, more: int) -> None: ...
 """)
-    (problem,) = hook_problems(provider)
+    (problem,) = hooks_of(provider).problems
     assert problem.replace("'", "").startswith(
-        "Notes.start(self, site: ProviderContext, more: int) -> None does not take"
+        "Notes.start(self, site: ProviderContext, more: int) -> None takes more, and the arguments"
     )
 
 

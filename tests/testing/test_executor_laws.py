@@ -33,6 +33,7 @@ from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
+from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.testing import ContractBroken, check_executor, running
 
@@ -72,7 +73,9 @@ async def a_view() -> AsyncGenerator[Opened]:
 async def a_joined() -> AsyncGenerator[Opened]:
     async with running(Echo) as one, running(Echo, key="other") as two:
         both = merged_executor(
-            CallAccounting().counters("_unknown", "_unknown"), one.view(lambda tools: tools.prefixed("one")), two
+            UnknownCalls(CallAccounting().counters("_unknown", "_unknown")),
+            one.view(lambda tools: tools.prefixed("one")),
+            two,
         )
         yield both, "one.echo", lambda: two.apply(())
 
@@ -81,13 +84,15 @@ async def a_joined() -> AsyncGenerator[Opened]:
 async def a_session() -> AsyncGenerator[Opened]:
     """What everybody has, and then the session's own, of which some are away."""
     async with running(Echo) as registry, opened_runner() as runner:
-        own = LiveCatalog(CallAccounting().counters("_unknown", "_unknown"))
+        own = LiveCatalog(UnknownCalls(CallAccounting().counters("_unknown", "_unknown")))
         own.publish(
             Catalog(
                 [plain_tool("draw", runner=runner)], unavailable=Catalog([gone("echo", runner), gone("web.a", runner)])
             )
         )
-        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="CODE2345")
+        view = merged_executor(
+            UnknownCalls(CallAccounting().counters("_unknown", "_unknown")), registry, own, session="CODE2345"
+        )
         yield view, "echo", lambda: registry.apply(())
 
 
@@ -145,7 +150,7 @@ async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_a
 ) -> None:
     async with opened_runner() as runner:
         tools = [plain_tool(name, source=source, runner=runner) for source, name in TOOLS]
-        unknown = CallAccounting().counters("_unknown", "_unknown")
+        unknown = UnknownCalls(CallAccounting().counters("_unknown", "_unknown"))
         live = LiveCatalog(unknown, Catalog(tools[:listed], unavailable=Catalog([gone("draw", runner)])))
         own = LiveCatalog(
             unknown, Catalog(tools[listed:], unavailable=Catalog([gone("add", runner), gone("fs.a", runner)]))
@@ -297,7 +302,7 @@ async def plain() -> AsyncGenerator[LiveCatalog]:
         tools = Catalog([plain_tool("echo", runner=runner)], unavailable=Catalog([gone("draw", runner)])).prefixed(
             "one"
         )
-        yield LiveCatalog(CallAccounting().counters("_unknown", "_unknown"), tools)
+        yield LiveCatalog(UnknownCalls(CallAccounting().counters("_unknown", "_unknown")), tools)
 
 
 @pytest.mark.requirement("I2-9-check-executor")

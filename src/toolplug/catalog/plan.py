@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
@@ -104,14 +104,49 @@ class CallRunner(Protocol):
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
 
 
-class Observer(Protocol):
-    """Hooks before and after every call of the host; neither raises.
+class CallHooks(Protocol):
+    """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 
-    `before` returns the reason of a veto, or None, within `within_s` seconds.
+    * `asks`, `changes`: whether a plugin may refuse calls, and whether one may change results
+    * `around`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
+    * `refusal`: returns the reason for which a plugin refuses the call, or None, within so many seconds
+    * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
+    * `answered`: passes the answer to plugins, and waits for them at least a moment
     """
 
-    async def before(self, call: ToolCall, context: CallContext, within_s: float, /) -> str | None: ...
-    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None: ...
+    @property
+    def asks(self) -> bool: ...
+    @property
+    def changes(self) -> bool: ...
+    async def around(
+        self,
+        tool: ToolDefinition | None,
+        call: ToolCall,
+        context: CallContext,
+        answer: Callable[[CallContext], Awaitable[ToolResult]],
+    ) -> ToolResult: ...
+    async def refusal(self, call: ToolCall, context: CallContext, within_s: float) -> str | None: ...
+    async def changed(
+        self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float, max_bytes: int
+    ) -> ToolResult: ...
+    async def answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None: ...
+
+
+class HookSource(Protocol):
+    """Has the current hooks of a host, None while no plugin has any."""
+
+    @property
+    def current(self) -> CallHooks | None: ...
+
+
+class _NoHooks:
+    """The hooks of plans without a host."""
+
+    __slots__ = ()
+    current: CallHooks | None = None
+
+
+NO_HOOKS: HookSource = _NoHooks()
 
 
 class ApprovalClaim(Protocol):
@@ -166,9 +201,10 @@ class Plan:
     * `copies`: the target could change its arguments, so it gets a copy
     * `caller_approves`: callers may approve their own calls
     * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
+    * `hooks`: the hooks of plugins, which a change of plugins replaces
     * `owner`: the provider whose code runs, for the log
     * `forward`: answers each call instead, with the executor that was called; it may call that executor's other tools
-    * `needs_pipeline`: True if anything else surrounds the call; empty tuples and None cost nothing
+    * `needs_pipeline`: True if a rule of the plan surrounds the call; empty tuples and None cost nothing
     """
 
     ref: ToolRef
@@ -191,7 +227,7 @@ class Plan:
     caller_approves: bool = False
     replay: Replay | None = None
     artifacts: Artifacts | None = None
-    observers: tuple[Observer, ...] = ()
+    hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
     limits: object = None
     owner: CodeOwner | None = None
@@ -199,7 +235,7 @@ class Plan:
     needs_pipeline: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        more = self.observers or self.approval or self.limiters or self.retry or self.artifacts
+        more = self.approval or self.limiters or self.retry or self.artifacts
         object.__setattr__(self, "needs_pipeline", bool(more))
 
 

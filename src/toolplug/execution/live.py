@@ -9,10 +9,10 @@ from weakref import ref
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layered
-from toolplug.catalog.plan import CallCounters, Plan, Tool
+from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe
 from toolplug.execution.results import unavailable
-from toolplug.execution.run import run, unknown_tool
+from toolplug.execution.run import UnknownCalls, run
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -22,7 +22,7 @@ Derive = Callable[[Catalog], Catalog]
 class LiveCatalog(ModelTools):
     """A tool executor over the current catalog, which its source replaces with `publish`.
 
-    `unknown` counts the calls of names that are not listed; `default_context` is that of a call without one. A session
+    `unknown` answers the calls of names that are not listed; `default_context` is that of a call without one. A session
     has several executors: one without listeners and followers takes a few hundred bytes.
 
     While `_fresh` is True, `_catalog` is current; a view that has been marked is not, until it is read. A fresh view
@@ -43,7 +43,7 @@ class LiveCatalog(ModelTools):
         "default_context",
     )
 
-    def __init__(self, unknown: CallCounters, catalog: Catalog = EMPTY_CATALOG) -> None:
+    def __init__(self, unknown: UnknownCalls, catalog: Catalog = EMPTY_CATALOG) -> None:
         self._unknown = unknown
         self.default_context: CallContext = ANONYMOUS_CONTEXT
         self._session: str | None = None
@@ -83,17 +83,19 @@ class LiveCatalog(ModelTools):
         if tool is None and catalog.unavailable is not None:
             tool = catalog.unavailable.find(call.name)
         if tool is None and (reason := self.closed_because):
-            self._unknown.record("unavailable", 0.0)
+            self._unknown.counters.record("unavailable", 0.0)
             return unavailable(call, reason, code="not_entered")
         if tool is None:
-            self._unknown.record("unknown_tool", 0.0)
-            return unknown_tool(call, catalog.unknown(call.name), context)
+            return await self._unknown.answer(call, catalog.unknown(call.name), context)
         plan, session = tool.plan, self._session
         if plan.forward is not None:
             return await plan.forward(self, call, context)
-        if session is not None and context.session != session and _looks_at(plan, context):
+        hooks = plan.hooks.current
+        if session is not None and context.session != session and (hooks is not None or _looks_at(plan, context)):
             context = context.of_session(session)
-        return await run(plan, call, context)
+        if hooks is None:
+            return await run(plan, call, context)
+        return await hooks.around(tool.definition, call, context, lambda context: run(plan, call, context, hooks))
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference, in order and never from within another, until unsubscribed."""
@@ -191,7 +193,7 @@ class _View(LiveCatalog):
 
     def __init__(
         self,
-        unknown: CallCounters,
+        unknown: UnknownCalls,
         sources: tuple[ToolExecutor, ...],
         derive: Callable[[tuple[Catalog, ...]], Catalog],
         session: str | None = None,
@@ -273,7 +275,7 @@ class _View(LiveCatalog):
 class MergedExecutor(_View):
     """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it."""
 
-    def __init__(self, unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> None:
+    def __init__(self, unknown: UnknownCalls, *executors: ToolExecutor, session: str | None = None) -> None:
         super().__init__(unknown, executors, lambda catalogs: layered(*catalogs), session)
 
     def join(self, *executors: ToolExecutor) -> None:
@@ -286,7 +288,7 @@ class MergedExecutor(_View):
             self._source_changed(CatalogDiff())
 
 
-def merged_executor(unknown: CallCounters, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
+def merged_executor(unknown: UnknownCalls, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
     """Return one executor over several, in order; the first of a name wins.
 
     With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolplug.catalog.access import Gate, PolicyGate, TenantsGate
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
@@ -19,7 +17,6 @@ from toolplug.catalog.plan import (
     Artifacts,
     CallCounters,
     CallRunner,
-    Observer,
     Plan,
     Replay,
     Setting,
@@ -28,6 +25,7 @@ from toolplug.catalog.plan import (
 )
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
     NO_LIMITS,
@@ -37,6 +35,7 @@ from toolplug.execution.resolved_limits import (
     ResolvedLimits,
     limits_of,
 )
+from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.runtime.change_signal import ChangeSignal
 
@@ -94,36 +93,13 @@ class ToolPolicy(NamedTuple):
         return "ask" if isinstance(self.policy, AskCaller) else self.policy
 
 
-Hooks = Callable[[], Sequence[Observer]]
-"""Returns the current host-wide hooks."""
-
-
-class _CurrentHooks:
-    """An observer that passes each call to the hooks that are registered at that time."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-
-    async def before(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
-        until = perf_counter() + within_s
-        for hook in self._hooks():
-            reason = await hook.before(call, context, until - perf_counter())
-            if reason is not None:
-                return reason
-        return None
-
-    async def after(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
-        for hook in self._hooks():
-            await hook.after(call, context, result)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallServices:
     """The services of every call of one host, or of a registry without a host.
 
     `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None without a store for
-    them. `hooks` returns the current host-wide hooks, `limits` the current limits for every tool. `offering_changed` is
-    sent when prompts or resources of any source may have changed.
+    them. `hooks` has the current hooks of plugins; `limits` returns the current limits for every tool.
+    `offering_changed` is sent when prompts or resources of any source may have changed.
     """
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
@@ -131,14 +107,14 @@ class CallServices:
     replay: Replay | None = None
     approvals: Approval | None = None
     artifacts: Artifacts | None = None
-    hooks: Hooks = tuple
+    hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
 
     @property
-    def unknown(self) -> CallCounters:
-        """The counters of calls of unknown tools."""
-        return self.accounting.counters(UNKNOWN, UNKNOWN)
+    def unknown(self) -> UnknownCalls:
+        """What answers calls of unknown tools."""
+        return UnknownCalls(self.accounting.counters(UNKNOWN, UNKNOWN), self.hooks)
 
 
 class PlanSource(NamedTuple):
@@ -155,7 +131,6 @@ class PlanBuilder:
 
     level: the limits of the source
     host: the limits of every tool; None for the current ones of the services
-    hooked: call the host-wide hooks at each call; without it the registry adds them to the plans
     of_one_tenant: failures of the source do not count in the breakers of other tenants
     owner: the owner of the tools' code, for logs
 
@@ -168,14 +143,12 @@ class PlanBuilder:
         level: LimitLevel,
         *,
         host: LimitLevel | None = None,
-        hooked: bool = True,
         of_one_tenant: bool = False,
         owner: CodeOwner | None = None,
     ) -> None:
         self._services = services
         self._levels = (services.limits() if host is None else host, level)
         self._owner = owner
-        self._observers = (_CurrentHooks(services.hooks),) if hooked else ()
         self._of_one_tenant = of_one_tenant
         self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
 
@@ -235,7 +208,7 @@ class PlanBuilder:
             approval=services.approvals if policy is not None and policy.word == "ask" else None,
             caller_approves=policy is not None and isinstance(policy.policy, AskCaller),
             replay=services.replay,
-            observers=self._observers,
+            hooks=services.hooks,
             settings=settings,
             owner=self._owner,
             **fields,

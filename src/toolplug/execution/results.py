@@ -84,7 +84,7 @@ def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -
     """Return the result of a tool that returned this value. Never raises, even if the value's own code does."""
     try:
         if isinstance(value, ToolResult):
-            result = _filled(call, value, plan.max_result_bytes)
+            result = filled(call, value, plan.max_result_bytes)
             parts = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
             return result or _not_json(call, parts, plan, context)
         return _read(call, value) or _not_json(call, value, plan, context)
@@ -100,8 +100,11 @@ def _read(call: ToolCall, value: object) -> ToolResult | None:
     return None if json is None else ToolResult(call.id, call.name, json.text, structured=json.value)
 
 
-def _filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
-    """Check a tool's own result, and drop structured content and parts over `limit` bytes; None if it is not JSON."""
+def filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
+    """Check a result that a tool or plugin made, and drop structured content and parts over `limit` bytes.
+
+    Returns None for a result that is not JSON. Raises `ValueError` for an unknown status.
+    """
     status = ToolStatus(value.status)
     if status is ToolStatus.CANCELLED:
         raise ValueError("a result is not cancelled")

@@ -1,9 +1,10 @@
 """The pipeline of a call: `run` is the only function that runs one and turns a provider's exception into a result.
 
-    switch → gates → decode → validate → hooks → replay → breaker, rate, concurrency → target → encode, size → count
+    switch → gates → decode → validate → before_call → approval → replay → breaker, rate, concurrency
+        → target → encode → change_result → size → count → after_call
 
-Order and texts are those of reference/statuses.md. Plans with hooks, approval, limiters, retries or artifacts and calls
-with an idempotency key go through `run_pipeline`; any other call goes straight to the target.
+Order and texts are those of reference/statuses.md. Calls with hooks or with an idempotency key, and plans with
+approval, limiters, retries or artifacts, go through `run_pipeline`; any other call goes straight to the target.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
+from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
 from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
-from toolplug.catalog.plan import Approval, Plan
+from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import (
@@ -44,24 +46,14 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 
 
 async def run_pipeline(it: PipelineCall) -> ToolResult:
-    """Run hooks, approval, replay, limiters and the target with its retries; pass the result to the hooks."""
-    plan, context = it.plan, it.context
-    result = await _vetoed(it)
-    if result is None:
-        result = await (_replayed(it) if plan.approval is None else _approved(plan.approval, it))
-    for observer in plan.observers:
-        await observer.after(it.inner, context, result)
-    return result
-
-
-async def _vetoed(it: PipelineCall) -> ToolResult | None:
-    for observer in it.plan.observers:
-        reason = await observer.before(it.inner, it.context, it.left_s)
+    """Run what plugins say before the call, approval, replay, limiters, and the target with its retries."""
+    if it.hooks is not None and it.hooks.asks:
+        reason = await it.hooks.refusal(it.inner, it.context, it.left_s)
         if it.left_s <= 0:
             return timed_out(it.call, it.seconds)
         if reason is not None:
             return denied(it.call, "hook", reason)
-    return None
+    return await (_replayed(it) if it.plan.approval is None else _approved(it.plan.approval, it))
 
 
 async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
@@ -110,7 +102,11 @@ async def _replayed(it: PipelineCall) -> ToolResult:
 
 async def _tried(it: PipelineCall) -> ToolResult:
     result = await run_with_retries(it)
-    return await within_size(it.plan, result, it.context) if it.ended else result
+    if not it.ended:
+        return result
+    if it.hooks is not None and it.hooks.changes:
+        result = await it.hooks.changed(it.inner, it.context, result, it.left_s, it.plan.max_result_bytes)
+    return await within_size(it.plan, result, it.context)
 
 
 MAX_DEPTH = 16
@@ -118,23 +114,28 @@ MAX_DEPTH = 16
 _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 
 
-async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
-    """Run one call by its plan and return its result. Raises only the caller's own cancellation."""
+async def run(  # noqa: PLR0912  one function is the whole pipeline
+    plan: Plan, call: ToolCall, context: CallContext, hooks: CallHooks | None = None
+) -> ToolResult:
+    """Run one call by its plan and return its result. Raises only the caller's own cancellation.
+
+    `hooks` are those of the plan's host at the moment of the call, None for none.
+    """
     began = perf_counter()
-    result, inner = None, call
+    result, inner, seconds = None, call, plan.timeout_s
     try:
         nested = current_frame.get()[1] >= MAX_DEPTH
         if plan.gates or nested or not plan.switch.open:
             result = _refused(plan, call, context, nested)
         if result is None:
-            inner = _prepared(plan, call)
+            inner = _prepared(plan, call, plan.copies or hooks is not None)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
         result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
-            seconds = plan.timeout_s if context.deadline is None else allowed_seconds(plan, context, began)
-            if plan.needs_pipeline or context.idempotency_key is not None:
-                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds))
+            seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
+            if hooks is not None or plan.needs_pipeline or context.idempotency_key is not None:
+                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks))
             elif context.deadline is not None and began + seconds <= perf_counter():
                 result = timed_out(call, seconds)
             elif plan.abandoned.running >= plan.abandoned.limit:
@@ -147,17 +148,39 @@ async def run(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         except (asyncio.CancelledError, GeneratorExit):
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             raise
-        except Exception as error:  # noqa: BLE001  hooks, stores and limiters may fail too
+        except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = failed(call, error, plan, context)
     status = result.status
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
+    if hooks is not None:
+        await hooks.answered(inner, context, result, began + seconds - perf_counter())
     return result
 
 
-def unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
-    """Return and audit the result for a name that the caller's catalog does not list."""
+class UnknownCalls(NamedTuple):
+    """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
+
+    counters: CallCounters
+    hooks: HookSource = NO_HOOKS
+
+    async def answer(self, call: ToolCall, text: str, context: CallContext) -> ToolResult:
+        """Count and audit the call, and return its result with this text."""
+        self.counters.record(ToolStatus.UNKNOWN_TOOL, 0.0)
+        hooks = self.hooks.current
+        if hooks is None:
+            return _unknown_tool(call, text, context)
+
+        async def answered(context: CallContext) -> ToolResult:
+            result = _unknown_tool(call, text, context)
+            await hooks.answered(call, context, result, 0.0)
+            return result
+
+        return await hooks.around(None, call, context, answered)
+
+
+def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
     audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.request_id)
     return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
@@ -179,11 +202,11 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
     return refusal
 
 
-def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
+def _prepared(plan: Plan, call: ToolCall, copies: bool) -> ToolCall:
     """Return the call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
     arguments: dict[str, object]
-    if plan.copies or type(given) is not dict:
+    if copies or type(given) is not dict:
         arguments = decoded(given)
     else:
         arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns

@@ -175,8 +175,10 @@ class Explainer:
         for gate in given.values():
             yield _said(gate.name, gate, principal, "admits", gate.origin)
         yield from limit_gates(plan)
-        if plan.observers:
-            yield verdict("hook", None, "code", "host-wide hooks are asked at each call, and may veto it")
+        asked = self._registry.plugins.asked("before_call")
+        if asked:
+            names = ", ".join(map(repr, asked))
+            yield verdict("hook", None, "code", f"before_call of {names} is asked at each call, and may refuse it")
         if plan.ref.kind == LENT and session is not None:
             away = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
             state = f"application {session.plugin_status}"

@@ -25,7 +25,7 @@ from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
-from toolplug.host.parts import Parts, Serves, listed
+from toolplug.host.parts import CodedParts, Parts, Serves, listed
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses import ResponsesService
@@ -36,7 +36,8 @@ from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
-from toolplug.providers.provider import ProviderLike
+from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.threads import in_own_thread
@@ -107,6 +108,7 @@ class Host:
         self._providers = {item.entry.key: item for item in providers}
         self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
         self._open: Parts | None = None
+        self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._coded = Toolsets()
@@ -118,7 +120,8 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
-        self._open = await Parts.open(self._read(), self._coded, self._coded_mcp, serves=self._serves)
+        coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
+        self._open = await Parts.open(self._read(), coded, serves=self._serves)
         self._say_what_runs()
         return self
 
@@ -149,6 +152,11 @@ class Host:
     def registry(self) -> FunctionRegistry:
         """The providers as one executor."""
         return self._entered().registry
+
+    @property
+    def plugins(self) -> PluginManager:
+        """The plugin manager, also before the host is entered: each running provider is registered under its key."""
+        return self._plugins
 
     @property
     def metrics(self) -> CollectorRegistry:

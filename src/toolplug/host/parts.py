@@ -20,7 +20,7 @@ from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.plans import CallServices, Hooks, ToolPolicy
+from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.quota_use import QuotaUse
@@ -34,6 +34,7 @@ from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
+from toolplug.providers.plugins.plugin_manager import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
 from toolplug.sessions.plans import Planner
@@ -121,7 +122,6 @@ def call_services(
     approvals: Approvals,
     artifacts: Artifacts,
     current: CurrentConfiguration,
-    hooks: Hooks,
     on_call: OnCall | None,
 ) -> CallServices:
     """Return what every call of the host needs."""
@@ -135,13 +135,17 @@ def call_services(
         replay=Replays(store),
         approvals=approvals,
         artifacts=artifacts,
-        hooks=hooks,
         limits=limits,
     )
 
 
 def registry_services(
-    current: CurrentConfiguration, store: Store, services: CallServices, artifacts: Artifacts, offered: Services
+    current: CurrentConfiguration,
+    store: Store,
+    services: CallServices,
+    artifacts: Artifacts,
+    offered: Services,
+    plugins: PluginManager,
 ) -> RegistryServices:
     """Return what the registry of the host needs.
 
@@ -161,6 +165,7 @@ def registry_services(
             lambda: Egress(current().settings.egress.allow),
         ),
         namespace=settings.metrics.namespace,
+        plugins=plugins,
         tail=cache(lambda: read_result(artifacts, services)),
         resources=(root,) if isinstance(root, TemporaryRoot) else (),
     )
@@ -175,6 +180,14 @@ class Serves(NamedTuple):
     servers: bool
     sessions: bool
     on_call: OnCall | None = None
+
+
+class CodedParts(NamedTuple):
+    """What the host's own code gave it: toolsets, by id those of MCP servers, and the manager of its plugins."""
+
+    toolsets: Toolsets
+    mcp: Mapping[str, McpRegistration]
+    plugins: PluginManager
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -201,13 +214,10 @@ class Parts:
     life: AsyncExitStack
 
     @classmethod
-    async def open(
-        cls, configuration: Configuration, coded: Toolsets, coded_mcp: Mapping[str, McpRegistration], *, serves: Serves
-    ) -> Self:
+    async def open(cls, configuration: Configuration, coded: CodedParts, *, serves: Serves) -> Self:
         """Open every part, or none. Raises `ConfigError` and `StoreError`.
 
-        `coded` are the toolsets that the host's own code registered, `coded_mcp` by id those of MCP servers. Parts that
-        need later ones get lambdas, which are called once all are open.
+        Parts that need later ones get lambdas, which are called once all are open.
         """
         settings = configuration.settings
         async with AsyncExitStack() as life:
@@ -216,17 +226,17 @@ class Parts:
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, lambda: registry.hooks, serves.on_call)
+            services = call_services(store, approvals, artifacts, current, serves.on_call)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
-            own = registry_services(current, store, services, artifacts, _offered(saved))
+            own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
-            described = [item.server for item in coded_mcp.values() if item.server is not None]
+            described = [item.server for item in coded.mcp.values() if item.server is not None]
             servers = McpServers(configuration, store, services, discovery, described, serving=serves.servers)
             await life.enter_async_context(servers)
-            toolsets = ToolsetService(configuration, registry, servers, store, services, coded, coded_mcp)
+            toolsets = ToolsetService(configuration, registry, servers, store, services, coded.toolsets, coded.mcp)
             await life.enter_async_context(toolsets)
             views = Views(registry, toolsets.tools, own.tail, equipment)
             await life.enter_async_context(saved)

@@ -18,12 +18,12 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
-from toolplug.catalog.plan import CallCounters
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.execution.live import LiveCatalog, merged_executor
-from toolplug.execution.plans import CALL_SCOPE, UNKNOWN
+from toolplug.execution.plans import CALL_SCOPE
+from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -294,8 +294,8 @@ class Views:
         """Return the caller's tools, with those that search them if many are deferred."""
         return tools.view(self._searchable if principal.has_scope(CALL_SCOPE) else self._refused_search)
 
-    def _unknown(self) -> CallCounters:
-        return self._registry.accounting.counters(UNKNOWN, UNKNOWN)
+    def _unknown(self) -> UnknownCalls:
+        return self._registry.unknown
 
 
 def acting_agent(principal: Principal, agent: str | None) -> str | None:

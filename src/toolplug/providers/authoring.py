@@ -22,7 +22,7 @@ from toolplug.catalog.plan import Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.hooks import HOOKS, MARKS
+from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
 from toolplug.signatures.annotations import (
     ClassFunction,
     Names,
@@ -80,7 +80,9 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     own = class_function(method)
     if own is None:
         raise InvalidDefinition(f"{decorator} decorates a method, not {method!r}")
-    kept = (other for other in _marks(own) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark))
+    kept = (
+        other for other in marks_of(own.function) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark)
+    )
     setattr(own.function, MARKS, (*kept, mark))
     return method
 
@@ -92,7 +94,7 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
     """
     for attribute in dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base)):
         own = class_function(inspect.getattr_static(owner, attribute))
-        for mark in _marks(own) if own is not None else ():
+        for mark in marks_of(own.function) if own is not None else ():
             if own is not None and isinstance(mark, kind):
                 yield Marked(attribute, own, mark)
 
@@ -100,14 +102,10 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
 def is_tool(function: object) -> bool:
     """Return whether the function is decorated with `@tool`."""
     own = class_function(function)
-    return own is not None and any(isinstance(mark, ToolMark) for mark in _marks(own))
+    return own is not None and any(isinstance(mark, ToolMark) for mark in marks_of(own.function))
 
 
-def _marks(own: ClassFunction) -> tuple[object, ...]:
-    return getattr(own.function, MARKS, ())
-
-
-_TAKEN = frozenset({*HOOKS, "key", "config", "log", "accepts_idempotency_key"})
+_TAKEN = frozenset({*HOOKS, "name", "key", "config", "log", "accepts_idempotency_key"})
 _PARAMETER = re.compile(r"{[^}]*}")
 _ITEM_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[a-z][a-z0-9_.-]*")
 

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer
 from toolplug.crashes import CodeOwner, unmasked
 from toolplug.errors import Problem, ProviderError
+from toolplug.execution.call_hooks.isolation import OnFailure
 from toolplug.execution.plans import ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.provider import FunctionProvider
-
-OnFailure = Literal["deny", "allow"]
-"""What a host-wide hook that fails means for the call."""
 
 
 class ProviderState(StrEnum):
@@ -34,7 +32,8 @@ class ProviderState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRecord:
-    """The status of one provider. `tools` are the names that it lists, `routes` are `METHOD /path`.
+    """The status of one provider. `tools` are the names that it lists, `routes` are `METHOD /path`, `hooks` the names
+    of the hooks that it implements.
 
     `summary` is the reason without the text of an exception, for readers other than operators.
     """
@@ -49,6 +48,7 @@ class ProviderRecord:
     distribution: str = ""
     version: str = ""
     summary: str = ""
+    hooks: tuple[str, ...] = ()
 
 
 class Place(NamedTuple):
@@ -73,7 +73,7 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `on_failure` is the effect of a `before_call` that fails.
+    `mount` is the path prefix of its routes, or empty. `on_failure` is the effect of a check around calls that fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -123,13 +123,15 @@ class ProviderEntry:
 class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
-    `inspected`: a failure is only recorded; it stops nothing and is not logged.
+    `inspected`: a failure is only recorded; it stops nothing and is not logged. `single` is a module or an object, of
+    which there is only one; None for a class or function.
     """
 
     entry: ProviderEntry
     build: Callable[[], FunctionProvider] | None
     record: ProviderRecord | None = None
     inspected: bool = False
+    single: object = None
 
 
 def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:

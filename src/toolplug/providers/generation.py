@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.call_hooks.tracers import CallTracer
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
-from toolplug.providers.provider import FunctionProvider, check_config, forget_start, is_started
+from toolplug.providers.plugins.implementations import PluginHooks, asking
+from toolplug.providers.plugins.plugin_manager import RunningPlugin
+from toolplug.providers.plugins.shapes import hooks_of, plugin_of
+from toolplug.providers.provider import FunctionProvider, check_config, enter_site, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
-from toolplug.providers.site import SiteFor
+from toolplug.providers.site import ProviderContext, SiteFor
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -33,6 +37,9 @@ class Generation:
 
     entry: ProviderEntry
     provider: FunctionProvider
+    hooks: PluginHooks
+    site: ProviderContext
+    tracers: Sequence[CallTracer]
     catalog: Catalog
     offering: Offering
     routes: Sequence[BoundRoute]
@@ -45,29 +52,44 @@ class Generation:
         """Refuse new calls and requests; running ones go on."""
         self.switch.open = False
 
-    async def close(self, observed: Iterable[Generation] = ()) -> None:
+    @property
+    def plugin(self) -> RunningPlugin:
+        """The provider for the plugin manager."""
+        entry, plugin = self.entry, plugin_of(self.provider)
+        return RunningPlugin(
+            entry.key, plugin, self.hooks, self.site, entry.owner, entry.on_failure, tuple(self.tracers)
+        )
+
+    async def close(self, hooks: LiveCallHooks | None = None, within_s: float = 0.0, *, keep: bool = False) -> None:
         """Switch off, wait for calls and route handlers (at most the drain time), then close the provider.
 
-        If it has host-wide hooks, wait first for the running calls of `observed` generations, each for at most its own
-        drain time, as their results are still to come.
+        If it takes part in calls of other providers, wait first for those that began with its hooks, at most
+        `within_s` seconds, as their results are still to come. `keep`: another generation goes on with the provider.
         """
         self.switch_off()
-        await asyncio.gather(*(other.switch.drained(other.drain_s) for other in observed))
+        if hooks is not None and (self.hooks.around_calls or self.tracers):
+            await hooks.drained(within_s)
         if not await self.switch.drained(self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
-        await _closed(self.entry, self.provider)
+        if not keep:
+            await _closed(self.entry, self.provider)
 
 
-async def opened(wanted: DesiredProvider, services: CallServices, site_for: SiteFor) -> Generation:
-    """Create and start a provider. Raises `ProviderError`, after closing what had been started."""
+async def opened(
+    wanted: DesiredProvider, services: CallServices, site_for: SiteFor, running: Generation | None = None
+) -> Generation:
+    """Create and start a provider. Raises `ProviderError`, after closing what had been started.
+
+    With `running`, its provider goes on under the rules of this entry.
+    """
     entry, build = wanted.entry, wanted.build
     if build is None:
         raise ValueError(f"{entry.key!r} is not to be built")
-    provider = called(entry, "its constructor", build)
-    problems = hook_problems(type(provider))
-    if problems:
-        said = f"{entry.owner}: {'; '.join(problems)}"
+    provider = called(entry, "its constructor", build) if running is None else running.provider
+    hooks = hooks_of(plugin_of(provider))
+    if hooks.problems:
+        said = f"{entry.owner}: {'; '.join(hooks.problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix the signatures in the package")
     try:
         check_config(provider)
@@ -75,12 +97,17 @@ async def opened(wanted: DesiredProvider, services: CallServices, site_for: Site
         example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
         raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
     switch, threads = SourceSwitch(), ThreadRunner(entry.key)
+    site = replace(site_for(entry.key), config=provider.config, log=provider.log) if running is None else running.site
+    enter_site(provider, site)
     try:
-        if not is_started(provider):
-            await awaited(entry, "start()", lambda: provider.start(site_for(entry.key)), START_S)
+        if running is None and not is_started(provider):
+            await awaited(entry, "start()", lambda: provider.start(site), START_S)
         return Generation(
             entry=entry,
             provider=provider,
+            hooks=hooks,
+            site=site,
+            tracers=_tracers(entry, provider, hooks, site) if running is None else running.tracers,
             catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
             offering=planned_offering(entry, provider, services, switch, threads),
             routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
@@ -90,8 +117,19 @@ async def opened(wanted: DesiredProvider, services: CallServices, site_for: Site
             drain_s=drain_seconds(entry, services),
         )
     except (ProviderError, asyncio.CancelledError):
-        await _closed(entry, provider)
+        if running is None:
+            await _closed(entry, provider)
         raise
+
+
+def _tracers(
+    entry: ProviderEntry, provider: FunctionProvider, hooks: PluginHooks, site: ProviderContext
+) -> tuple[CallTracer, ...]:
+    """Return the tracers of a plugin. Raises `ProviderError`."""
+    name = "call_tracers"
+    found = [item.attribute for item in hooks.implementations if item.hook == name]
+    asked = (asking(getattr(plugin_of(provider), attribute), name, site) for attribute in found)
+    return tuple(tracer for ask in asked for tracer in called(entry, f"{name}()", lambda ask=ask: tuple(ask())))
 
 
 async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:

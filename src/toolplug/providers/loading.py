@@ -16,7 +16,7 @@ from functools import partial, reduce
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint
-from itertools import compress
+from itertools import compress, count
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -27,8 +27,16 @@ from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes, is_tool
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import GROUP, InstalledProvider
-from toolplug.providers.hooks import hook_problems
-from toolplug.providers.provider import FunctionProvider, built, config_model, provider_class
+from toolplug.providers.plugins.implementations import NO_HOOKS, TITLE, PluginHooks, module_title
+from toolplug.providers.plugins.shapes import (
+    delegating_provider,
+    function_provider,
+    hooks_of,
+    is_single,
+    module_provider,
+    plugin_of,
+)
+from toolplug.providers.provider import FunctionProvider, built, config_model
 from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
@@ -44,16 +52,24 @@ class ProviderType:
     `ProviderError` for a function that gives something else than a provider.
 
     `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods. What else there may
-    be only a start can tell: `unchecked` names it, `tools` or `routes`.
+    be only a start can tell: `unchecked` names it, `tools` or `routes`. `plugin` is the class, function, module or
+    object, and `hooks` are what it implements.
     """
 
     installed: InstalledProvider
     config: type[BaseModel] | None
     open_settings: bool
     build: Callable[[str, object], FunctionProvider]
+    plugin: object
+    hooks: PluginHooks = NO_HOOKS
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
     unchecked: tuple[str, ...] = ("tools", "routes")
+
+    @property
+    def single(self) -> object:
+        """The module or object, which can have one entry only; None for a class, a function, or a file."""
+        return self.plugin if is_single(self.plugin) and self.installed.file is None else None
 
 
 def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderType:
@@ -67,25 +83,80 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
     target = _imported(found, within_s)
     try:
         config = config_model(target)
-        if isinstance(target, type) and issubclass(target, FunctionProvider):
-            tools = _checked_tools(found, target)
-            overridden = (target.tools is not FunctionProvider.tools, target.routes is not FunctionProvider.routes)
+        kind = _provider_class(found, target)
+        if kind is not None:
+            plugin, hooks, tools = _checked(found, kind)
+            overridden = (kind.tools is not FunctionProvider.tools, kind.routes is not FunctionProvider.routes)
             return ProviderType(
                 installed=found,
                 config=config,
                 open_settings=False,
-                build=partial(built, target),
+                build=_building(found, target, kind),
+                plugin=target if isinstance(target, FunctionProvider) else plugin,
+                hooks=hooks,
                 tools=tools,
-                routes=tuple(declared_routes(target)),
+                routes=tuple(declared_routes(kind)),
                 unchecked=tuple(compress(("tools", "routes"), overridden)),
             )
     except InvalidDefinition as error:
         raise _failed(found, str(error)) from error
-    if isinstance(target, type) or not callable(target) or not _takes_two(target):
+    if not callable(target) or not _takes_two(target):
         value = found.entry_point.value
-        raise _failed(found, f"{value} is neither a FunctionProvider subclass nor a function of (key, config)")
+        raise _failed(
+            found,
+            f"{value} is no plugin: write a FunctionProvider subclass, a function or class of (key, config), or a "
+            "module or an object with @hookimpl functions",
+        )
+    hooks = _checked_hooks(found, target) if isinstance(target, type) else NO_HOOKS
     build = partial(_made, found, target)
-    return ProviderType(installed=found, config=config, open_settings=config is None, build=build)
+    return ProviderType(
+        installed=found, config=config, open_settings=config is None, build=build, plugin=target, hooks=hooks
+    )
+
+
+def _provider_class(found: InstalledProvider, target: object) -> type[FunctionProvider] | None:
+    """Return the provider class of what was imported; None for a factory. Raises `ProviderError`."""
+    if isinstance(target, type):
+        return target if issubclass(target, FunctionProvider) else None
+    if isinstance(target, FunctionProvider):
+        return type(target)
+    if isinstance(target, FunctionType):
+        return function_provider(target) if is_tool(target) else None
+    if isinstance(target, ModuleType):
+        kind = module_provider(target)
+        if kind is None:
+            what = f"{module_title(target)} has no function with @tool, @route or @hookimpl and no FunctionProvider"
+            raise _incompatible(found, what, "add one")
+        return kind
+    return delegating_provider(target)
+
+
+def _building(
+    found: InstalledProvider, target: object, kind: type[FunctionProvider]
+) -> Callable[[str, object], FunctionProvider]:
+    """Return the function of (key, config) that makes a provider.
+
+    A module of a file is executed anew for each provider but the first, so that each has globals of its own.
+    """
+    if isinstance(target, FunctionProvider):
+        return partial(_configured, target)
+    if found.file is None or not isinstance(target, ModuleType) or plugin_of(kind) is not target:
+        return partial(built, kind)
+
+    def build(key: str, config: object) -> FunctionProvider:
+        unused = vars(target).pop(_UNUSED, False)
+        own = kind if unused else delegating_provider(file_module(found, fresh=True))
+        return built(own or kind, key, config)
+
+    return build
+
+
+def _configured(provider: FunctionProvider, key: str, config: object) -> FunctionProvider:
+    """Return a provider that its package has made, with its key and settings."""
+    provider.key = key
+    if config is not None:
+        provider.config = config
+    return provider
 
 
 def _imported(found: InstalledProvider, within_s: float) -> object:
@@ -106,10 +177,8 @@ def _named(found: InstalledProvider) -> object:
         raise _failed(
             found, f"{raised} {_said(error, found.module)}", f"{raised} {outlined(error, found.module)}"
         ) from error
-    if found.file is not None and not point.attr:
-        return file_provider(found, module)
     try:
-        return reduce(getattr, (part for part in point.attr.split(".") if part), module)
+        return reduce(getattr, (part for part in (point.attr or "").split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
@@ -123,25 +192,37 @@ def _is_own_provider(value: object, module: str) -> bool:
     return isinstance(value, type) and issubclass(value, FunctionProvider) and value.__module__ == module
 
 
-def _checked_tools(found: InstalledProvider, kind: type[FunctionProvider]) -> tuple[str, ...]:
-    """The names of the class's `@tool` methods, its hooks and its annotations being valid."""
-    problems = hook_problems(kind)
-    if problems:
-        raise _incompatible(found, "; ".join(problems), f"ask the author of {found.distribution} to change the method")
-    return tuple(definition.name for definition in check_declared(kind))
+def _checked(found: InstalledProvider, kind: type[FunctionProvider]) -> tuple[object, PluginHooks, tuple[str, ...]]:
+    """Return the plugin of a provider class, its hooks and the names of its `@tool` methods, all valid."""
+    plugin = plugin_of(kind)
+    hooks = _checked_hooks(found, plugin)
+    return plugin, hooks, tuple(definition.name for definition in check_declared(kind))
+
+
+def _checked_hooks(found: InstalledProvider, plugin: object) -> PluginHooks:
+    hooks = hooks_of(plugin)
+    if hooks.problems:
+        whom = "change the file" if found.file is not None else f"ask the author of {found.distribution} to change it"
+        raise _incompatible(found, "; ".join(hooks.problems), whom)
+    return hooks
 
 
 def _made(
     found: InstalledProvider, make: Callable[[str, object], object], key: str, config: object
 ) -> FunctionProvider:
-    provider = make(key, config)
-    if not isinstance(provider, FunctionProvider):
-        value, given = found.entry_point.value, type(provider).__qualname__
-        raise _failed(found, f"{value} gave a {given}, which is no FunctionProvider")
+    """Return the provider that a factory makes, or one that delegates to the object that it makes."""
+    given = make(key, config)
+    provider = given if isinstance(given, FunctionProvider) else None
     try:
-        _checked_tools(found, type(provider))
+        kind = delegating_provider(given) if provider is None else type(provider)
+        if kind is None:
+            value, what = found.entry_point.value, type(given).__qualname__
+            raise _failed(found, f"{value} gave a {what}, which is no FunctionProvider and has no hook or tool")
+        _checked(found, kind)
     except InvalidDefinition as error:
         raise _failed(found, str(error)) from error
+    if provider is None:
+        provider = built(kind, key, config)
     provider.key = key
     return provider
 
@@ -165,9 +246,13 @@ def _said(error: BaseException, package: str) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
+def _named_package(found: InstalledProvider) -> str:
+    return f"{found.package} ({found.type})" if found.file is None else found.type
+
+
 def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
-    owner = f"{found.package} ({found.type})" if found.file is None else found.type
+    owner = _named_package(found)
     return ProviderError(
         f"{owner}: {what}",
         summary=f"{owner}: {summary or what}",
@@ -177,12 +262,14 @@ def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderE
 
 
 def _incompatible(found: InstalledProvider, what: str, fix: str) -> ProviderError:
-    return ProviderError(f"{found.package} ({found.type}): {what}", state=ProviderState.INCOMPATIBLE, fix=fix)
+    return ProviderError(f"{_named_package(found)}: {what}", state=ProviderState.INCOMPATIBLE, fix=fix)
 
 
 MAX_BYTES = 4 * 1024 * 1024
 
 _MODULES = "toolplug_file_"
+_UNUSED = "__toolplug_unused__"
+"""In the globals of a file's module: no provider has it yet."""
 _TYPE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
 
@@ -221,15 +308,18 @@ def provider_file(type_name: str, folder: Path) -> InstalledProvider:
     )
 
 
-def file_module(found: InstalledProvider) -> ModuleType:
-    """Return the module of a file's content, executed. Raises what the file's code raises."""
+def file_module(found: InstalledProvider, *, fresh: bool = False) -> ModuleType:
+    """Return the module of a file's content, executed, or a `fresh` one. Raises what the file's code raises."""
     name = found.entry_point.module
+    if fresh:
+        name = next(each for number in count(2) if (each := f"{name}_{number}") not in sys.modules)
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
     module = ModuleType(name)
     module.__file__ = str(found.file)
     module.__spec__ = ModuleSpec(name, None, origin=str(found.file))
+    vars(module).update({TITLE: found.file.stem if found.file is not None else name, _UNUSED: not fresh})
     compiled = compile(found.code, str(found.file), "exec", dont_inherit=True)
     sys.modules[name] = module
     try:
@@ -244,25 +334,6 @@ def file_of_module(name: str) -> Path | None:
     """Return the path of the file whose content the module of this name is, None for any other module."""
     module = sys.modules.get(name) if name.startswith(_MODULES) else None
     return None if module is None or module.__file__ is None else Path(module.__file__).resolve()
-
-
-def file_provider(found: InstalledProvider, module: ModuleType) -> type[FunctionProvider]:
-    """Return the provider of a file without a class name: one of all its `@tool` functions, else its only class.
-
-    Raises `ProviderError` (`import-failed`) if there is none, or more than one class.
-    """
-    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-    functions = {value.__name__: value for value in own if isinstance(value, FunctionType) and is_tool(value)}
-    if functions:
-        return provider_class(Path(str(module.__file__)).stem, module.__name__, functions)
-    classes = [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
-    if len(classes) == 1:
-        return classes[0]
-    if classes:
-        names = ", ".join(kind.__name__ for kind in classes)
-        fix = f"name one: {found.type}:{classes[0].__name__}"
-        raise _file_failed(found.type, f"has several providers: {names}", fix)
-    raise _file_failed(found.type, "has no function with @tool and no FunctionProvider", "add one")
 
 
 def _file_failed(type_name: str, what: str, fix: str) -> ProviderError:

@@ -151,11 +151,10 @@ class _Planner:
 
 
 def plan_builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
-    """Return the builder of plans without hooks, which the registry adds if there are any."""
+    """Return the builder of the plans of a provider."""
     return PlanBuilder(
         services,
         LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),
         host=LimitLevel((), entry.host_limits, partial(entry.host_origin, "limits")),
-        hooked=False,
         owner=entry.owner,
     )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial, wraps
-from itertools import chain, count
-from types import FunctionType
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property, wraps
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,13 +16,13 @@ from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import bound_tools, declare, is_tool
-from toolplug.providers.hooks import hookimpl, mark_hooks
+from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
 from toolplug.providers.offering.resources import bound_resources, declare_resources
+from toolplug.providers.plugins.implementations import HOOKS, taken_arguments
 from toolplug.providers.site import ProviderContext
-from toolplug.signatures.annotations import names_around, unread_signature
+from toolplug.signatures.annotations import ClassFunction, class_function, names_around, unread_signature
 from toolplug.signatures.values import decoded
 
 
@@ -102,6 +99,56 @@ def forget_start(provider: object) -> None:
     vars(provider).pop(_STARTED, None)
 
 
+_SITE = "_toolplug_site"
+
+
+def enter_site(provider: object, site: ProviderContext) -> None:
+    """Set the context that the provider's hooks get as `site`."""
+    vars(provider)[_SITE] = site
+
+
+def site_of(provider: object) -> ProviderContext | None:
+    """Return the context of the provider, None before it is started."""
+    return vars(provider).get(_SITE)
+
+
+def adapt_hooks(kind: type) -> None:
+    """Let the class's own hooks be called with all arguments, also those that take fewer, or `site`.
+
+    A hook with other parameters stays as it is: it is a problem of the class.
+    """
+    for name, hook in HOOKS.items():
+        found = vars(kind).get(name)
+        own = class_function(found)
+        if own is None or hook.asked != "provider":
+            continue
+        taken = taken_arguments(own.function)[own.bound :]
+        if taken != hook.arguments and set(taken) <= set(hook.accepted):
+            places = [hook.arguments.index(each) if each in hook.arguments else -1 for each in taken]
+            adapted = _adapted(found, own, places)
+            setattr(kind, name, adapted)
+
+
+def _adapted(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..., object]:
+    """Return a method that passes on the arguments at these places; the last of all is the site."""
+
+    @wraps(own.function)
+    def passing(self: object, *given: object) -> Any:
+        every = (*given, site_of(self))
+        return found.__get__(self, type(self))(*[every[place] for place in places])
+
+    @wraps(own.function)
+    async def awaiting(self: object, *given: object) -> object:
+        return await passing(self, *given)
+
+    adapted: Any = awaiting if own.is_async else passing
+    if not own.bound:  # the static method that it stands for has no first parameter
+        signature = unread_signature(own.function)
+        first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        adapted.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
+    return adapted
+
+
 class FunctionProvider:
     """The base class of providers: tools, HTTP routes and metrics that are configured and started together.
 
@@ -121,8 +168,8 @@ class FunctionProvider:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        adapt_hooks(cls)
         remember_start(cls)
-        mark_hooks(cls)
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         declare(cls, around)
         declare_prompts(cls, around)
@@ -139,22 +186,18 @@ class FunctionProvider:
         """The logger of this provider, `toolplug.providers.<key>`."""
         return logging.getLogger(f"toolplug.providers.{self.key}".rstrip("."))
 
-    @hookimpl
     def name(self) -> str:
         """Return the name for records and metrics: the key."""
         return self.key
 
-    @hookimpl
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools in listing order: the `@tool` methods."""
         return [bound.definition for bound in bound_tools(self)]
 
-    @hookimpl
     def can_execute(self, name: str) -> bool:
         """Return whether `tools` has a tool of this name."""
         return any(definition.name == name for definition in self.tools())
 
-    @hookimpl
     async def execute(self, call: ToolCall, context: CallContext) -> object:
         """Call the `@tool` method of this name. An override receives all calls, and may pass some on with `super()`."""
         bound = next((bound for bound in bound_tools(self) if bound.definition.name == call.name), None)
@@ -166,31 +209,25 @@ class FunctionProvider:
             return await _call_blocking(bound.target, call, context)
         return await bound.target(call, context)
 
-    @hookimpl
     def routes(self) -> Sequence[library_types.Route]:
         """Return Starlette routes besides those of `@route`: none."""
         return ()
 
-    @hookimpl
     def collectors(self) -> Sequence[library_types.Collector]:
         """Return the provider's own metrics: none."""
         return ()
 
-    @hookimpl
     def prompts(self) -> Sequence[Prompt]:
         """Return the prompts in listing order: the `@prompt` methods."""
         return list(bound_prompts(self))
 
-    @hookimpl
     def resources(self) -> Sequence[Resource]:
         """Return the resources and resource templates in listing order: the `@resource` methods."""
         return list(bound_resources(self))
 
-    @hookimpl
     async def start(self, site: ProviderContext) -> None:
         """Open what the provider needs; called once before its first call. Does nothing by default."""
 
-    @hookimpl
     async def aclose(self) -> None:
         """Close what was opened; called once, also after a failed `start`. Does nothing by default."""
 
@@ -208,46 +245,6 @@ def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionPro
     given: dict[str, Any] = {"config": config, "key": key}
     provider.__init__(**{name: value for name, value in given.items() if name in named})
     return provider
-
-
-ProviderLike = FunctionProvider | type[FunctionProvider] | Callable[..., object]
-"""An instance, a class whose `Config` has a default for everything, or a function with `@tool`."""
-
-_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-
-
-def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
-    """Return each with its key: the name of its class or function in snake case, numbered if it is taken."""
-    taken: set[str] = set()
-    for given in providers:
-        kind = type(given) if isinstance(given, FunctionProvider) else given
-        name = _WORD_BREAK.sub("_", getattr(kind, "__name__", "")).lower().strip("_")
-        numbered = (f"{name}_{number}" for number in count(2))
-        key = next(each for each in chain((name,), numbered) if each not in taken)
-        taken.add(key)
-        yield key, given
-
-
-def provider_class(name: str, module: str, functions: Mapping[str, FunctionType]) -> type[FunctionProvider]:
-    """Return a provider class whose tools are these functions with `@tool`, by name. Raises `InvalidDefinition`."""
-    methods = {attribute: staticmethod(function) for attribute, function in functions.items()}
-    return type(name, (FunctionProvider,), {**methods, "__module__": module})
-
-
-def provider_of(key: str, given: object) -> tuple[type[FunctionProvider], Callable[[], FunctionProvider]]:
-    """Return the class of a provider from code, and a function that creates it. Raises `InvalidDefinition`."""
-    if isinstance(given, FunctionProvider):
-        given.key = key
-        return type(given), lambda: given
-    if isinstance(given, type) and issubclass(given, FunctionProvider):
-        return given, partial(built, given, key, None)
-    function = cast("object", given)
-    if inspect.isfunction(function) and is_tool(function):
-        kind = provider_class(function.__name__, function.__module__, {function.__name__: function})
-        return kind, partial(built, kind, key, None)
-    raise InvalidDefinition(
-        f"{key!r}: {given!r} is no provider; give a FunctionProvider, its class, or a function with @tool"
-    )
 
 
 def check_config(provider: FunctionProvider) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
-from toolplug.catalog.plan import Observer
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
+from toolplug.execution.run import UnknownCalls
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -30,10 +30,10 @@ from toolplug.providers.entry import (
     recorded,
 )
 from toolplug.providers.generation import Generation, mounted, opened
-from toolplug.providers.hook_calls import observers, observes_calls
-from toolplug.providers.provider import FunctionProvider, ProviderLike, keyed, provider_of
+from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
-from toolplug.providers.site import SiteFor, TemporaryRoot, stored_sites
+from toolplug.providers.site import ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.search.tools import THRESHOLD, ToolSearch
@@ -56,7 +56,7 @@ class ProviderSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryServices:
-    """The services of a host for its registry.
+    """The services of a host for its registry, and the manager of its plugins.
 
     `tail()` returns tools to list after the providers', the same at each call, if results of tools are kept.
     `resources` are opened and closed with the registry.
@@ -65,6 +65,7 @@ class RegistryServices:
     calls: CallServices
     site_for: SiteFor
     namespace: str = DEFAULT_NAMESPACE
+    plugins: PluginManager = field(default_factory=PluginManager)
     tail: Callable[[], Catalog] = Catalog
     resources: tuple[AbstractAsyncContextManager[object], ...] = ()
 
@@ -87,6 +88,7 @@ class FunctionRegistry(LiveCatalog):
         services: RegistryServices | None = None,
     ) -> None:
         self._services = services if services is not None else _without_host()
+        self._services.plugins.on_monitor = self._publish_hooks
         self._life = AsyncExitStack()
         super().__init__(self._services.calls.unknown)
         self._instances = desired_providers(providers)
@@ -100,12 +102,12 @@ class FunctionRegistry(LiveCatalog):
         self._slots: tuple[ProviderSlot, ...] = ()
         self._routes: tuple[MountedRoute, ...] = ()
         self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
-        self._hooks: tuple[Observer, ...] = ()
         self._own: dict[str, Catalog] = {}
         self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
         self._closing = BackgroundTasks()
         self.search: ToolSearch = ToolSearch(self._services.calls)
+        self._ending: dict[Generation, asyncio.Task[None]] = {}
 
     @classmethod
     def from_yaml(
@@ -165,14 +167,19 @@ class FunctionRegistry(LiveCatalog):
         return self._routes
 
     @property
+    def unknown(self) -> UnknownCalls:
+        """What answers calls of unknown tools."""
+        return self._unknown
+
+    @property
     def accounting(self) -> CallAccounting:
         """The counters of this registry's calls."""
         return self._services.calls.accounting
 
     @property
-    def hooks(self) -> tuple[Observer, ...]:
-        """The host-wide hooks of the running providers."""
-        return self._hooks
+    def plugins(self) -> PluginManager:
+        """The plugin manager: every running provider is registered there under its key."""
+        return self._services.plugins
 
     def tools_of(self, key: str) -> LiveCatalog:
         """Return the tools of one provider, also those whose names an earlier provider has; none if it does not run."""
@@ -213,7 +220,7 @@ class FunctionRegistry(LiveCatalog):
             try:
                 outcomes = await asyncio.gather(*(self._slot(item, running, begun) for item in wanted))
             except asyncio.CancelledError:
-                await _all_closed(begun)
+                await self._take_back(begun)
                 raise
             slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
             problems = [item for item in outcomes if isinstance(item, Problem)]
@@ -223,13 +230,20 @@ class FunctionRegistry(LiveCatalog):
                 DeclaredRoutes(item.entry, [(route.method, route.path) for route in item.routes]) for item in active
             )
             if problems:
-                await _all_closed(begun)
+                await self._take_back(begun)
                 raise ConfigError(problems)
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted(generation))
+            self._list(active)
+            longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
-                self._retire(generation, observed=kept - {generation})
-            self._list()
+                keep = any(generation.provider is other.provider for other in active)
+                self._retire(generation, longest_s, keep=keep)
+
+    async def _take_back(self, begun: Sequence[Generation]) -> None:
+        """Close what was started for a change that failed; a provider that runs goes on."""
+        running = [generation.provider for generation in self.running().values()]
+        await asyncio.gather(*(each.close(keep=any(each.provider is other for other in running)) for each in begun))
 
     async def _slot(
         self, wanted: DesiredProvider, running: Mapping[str, ProviderSlot], begun: list[Generation]
@@ -241,8 +255,18 @@ class FunctionRegistry(LiveCatalog):
         same = running.get(entry.key)
         if same is not None and same.entry == entry:
             return same
+        if self.plugins.is_blocked(entry.key):
+            reason, fix = f"host.plugins.set_blocked({entry.key!r}) blocks it", "remove that call"
+            return ProviderSlot(entry, None, recorded(entry, ProviderState.DISABLED, reason, fix))
+        running_one = same.generation if same is not None and self._runs(same, wanted) else None
+        if running_one is None and wanted.single is not None:
+            if any(plugin_of(each.provider) is wanted.single for each in self.running().values()):
+                message = "is one module or object, and cannot be started with other settings while it runs"
+                hint = "restart the host; a class or a function of (key, config) can change while the host runs"
+                return entry.problem("needs_restart", message, hint)
+            await self._closed(wanted.single)
         try:
-            generation = await opened(wanted, self._services.calls, self._services.site_for)
+            generation = await opened(wanted, self._services.calls, self._site, running_one)
         except ProviderError as error:
             if not wanted.inspected:
                 if entry.required:
@@ -252,16 +276,41 @@ class FunctionRegistry(LiveCatalog):
         begun.append(generation)
         return ProviderSlot(entry, generation, recorded(entry, ProviderState.ACTIVE))
 
-    def _retire(self, generation: Generation, observed: Set[Generation]) -> None:
-        generation.switch_off()
-        closing = generation.close(observed if observes_calls(generation.provider) else ())
-        self._closing.start(closing, f"toolplug-drain-{generation.entry.key}")
+    def _runs(self, slot: ProviderSlot, wanted: DesiredProvider) -> bool:
+        """Return whether the slot runs the same module or object with the same settings, and only rules differ."""
+        generation = slot.generation
+        return (
+            generation is not None
+            and wanted.single is not None
+            and plugin_of(generation.provider) is wanted.single
+            and slot.entry.settings == wanted.entry.settings
+        )
 
-    def _list(self) -> None:
-        """Publish the tools of the active providers; warn once of each name that an earlier provider has."""
-        generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        hooks = self._hooks = observers(generations, self._services.calls.runner)
-        self._own = {item.entry.key: _observed(item.catalog, hooks) for item in generations}
+    async def _closed(self, plugin: object) -> None:
+        """Wait until a module or object that ran before is closed, before it is started again."""
+        for generation, closing in [*self._ending.items()]:
+            if plugin_of(generation.provider) is plugin:
+                await asyncio.wait({closing})
+
+    def _retire(self, generation: Generation, within_s: float, *, keep: bool) -> None:
+        generation.switch_off()
+        closing = generation.close(self._services.calls.hooks, within_s, keep=keep)
+        task = self._closing.start(closing, f"toolplug-drain-{generation.entry.key}")
+        self._ending[generation] = task
+        task.add_done_callback(lambda _: self._ending.pop(generation, None))
+
+    def _site(self, key: str) -> ProviderContext:
+        return replace(self._services.site_for(key), plugins=self.plugins)
+
+    def _publish_hooks(self) -> None:
+        """Use the hooks of the running plugins, and the monitors of the manager, for every call from now on."""
+        self._services.calls.hooks.replace(self.plugins.call_hooks(self._services.calls.runner))
+
+    def _list(self, generations: Sequence[Generation]) -> None:
+        """Publish the tools and hooks of the active providers; warn once of each name that an earlier one has."""
+        self.plugins.run([item.plugin for item in generations])
+        self._publish_hooks()
+        self._own = {item.entry.key: item.catalog for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._services.tail())
@@ -305,7 +354,7 @@ class FunctionRegistry(LiveCatalog):
         key = slot.entry.key
         listed = tuple(name for name, tool in self.catalog.items() if tool.definition.ref.source == key)
         routes = tuple(item.shown for item in mounted(generation))
-        record = replace(slot.record, tools=listed, routes=routes)
+        record = replace(slot.record, tools=listed, routes=routes, hooks=generation.hooks.names)
         if listed or not generation.catalog:
             return record
         winners = sorted(
@@ -325,10 +374,6 @@ class FunctionRegistry(LiveCatalog):
             Collected(generation.entry.owner, types.count(generation.entry.type) > 1, generation.collectors)
             for generation in generations
         ]
-
-
-async def _all_closed(generations: Sequence[Generation]) -> None:
-    await asyncio.gather(*(generation.close() for generation in generations))
 
 
 def _without_host() -> RegistryServices:
@@ -351,14 +396,14 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
     keys: dict[int, str] = {}
     for key, given in named:
         first = keys.setdefault(id(given), key)
-        if first != key and isinstance(given, FunctionProvider):
-            name = type(given).__qualname__
-            raise InvalidDefinition(f"{first!r} and {key!r} are the same instance of {name}; make one for each key")
-        kind, build = provider_of(key, given)
+        if first != key and is_single(given):
+            what = (
+                f"module {given.__name__}"
+                if isinstance(given, ModuleType)
+                else f"instance of {type(given).__qualname__}"
+            )
+            raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
+        kind, build, single = provider_of(key, given)
         entry = ProviderEntry(key=key, type=kind.__name__, package=kind.__module__.partition(".")[0])
-        wanted.append(DesiredProvider(entry, build))
+        wanted.append(DesiredProvider(entry, build, single=single))
     return wanted
-
-
-def _observed(catalog: Catalog, hooks: tuple[Observer, ...]) -> Catalog:
-    return catalog.planned(lambda _, plan: replace(plan, observers=hooks, copies=True)) if hooks else catalog

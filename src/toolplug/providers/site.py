@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
+
+from pluggy import PluginManager
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.egress import PUBLIC_ONLY, Egress
@@ -60,13 +63,15 @@ class ProviderStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
-    """The argument of `start`, valid as long as the provider.
+    """The argument of `start`, valid as long as the provider; any hook but `commands` can have it as `site`.
 
     `state_dir` is an existing directory of this provider, for all tenants. `store` returns the records of the
     principal's tenant; it is cheap, and the result may be kept. `config_dir` is the base of relative paths in settings:
     the folder of the configuration file; a validator of the provider's Config finds it as `info.context["config_dir"]`.
     `service` returns services of the host, for use in calls and requests: they may not be ready while providers start.
     `egress` is the operator's `egress.allow`, for `checked_transport`; without a host it allows public addresses only.
+    `config` are the provider's settings and `log` is its logger, as in `FunctionProvider`. `plugins` lists the plugins
+    of the host.
     """
 
     key: str
@@ -75,6 +80,9 @@ class ProviderContext:
     config_dir: Path = Path()
     service: Services = no_services
     egress: Egress = PUBLIC_ONLY
+    config: Any = None
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("toolplug.providers"))
+    plugins: PluginManager = field(default_factory=lambda: PluginManager("toolplug"))
 
 
 _HERE = Path()

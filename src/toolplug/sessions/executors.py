@@ -7,11 +7,12 @@ from weakref import ref
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, no_provider
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallCounters, Target, Tool
+from toolplug.catalog.plan import Target, Tool
 from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
+from toolplug.execution.run import UnknownCalls
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
 from toolplug.sessions.shared import SessionServices
@@ -20,7 +21,7 @@ from toolplug.sessions.shared import SessionServices
 class LentTools(MergedExecutor):
     """The tools that a plugin has registered; until then the default tools, if any."""
 
-    def __init__(self, unknown: CallCounters, default: ToolExecutor | None) -> None:
+    def __init__(self, unknown: UnknownCalls, default: ToolExecutor | None) -> None:
         self._own = LiveCatalog(unknown)
         super().__init__(unknown, self._own if default is None else default)
 

@@ -49,11 +49,18 @@ class ClassFunction(NamedTuple):
 
 
 def class_function(found: object) -> ClassFunction | None:
-    """Return a function, static method or class method of a class; None for any other attribute."""
+    """Return a function, static method or class method of a class; None for any other attribute.
+
+    A static method may also hold the bound method of another object.
+    """
     if isinstance(found, staticmethod | classmethod):
         wrapper = cast("staticmethod[..., object]", found)
         inner: object = wrapper.__func__
-        return ClassFunction(inner, isinstance(found, classmethod)) if inspect.isfunction(inner) else None
+        return (
+            ClassFunction(inner, isinstance(found, classmethod))
+            if inspect.isfunction(inner) or inspect.ismethod(inner)
+            else None
+        )
     return ClassFunction(found, True) if inspect.isfunction(found) else None
 
 

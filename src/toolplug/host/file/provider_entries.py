@@ -143,6 +143,7 @@ class ProviderEntries:
         for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
             problems.append(problem)
             wanted.pop(problem.path.split(".")[1], None)
+        problems += reader._used_twice()
         for key in coded.keys() & keys:
             message = f"the host's own code gives a provider of the key {key!r}, too"
             hint = "give one of them another key"
@@ -187,6 +188,17 @@ class ProviderEntries:
         """Raise `NoSuchProvider` for a key that the configuration does not have."""
         if key not in self.types and key not in self.coded:
             raise NoSuchProvider(key, name_hint(key, (*self.types, *self.coded)))
+
+    def _used_twice(self) -> Iterator[Problem]:
+        """Yield a problem for each entry of a module or object that an earlier entry has."""
+        first: dict[int, str] = {}
+        for key, (_, kind) in self.loaded.items():
+            if kind.single is not None and (owner := first.setdefault(id(kind.single), key)) != key:
+                message = f"is the same module or object as provider {owner!r}, and that has one entry"
+                hint = "remove one of them; a class or a function of (key, config) may have several entries"
+                yield self.document.problem(
+                    (SECTION, key), code="plugin_twice", message=message, hint=hint, at_key=True
+                )
 
     def _named(self, key: str) -> tuple[InstalledProvider, bool]:
         """Return the provider type of an entry and whether it is enabled. Raises `ConfigError`.
@@ -271,7 +283,7 @@ class ProviderEntries:
         entry = self._configured(entry, own, loaded, problems)
         if problems:
             raise ConfigError(problems)
-        return DesiredProvider(entry, lambda: loaded.build(key, entry.settings))
+        return DesiredProvider(entry, lambda: loaded.build(key, entry.settings), single=loaded.single)
 
     def _entry(self, section: Section, found: InstalledProvider, rules: ProviderSettings) -> ProviderEntry:
         root = section.path

@@ -20,7 +20,6 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
-from toolplug.catalog.plan import CallCounters
 from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
 from toolplug.discovery.service import Discovery
@@ -30,6 +29,7 @@ from toolplug.execution.egress import Egress
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS
+from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (
@@ -64,7 +64,7 @@ _LOG = logging.getLogger("toolplug.host")
 class ServerHandle:
     """The sources of a server's toolsets, which stay the same objects while the server comes and goes."""
 
-    def __init__(self, unknown: CallCounters) -> None:
+    def __init__(self, unknown: UnknownCalls) -> None:
         self._unknown = unknown
         self._tools: ServerTools | None = None
         self._live = MergedExecutor(unknown)

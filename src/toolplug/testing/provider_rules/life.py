@@ -14,8 +14,8 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.render import Dialect
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.hooks import hook_problems
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
+from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.stores.memory import MemoryStore
@@ -128,7 +128,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
         return [BrokenRule("starts", "constructor", str(error), fix)]
     hooks = [
         BrokenRule("hooks", f"class {type(provider).__qualname__}", problem, "fix the signature")
-        for problem in hook_problems(type(provider))
+        for problem in hooks_of(plugin_of(provider)).problems
     ]
     if hooks:
         return hooks

@@ -7,8 +7,9 @@ from weakref import WeakSet
 
 from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.definition import Note
-from toolplug.catalog.plan import CallCounters, Tool
+from toolplug.catalog.plan import Tool
 from toolplug.execution.live import LiveCatalog, MergedExecutor, merged_executor
+from toolplug.execution.run import UnknownCalls
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
 Stays = Callable[[Tool], bool]
@@ -37,7 +38,7 @@ class EquippedToolsets:
     `unknown` counts calls of unlisted names; `stays` tells which tools are listed besides those of the document.
     """
 
-    def __init__(self, unknown: CallCounters, stays: Stays) -> None:
+    def __init__(self, unknown: UnknownCalls, stays: Stays) -> None:
         self._unknown = unknown
         self._stays = stays
         self._chosen: dict[ToolsetOwner, _Chosen] = {}
@@ -91,7 +92,7 @@ class _OwnersView(MergedExecutor):
     __slots__ = ("_parts", "owner")
 
     def __init__(
-        self, unknown: CallCounters, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None
+        self, unknown: UnknownCalls, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None
     ) -> None:
         super().__init__(unknown, *parts, session=session)
         self.owner = owner

@@ -1,0 +1,1 @@
+"""Hooks of plugins around every call."""

@@ -1,0 +1,292 @@
+"""The hooks around every call of a host: `before_call`, `change_result`, `after_call`, and tracers.
+
+A plugin that fails affects its own check only: the call is refused, or its result withheld, unless the plugin's entry
+says `on_failure: allow`. pluggy orders the implementations and does not call them, since there one that raises keeps
+the others from being called, and a coroutine is a value like any other.
+
+All plans of a host share one `LiveCallHooks`. A change of plugins replaces its `current` hooks, and a running call
+keeps those that it began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+from pluggy import HookImpl, Result
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import CallRunner
+from toolplug.crashes import log_crash
+from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, HookFailure, Wrapper, raised
+from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
+from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.results import ended, filled, readable
+from toolplug.runtime.running_call import RunningCall
+
+SHORTEST_AFTER_S = 0.1
+"""How long an answer waits for `after_call` at least, also past the deadline."""
+FAILED = "a check failed"
+"""The reason that callers read where a check failed."""
+
+_REFUSED = "the call is denied"
+_WITHHELD = "the result is withheld"
+_KEPT = "the call keeps its result"
+
+T = TypeVar("T")
+
+
+class Monitor(NamedTuple):
+    """Functions that `PluginManager.add_hookcall_monitoring` got: called before and after each hook is asked."""
+
+    before: Callable[[str, Sequence[HookImpl], Mapping[str, Any]], object]
+    after: Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallHooks:
+    """The hooks of one moment, each in the order in which plugins are asked; wrappers come first.
+
+    `calls` counts the calls that began with them, so that a plugin is not closed under one.
+    """
+
+    runner: CallRunner
+    before: tuple[CallHook, ...] = ()
+    change: tuple[CallHook, ...] = ()
+    after: tuple[CallHook, ...] = ()
+    tracers: tuple[OwnedTracer, ...] = ()
+    monitors: tuple[Monitor, ...] = ()
+    calls: SourceSwitch = field(default_factory=SourceSwitch)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a plugin may refuse calls."""
+        return bool(self.before)
+
+    @property
+    def changes(self) -> bool:
+        """Whether a plugin may change results."""
+        return bool(self.change)
+
+    async def around(
+        self,
+        tool: ToolDefinition | None,
+        call: ToolCall,
+        context: CallContext,
+        answer: Callable[[CallContext], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Return the answer of a call, in the spans of the tracers; it gets the context with their headers."""
+        self.calls.running += 1
+        spans = Spans(self.tracers, tool, call, context) if self.tracers else None
+        result = None
+        try:
+            result = await answer(context if spans is None else spans.context)
+            return result
+        finally:
+            if spans is not None:
+                spans.end(result)
+            self.calls.leave()
+
+    async def refusal(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
+        """Return the reason for which a plugin refuses the call, within so many seconds; None if nobody does."""
+        answer = self._refusal(call, context, perf_counter() + within_s)
+        return await self._monitored("before_call", self.before, answer, call, context)
+
+    async def changed(
+        self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float, max_bytes: int
+    ) -> ToolResult:
+        """Return what the plugins make of a tool's result; a result that is no answer of a tool stays as it is."""
+        if result.status is not ToolStatus.SUCCESS and result.status is not ToolStatus.TOOL_ERROR:
+            return result
+        answer = self._changed(call, context, result, perf_counter() + within_s, max_bytes)
+        return await self._monitored("change_result", self.change, answer, call, context, result)
+
+    async def answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None:
+        """Pass the answer of a call to the plugins; wait so many seconds for them, and let them go on after that."""
+        if self.after:
+            answer = self._answered(call, context, result, max(within_s, SHORTEST_AFTER_S))
+            await self._monitored("after_call", self.after, answer, call, context, result)
+
+    async def _refusal(self, call: ToolCall, context: CallContext, until: float) -> str | None:
+        begun: list[Wrapper] = []
+        reason = None
+        try:
+            for hook in self.before:
+                if reason is not None or until <= perf_counter():
+                    break
+                try:
+                    if hook.wraps:
+                        begun.append(Wrapper(hook, call, context, None))
+                    else:
+                        value = await hook.value(self.runner, call, context, None, until)
+                        reason = _reason(value)
+                except HookFailure as failure:
+                    reason = FAILED if hook.denies(failure, call, context, _REFUSED) else None
+            while begun:
+                wrapper = begun.pop()
+                try:
+                    value = _reason(wrapper.end(reason))
+                    reason = reason if value is None else value
+                except HookFailure as failure:
+                    if wrapper.hook.denies(failure, call, context, _REFUSED) and reason is None:
+                        reason = FAILED
+            return reason
+        finally:
+            for wrapper in reversed(begun):
+                wrapper.close()
+
+    async def _changed(
+        self, call: ToolCall, context: CallContext, result: ToolResult, until: float, max_bytes: int
+    ) -> ToolResult:
+        begun: list[Wrapper] = []
+        withheld = None
+        try:
+            for hook in self.change:
+                if withheld is not None:
+                    break
+                try:
+                    if hook.wraps:
+                        begun.append(Wrapper(hook, call, context, result))
+                    else:
+                        value = await hook.value(self.runner, call, context, result, until)
+                        result = _replaced(value, result, call, max_bytes)
+                except HookFailure as failure:
+                    withheld = _withheld(call) if hook.denies(failure, call, context, _WITHHELD) else None
+            while begun:
+                wrapper = begun.pop()
+                try:
+                    value = wrapper.end(withheld or result)
+                    result = _replaced(value, result, call, max_bytes)
+                except HookFailure as failure:
+                    if wrapper.hook.denies(failure, call, context, _WITHHELD):
+                        withheld = _withheld(call)
+            return withheld or result
+        finally:
+            for wrapper in reversed(begun):
+                wrapper.close()
+
+    async def _answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None:
+        running: list[asyncio.Future[None]] = []
+        for hook in self.after:
+            try:
+                outcome = hook.begin(self.runner, call, context, result)
+            except HookFailure as failure:
+                hook.report(failure, call, context, _KEPT)
+            else:
+                if isinstance(outcome, RunningCall):
+                    running.append(self._followed(hook, outcome, call, context))
+        if running:
+            await asyncio.wait(running, timeout=within_s)
+
+    def _followed(
+        self, hook: CallHook, running: RunningCall, call: ToolCall, context: CallContext
+    ) -> asyncio.Future[None]:
+        """Return a future of the hook's end, which is asked to stop after `HOOK_S`, whether the caller waits or not."""
+        loop = asyncio.get_running_loop()
+        followed: asyncio.Future[None] = loop.create_future()
+
+        def late() -> None:
+            hook.report(HookFailure(f"had not ended after {HOOK_S:g} s"), call, context, _KEPT)
+            running.cancel()
+            followed.set_result(None)
+
+        def done() -> None:
+            timer.cancel()
+            self.calls.leave()
+            if not followed.done():
+                followed.set_result(None)
+                if running.error is not None:
+                    hook.report(raised(running.error), call, context, _KEPT)
+
+        self.calls.running += 1
+        timer = loop.call_later(HOOK_S, late)
+        running.when_done(done)
+        return followed
+
+    async def _monitored(
+        self,
+        name: str,
+        hooks: Sequence[CallHook],
+        answer: Awaitable[T],
+        call: ToolCall,
+        context: CallContext,
+        result: ToolResult | None = None,
+    ) -> T:
+        """Return the answer, and show it to the monitors of the plugin manager."""
+        if not self.monitors:
+            return await answer
+        implementations = [hook.implementation for hook in reversed(hooks)]
+        given = {"call": call, "context": context, **({} if result is None else {"result": result})}
+        for monitor in self.monitors:
+            _watch(monitor.before, name, implementations, given)
+        value = await answer
+        outcome: Result[Any] = Result(value, None)
+        for monitor in reversed(self.monitors):
+            _watch(monitor.after, outcome, name, implementations, given)
+        return value
+
+
+class LiveCallHooks:
+    """The current hooks of one host, None while no plugin has any."""
+
+    __slots__ = ("_replaced", "current")
+
+    def __init__(self) -> None:
+        self.current: CallHooks | None = None
+        self._replaced: list[CallHooks] = []
+
+    def replace(self, hooks: CallHooks | None) -> None:
+        """Use these hooks for every call that begins from now on."""
+        if self.current is not None:
+            self._replaced.append(self.current)
+        self._replaced = [each for each in self._replaced if each.calls.running]
+        self.current = hooks
+
+    async def drained(self, within_s: float) -> None:
+        """Wait until every call that began with other hooks has been answered, at most so many seconds."""
+        await asyncio.gather(*(each.calls.drained(within_s) for each in self._replaced))
+        self._replaced = [each for each in self._replaced if each.calls.running]
+
+
+def _reason(value: object) -> str | None:
+    """Return what a `before_call` returned. Raises `HookFailure` if it is neither a text nor None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise HookFailure(f"returned {type(value).__name__}, neither a text nor None")
+    return readable(value)
+
+
+def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int) -> ToolResult:
+    """Return the result that a `change_result` returned. Raises `HookFailure` if it is none."""
+    if value is None:
+        return result
+    if isinstance(value, str):
+        return result._replace(output=readable(value), structured=None, parts=())
+    if not isinstance(value, ToolResult):
+        raise HookFailure(f"returned {type(value).__name__}, neither a ToolResult nor a text nor None")
+    try:
+        changed = filled(call, value, max_bytes)
+    except BaseException as error:
+        raise raised(error) from error
+    if changed is None:
+        raise HookFailure("returned a result that is not JSON")
+    if changed.status is not ToolStatus.SUCCESS and changed.status is not ToolStatus.TOOL_ERROR:
+        raise HookFailure(f"returned the status {changed.status.value!r}; a result is 'success' or 'tool_error'")
+    return changed
+
+
+def _withheld(call: ToolCall) -> ToolResult:
+    return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is withheld: {FAILED}')
+
+
+def _watch(function: Callable[..., object], *given: object) -> None:
+    """Call a monitor, whose fault affects no call."""
+    try:
+        function(*given)
+    except Exception as error:  # noqa: BLE001  code of the application
+        log_crash("a monitor of the plugin manager", error)

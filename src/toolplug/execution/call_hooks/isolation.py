@@ -1,0 +1,182 @@
+"""One implementation of a hook around calls, run so that its faults, its delays and its context stay its own.
+
+Callers learn that a check failed; the log says which plugin, what it raised and where.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, cast
+
+from pluggy import HookImpl
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, enter_frame
+from toolplug.catalog.plan import CallRunner
+from toolplug.crashes import CodeOwner, log_crash
+from toolplug.runtime.running_call import RunningCall
+
+_LOG = logging.getLogger("toolplug.providers")
+
+HOOK_S = 5.0
+"""How long a hook may take."""
+BLOCKED_S = 0.1
+"""A synchronous hook that takes longer than this is named in the log: it blocks the event loop."""
+
+OnFailure = Literal["deny", "allow"]
+"""What a hook around calls that fails means: the call is refused or its result withheld, or both go on."""
+
+Ask = Callable[..., Any]
+"""Takes call and context, and for a hook of results the result, by position."""
+
+
+class CallHook(NamedTuple):
+    """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position."""
+
+    name: str
+    implementation: HookImpl
+    ask: Ask
+    owner: CodeOwner
+    is_async: bool
+    on_failure: OnFailure
+
+    @property
+    def title(self) -> tuple[str, CodeOwner]:
+        """Its hook and its plugin, for messages."""
+        return self.name, self.owner
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it is a wrapper around other implementations."""
+        return self.implementation.wrapper
+
+    def begin(self, runner: CallRunner, call: ToolCall, context: CallContext, result: ToolResult | None) -> object:
+        """Return the value of a hook that ends at once, else its `RunningCall`. Raises `HookFailure`."""
+        if self.is_async:
+            try:
+                return runner.start(lambda call, context: self.begun(call, context, result), call, context)
+            except BaseException as error:
+                raise raised(error) from error
+        value = _in_context(copy_context(), self, context, self.begun, call, context, result)
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
+        return value
+
+    def begun(self, call: ToolCall, context: CallContext, result: ToolResult | None) -> Any:
+        """Return what the function returns: a value, a coroutine, or the generator of a wrapper."""
+        return self.ask(call, context) if result is None else self.ask(call, context, result)
+
+    async def value(
+        self, runner: CallRunner, call: ToolCall, context: CallContext, result: ToolResult | None, until: float
+    ) -> object:
+        """Return what the hook returns, awaited until `until` (`perf_counter`) at most. Raises `HookFailure`."""
+        outcome = self.begin(runner, call, context, result)
+        if not isinstance(outcome, RunningCall):
+            return outcome
+        within_s = max(min(HOOK_S, until - perf_counter()), 0.0)
+        if not await outcome.wait(within_s):
+            raise HookFailure(f"had not ended after {within_s:.3g} s")
+        if outcome.error is not None:
+            raise raised(outcome.error) from outcome.error
+        return outcome.value
+
+    def denies(self, failure: HookFailure, call: ToolCall, context: CallContext, what: str) -> bool:
+        """Log a failed check, and return whether it counts against the call, which then ends as `what` says."""
+        allowed = self.on_failure == "allow"
+        self.report(
+            failure, call, context, f"{'the call goes on' if allowed else what} (on_failure: {self.on_failure})"
+        )
+        return not allowed
+
+    def report(self, failure: HookFailure, call: ToolCall, context: CallContext, then: str) -> None:
+        """Log a failure and its consequence."""
+        cause = failure.__cause__
+        if cause is None:
+            _LOG.error("hook %s of %s %s; %s", *self.title, failure, then)
+        else:
+            crashed(self.name, self.owner, cause, call, context, then)
+
+
+class HookFailure(Exception):
+    """A hook raised, was late, or returned a wrong value; the text says which, without the text of an exception."""
+
+
+def raised(error: BaseException) -> HookFailure:
+    """Return the failure of a hook that raised."""
+    failure = HookFailure(f"raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
+def crashed(name: str, owner: CodeOwner, error: BaseException, call: ToolCall, context: CallContext, then: str) -> None:
+    """Log what a hook raised."""
+    log_crash(f"hook {name}", error, owner, call_id=call.id, request_id=context.request_id, then=then)
+
+
+class Wrapper:
+    """A wrapper around other implementations: a generator between its two halves, in a context of its own."""
+
+    def __init__(self, hook: CallHook, call: ToolCall, context: CallContext, result: ToolResult | None) -> None:
+        self.hook = hook
+        self._context = context
+        self._own = copy_context()
+        self._generator = cast(
+            "Generator[None, object, object]", _in_context(self._own, hook, context, hook.begun, call, context, result)
+        )
+        try:
+            _in_context(self._own, hook, context, next, self._generator)
+        except _GeneratorEnd as stopped:
+            raise HookFailure("did not yield") from stopped.__cause__
+
+    def end(self, value: object) -> object:
+        """Return what the wrapper returns for the value of the others. Raises `HookFailure`."""
+        try:
+            _in_context(self._own, self.hook, self._context, self._generator.send, value)
+        except _GeneratorEnd as stopped:
+            return stopped.value
+        self.close()
+        raise HookFailure("yielded twice")
+
+    def close(self) -> None:
+        """End the generator of a call that was cancelled."""
+        try:
+            self._own.run(self._generator.close)
+        except BaseException as error:  # noqa: BLE001  code of a plugin
+            log_crash(f"hook {self.hook.name}", error, self.hook.owner)
+
+
+class _GeneratorEnd(Exception):
+    """A generator has ended with this value."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+
+def _in_context(
+    own: Context, hook: CallHook, context: CallContext, function: Callable[..., Any], *given: object
+) -> Any:
+    """Return what a synchronous step of a hook returns, run as the caller's tenant. Raises `HookFailure`."""
+    began = perf_counter()
+    try:
+        return own.run(_as_tenant, context.principal.tenant, function, given)
+    except StopIteration as stopped:
+        raise _GeneratorEnd(stopped.value) from None
+    except BaseException as error:
+        raise raised(error) from error
+    finally:
+        took_s = perf_counter() - began
+        if took_s > BLOCKED_S:
+            _LOG.warning(
+                "hook %s of %s blocked the event loop for %.3g s; make it async", hook.name, hook.owner, took_s
+            )
+
+
+def _as_tenant(tenant: str, function: Callable[..., Any], given: tuple[object, ...]) -> Any:
+    enter_frame(tenant)
+    return function(*given)

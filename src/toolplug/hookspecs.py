@@ -1,0 +1,127 @@
+"""The hooks of a plugin, as pluggy specifications: what a host asks of plugins, with which arguments, and when.
+
+A plugin marks its functions with `hookimpl`. An implementation takes the arguments that it needs, by name, and may
+leave out the others. Every hook but `commands` may also take `site`, the `ProviderContext` of its plugin. In a
+`FunctionProvider` a method with the name of a hook implements it without a mark.
+
+A tool call never runs through pluggy: a hook is one to many, and a call is one to one.
+"""
+
+# pyright: reportReturnType=false
+# A specification has no body.
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+import pluggy
+
+from toolplug import library_types
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.execution.call_hooks.tracers import CallTracer
+from toolplug.providers.offering.definitions import Prompt, Resource
+from toolplug.providers.site import ProviderContext
+
+PROJECT = "toolplug"
+"""The name of the project for pluggy."""
+
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+"""Marks a function as the specification of a hook."""
+
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of a hook."""
+
+
+@hookspec
+def tools(site: ProviderContext) -> Sequence[ToolDefinition]:
+    """Return the tools of this plugin, in listing order. Called once, after `start`."""
+
+
+@hookspec
+def can_execute(name: str, site: ProviderContext) -> bool:
+    """Return whether this plugin has a tool of this name; a listed tool that is refused here is left out."""
+
+
+@hookspec
+async def execute(call: ToolCall, context: CallContext, site: ProviderContext) -> object:
+    """Run one call of a tool that this plugin lists, with arguments that are valid by its schema; return its result."""
+
+
+@hookspec
+def routes(site: ProviderContext) -> Sequence[library_types.Route]:
+    """Return HTTP routes in addition to those of `@route`; the host requires a caller with the scope `tools:call`."""
+
+
+@hookspec
+def collectors(site: ProviderContext) -> Sequence[library_types.Collector]:
+    """Return Prometheus collectors, which are scraped while this plugin is active. Called once, after `start`."""
+
+
+@hookspec
+def prompts(site: ProviderContext) -> Sequence[Prompt]:
+    """Return the prompts for MCP clients, in listing order. Called once, after `start`."""
+
+
+@hookspec
+def resources(site: ProviderContext) -> Sequence[Resource]:
+    """Return the resources and resource templates for MCP clients, in order. Called once, after `start`."""
+
+
+@hookspec
+async def start(site: ProviderContext) -> None:
+    """Open what this plugin needs, such as connections or files. Called once, before every other hook of `site`."""
+
+
+@hookspec
+async def aclose(site: ProviderContext) -> None:
+    """Close what was opened. Called once, after the last call, and also after a `start` that failed."""
+
+
+@hookspec(firstresult=True)
+def before_call(call: ToolCall, context: CallContext, site: ProviderContext) -> str | Awaitable[str | None] | None:
+    """Return the reason why a call is refused, or None. Asked before each call of any tool; may be `async`.
+
+    The plugins are asked in the order of the configuration until one refuses; an empty text refuses too. At this point
+    the arguments are valid, and nobody has been asked for an approval. A plugin that raises, takes longer than 5 s or
+    returns anything else refuses the call, unless its entry says `on_failure: allow`. A wrapper (`wrapper=True`) gets
+    the reason or None from its `yield`; it can refuse what the others allow, but not the reverse.
+    """
+
+
+@hookspec
+def change_result(
+    call: ToolCall, context: CallContext, result: ToolResult, site: ProviderContext
+) -> ToolResult | str | Awaitable[ToolResult | str | None] | None:
+    """Return what replaces the result that a tool returned, or None to keep it; may be `async`.
+
+    Asked for results with the status `success` or `tool_error`, of any tool. Each plugin gets the result so far, in the
+    order of the configuration. A text replaces the output and drops `structured` and `parts`. A plugin that raises,
+    takes longer than 5 s or returns anything else withholds the result, unless its entry says `on_failure: allow`. A
+    wrapper gets the result that the others have changed from its `yield`.
+    """
+
+
+@hookspec
+def after_call(
+    call: ToolCall, context: CallContext, result: ToolResult, site: ProviderContext
+) -> Awaitable[None] | None:
+    """Take note of a call's answer: also of a refused call, and of one of an unknown tool; may be `async`.
+
+    `call` is the object that `before_call` had. The caller's answer waits until the deadline of the call, at least
+    0.1 s; after that the hook goes on by itself, for at most 5 s.
+    """
+
+
+@hookspec
+def call_tracers(site: ProviderContext) -> Sequence[CallTracer]:
+    """Return the tracers that make a span for each call. Called once, after `start`."""
+
+
+@hookspec
+def commands(app: library_types.Typer) -> None:
+    """Add commands to the command line, with `@app.command("name")`.
+
+    Asked for names that are not built in, and for `toolplug --help`. Nothing has been started then, so this is a
+    function of a module, or a static method.
+    """

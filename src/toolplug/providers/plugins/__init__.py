@@ -1,0 +1,1 @@
+"""Plugins: what they implement, their shapes, and the manager that has them."""

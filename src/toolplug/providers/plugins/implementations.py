@@ -1,0 +1,355 @@
+"""The hook implementations of a plugin, read and checked when it is loaded.
+
+What pluggy would ignore, or what a host cannot honour, is a problem with its place and its fix: a plugin with a problem
+is `incompatible`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from operator import itemgetter
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+from pluggy import HookimplOpts
+
+from toolplug.config.nearest import name_hint
+from toolplug.hookspecs import PROJECT
+from toolplug.signatures.annotations import ClassFunction, class_function, unread_signature
+
+MARKS = "__toolplug__"
+"""The attribute of a function that holds the marks of `@tool` and `@route`."""
+
+TITLE = "__toolplug_title__"
+"""In the globals of a module that is a file: its name for people."""
+
+Asked = Literal["provider", "call", "plugin", "read"]
+"""Whom a hook is asked of, and when.
+
+`provider`: one plugin, about its own tools, routes and metrics. `call`: every plugin, around each call. `plugin`: every
+plugin, after its start. `read`: every plugin that is read, before anything is started.
+"""
+
+
+class Hook(NamedTuple):
+    """How a hook is called; `waits` is True for `async def`, False for `def`, and None for either."""
+
+    arguments: tuple[str, ...] = ()
+    asked: Asked = "provider"
+    waits: bool | None = False
+    wraps: bool = False
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """The arguments that an implementation may take."""
+        return self.arguments if self.asked == "read" or "site" in self.arguments else (*self.arguments, "site")
+
+    def written(self, name: str, first: Sequence[str] = ()) -> str:
+        """Return the first line of a valid implementation, such as `def before_call(self, call, context)`."""
+        return f"{'async ' if self.waits else ''}def {name}({', '.join((*first, *self.arguments))})"
+
+
+HOOKS: Mapping[str, Hook] = {
+    "tools": Hook(),
+    "can_execute": Hook(("name",)),
+    "execute": Hook(("call", "context"), waits=True),
+    "routes": Hook(),
+    "collectors": Hook(),
+    "prompts": Hook(),
+    "resources": Hook(),
+    "start": Hook(("site",), waits=True),
+    "aclose": Hook(waits=True),
+    "before_call": Hook(("call", "context"), "call", None, wraps=True),
+    "change_result": Hook(("call", "context", "result"), "call", None, wraps=True),
+    "after_call": Hook(("call", "context", "result"), "call", None),
+    "call_tracers": Hook(asked="plugin"),
+    "commands": Hook(("app",), "read"),
+}
+
+_ALIKE = 0.8
+_ALIKE_WITHOUT_ARGUMENTS = 0.88
+"""Without parameters a name has to be nearer before it counts as a misspelt hook: `tool` does, `collect` does not."""
+
+_PASSED_BY_POSITION = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+_STARRED = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
+
+NO_OPTIONS: HookimplOpts = {
+    "wrapper": False,
+    "hookwrapper": False,
+    "optionalhook": False,
+    "tryfirst": False,
+    "trylast": False,
+    "specname": None,
+}
+
+
+class Implementation(NamedTuple):
+    """One implementation: the hook, the function's name in the plugin, and the options of its `@hookimpl`."""
+
+    hook: str
+    attribute: str
+    options: HookimplOpts
+
+
+class PluginHooks(NamedTuple):
+    """The implementations of a plugin in the order of definition, and what is wrong with them."""
+
+    implementations: tuple[Implementation, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the implemented hooks, in the order of the specifications."""
+        own = {item.hook for item in self.implementations}
+        return tuple(name for name in HOOKS if name in own)
+
+    @property
+    def around_calls(self) -> bool:
+        """Whether the plugin takes part in each call of its host."""
+        return any(HOOKS[item.hook].asked == "call" for item in self.implementations)
+
+
+NO_HOOKS = PluginHooks()
+
+
+class _Member(NamedTuple):
+    """A function of a plugin: its name there, its place for messages, and what `@hookimpl` says."""
+
+    name: str
+    place: str
+    own: ClassFunction
+    options: Mapping[str, Any] | None
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The parameter that is bound to an instance or a class."""
+        return ("self",) if self.own.bound else ()
+
+
+T = TypeVar("T")
+
+
+def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
+    """Return the hooks of a plugin: a class, an instance, or a module.
+
+    `base` is `FunctionProvider` for its subclasses and their instances: there a method with the name of a hook needs no
+    mark, the methods of `base` itself do not count, and each name that is nearly a hook's is a problem.
+    """
+    members = {member.name: member for member in _members(plugin, base)}
+    found: list[Implementation] = []
+    problems: list[str] = []
+    for name, hook in HOOKS.items():
+        wrong = _not_callable(plugin, name, base)
+        problems += [f"{wrong} is no method; write it as `{hook.written(name, ('self',))}`"] if wrong else []
+    for member in members.values():
+        hook_name = _hook_of(member, base)
+        if hook_name is None:
+            problems += _strange(plugin, member, members, base)
+            continue
+        options = cast("HookimplOpts", {**NO_OPTIONS, **(member.options or {})})
+        wrong = _problem(member, hook_name, options, base)
+        if wrong:
+            problems.append(wrong)
+        elif any(item.hook == hook_name and HOOKS[hook_name].asked == "provider" for item in found):
+            problems.append(f"{member.place} is a second implementation of {hook_name!r}; keep one")
+        else:
+            found.append(Implementation(hook_name, member.name, options))
+    if found and not isinstance(plugin, type | ModuleType) and type(plugin).__eq__ is not object.__eq__:
+        kind = type(plugin).__qualname__
+        problems.append(f"{kind} defines __eq__, and plugins are told apart by identity; write @dataclass(eq=False)")
+    return PluginHooks(tuple(found), tuple(problems))
+
+
+def asking(function: Callable[..., T], hook: str, attribute_site: object = None) -> Callable[..., T]:
+    """Return a function of the hook's arguments, by position, that passes on those which the implementation takes.
+
+    `attribute_site` is what it gets for `site`, unless that is an argument of the hook itself.
+    """
+    arguments = HOOKS[hook].arguments
+    taken = taken_arguments(function)
+    if taken == arguments:
+        return function
+    if not taken:
+        return lambda *given: function()
+    places = [arguments.index(name) if name in arguments else len(arguments) for name in taken]
+    if len(places) == 1:
+        (place,) = places
+        return lambda *given: function((*given, attribute_site)[place])
+    chosen = itemgetter(*places)
+    return lambda *given: function(*chosen((*given, attribute_site)))
+
+
+def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the parameters that pluggy passes: those by position without a default."""
+    parameters = unread_signature(function).parameters.values()
+    return tuple(item.name for item in parameters if item.kind in _PASSED_BY_POSITION and item.default is item.empty)
+
+
+def marks_of(function: object) -> tuple[object, ...]:
+    """Return the marks that `@tool` and `@route` left on a function."""
+    return getattr(function, MARKS, ())
+
+
+def _members(plugin: object, base: type | None) -> Iterator[_Member]:
+    """Yield the functions of a plugin; those of a module are what its names stand for."""
+    if isinstance(plugin, ModuleType):
+        title = module_title(plugin)
+        for name, value in vars(plugin).items():
+            if isinstance(value, FunctionType):
+                yield _Member(name, f"{title}.{name}", ClassFunction(value, False), _options(value, value))
+        return
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    skipped = (object,) if base is None else base.__mro__
+    names = dict.fromkeys(name for each in reversed(kind.__mro__) if each not in skipped for name in vars(each))
+    for name in names:
+        found: object = inspect.getattr_static(kind, name)
+        own = class_function(found)
+        if own is not None:
+            yield _Member(name, f"{kind.__qualname__}.{name}", own, _options(found, own.function))
+    if not isinstance(plugin, type):
+        for name, value in getattr(plugin, "__dict__", {}).items():
+            if isinstance(value, FunctionType | MethodType) and (options := _options(value, value)) is not None:
+                yield _Member(name, f"{kind.__qualname__}.{name}", ClassFunction(value, False), options)
+
+
+def module_title(module: ModuleType) -> str:
+    """Return the name of a module for messages; that of a file is its stem."""
+    return str(vars(module).get(TITLE, module.__name__))
+
+
+def _options(holder: object, function: object) -> Mapping[str, Any] | None:
+    """Return what `@hookimpl(…)` says, above or below `@staticmethod`; None for a function without it."""
+    return getattr(holder, f"{PROJECT}_impl", None) or getattr(function, f"{PROJECT}_impl", None)
+
+
+def _hook_of(member: _Member, base: type | None) -> str | None:
+    """Return the hook that a function implements."""
+    if member.options is not None:
+        named = member.options.get("specname") or member.name
+        return named if named in HOOKS else None
+    return member.name if base is not None and member.name in HOOKS and not marks_of(member.own.function) else None
+
+
+def _not_callable(plugin: object, name: str, base: type | None) -> str | None:
+    """Return the place of an attribute that has the name of a hook and is no method."""
+    if base is None:
+        return None
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    found: object = inspect.getattr_static(kind, name, None)
+    return f"{kind.__qualname__}.{name}" if found is not None and class_function(found) is None else None
+
+
+def _problem(member: _Member, hook_name: str, options: HookimplOpts, base: type | None) -> str | None:
+    """Return what is wrong with an implementation."""
+    hook, own, place = HOOKS[hook_name], member.own, member.place
+    fix = f"write it as `{hook.written(hook_name, member.first)}`"
+    refused = _refused_option(hook, options, base)
+    if refused is not None:
+        return f"{place} is marked @hookimpl({refused}=…), which is not possible for {hook_name!r}; {fix}"
+    wrong = _wrong_parameter(member, hook)
+    if wrong is not None:
+        return f"{place}{unread_signature(own.function)} {wrong}; {fix}"
+    function = inspect.unwrap(own.function)
+    yields = inspect.isgeneratorfunction(function)
+    if options["wrapper"] and not yields:
+        return (
+            f"{place} is marked @hookimpl(wrapper=True) and is no synchronous generator; write a `def` with one yield"
+        )
+    if inspect.isasyncgenfunction(function) or (yields and not options["wrapper"] and hook.asked == "call"):
+        way = "; a wrapper is a `def` with one yield and @hookimpl(wrapper=True)" if hook.wraps else ""
+        return f"{place} must not yield; {fix}{way}"
+    if hook.waits is not None and hook.waits is not own.is_async:
+        return f"{place} must {'' if hook.waits else 'not '}be async; {fix}"
+    if hook.asked == "read" and base is not None and _needs_instance(member):
+        return f"{place} is asked before there is an instance; make it a @staticmethod: `{hook.written(hook_name)}`"
+    return None
+
+
+def _refused_option(hook: Hook, options: HookimplOpts, base: type | None) -> str | None:
+    if options["hookwrapper"]:
+        return "hookwrapper"
+    if options["wrapper"] and not hook.wraps:
+        return "wrapper"
+    if hook.asked == "provider":
+        for option in ("tryfirst", "trylast"):
+            if options[option]:
+                return option
+        if options["specname"] and base is not None:
+            return "specname"
+    return None
+
+
+def _needs_instance(member: _Member) -> bool:
+    parameters = [*unread_signature(member.own.function).parameters]
+    return member.own.bound and parameters[:1] == ["self"]
+
+
+def _wrong_parameter(member: _Member, hook: Hook) -> str | None:
+    """Return why the parameters of a function do not fit the arguments of its hook."""
+    parameters = [*unread_signature(member.own.function).parameters.values()]
+    if member.own.bound and not (parameters and parameters[0].kind in _PASSED_BY_POSITION | _STARRED):
+        return "takes no `self`"
+    accepted = hook.accepted
+    for item in parameters[member.own.bound :]:
+        known = item.name in accepted
+        if item.kind in _STARRED:
+            return f"takes {item}, to which a host passes nothing"
+        if item.kind is item.KEYWORD_ONLY and (known or item.default is item.empty):
+            return f"takes {item.name!r} by keyword only, and a host passes arguments by position"
+        if known and item.default is not item.empty:
+            return f"has a default for {item.name!r}, and a host passes nothing to such a parameter"
+        if not known and item.default is item.empty:
+            return f"takes {item.name!r}, and the arguments of this hook are {', '.join(accepted) or 'none'}"
+    return None
+
+
+def _strange(plugin: object, member: _Member, members: Mapping[str, _Member], base: type | None) -> Iterator[str]:
+    """Yield the problem of a function that is marked and is no hook, or that looks like a misspelt one."""
+    options = member.options
+    if options is not None:
+        if not options.get("optionalhook"):
+            named = options.get("specname") or member.name
+            yield f"{member.place} is marked @hookimpl and is no hook; {name_hint(named, HOOKS)}"
+        return
+    if marks_of(member.own.function) or member.name.startswith("_") or _is_alias(member, members):
+        return
+    if isinstance(plugin, ModuleType) and member.own.function.__module__ != plugin.__name__:
+        return
+    meant = _meant(member, members, any_hook=base is not None)
+    if meant is None:
+        return
+    written = HOOKS[meant].written(meant, member.first)
+    if member.name == meant:
+        yield f"{member.place} has the name of a hook and no mark, and is never called; mark it with @hookimpl"
+    else:
+        fix = f"write it as `{written}`, or begin its name with _ if it is no hook"
+        yield f"{member.place} is no hook, and is never called; nearest: {meant!r}; {fix}"
+
+
+def _is_alias(member: _Member, members: Mapping[str, _Member]) -> bool:
+    """Return whether the function is a hook of the plugin under another name."""
+    function = member.own.function
+    return any(
+        other.own.function is function for name, other in members.items() if name in HOOKS and name != member.name
+    )
+
+
+def _meant(member: _Member, members: Mapping[str, _Member], *, any_hook: bool) -> str | None:
+    """Return the hook that a name and its parameters are nearly those of, unless the plugin implements it too.
+
+    Outside of providers, where hooks are marked, only those around calls count.
+    """
+    given = set([*unread_signature(member.own.function).parameters][member.own.bound :])
+    best, alike = None, 0.0
+    for name, hook in HOOKS.items():
+        if not any_hook and hook.asked != "call":
+            continue
+        implemented = name in members and name != member.name
+        if implemented or not given <= set(hook.accepted) or bool(given) != bool(hook.arguments):
+            continue
+        ratio = SequenceMatcher(None, name, member.name).ratio()
+        if ratio >= (_ALIKE if given else _ALIKE_WITHOUT_ARGUMENTS) and ratio > alike:
+            best, alike = name, ratio
+    return best

@@ -1,0 +1,152 @@
+"""The plugin manager of a host: pluggy's, with the hooks of toolplug and the order of the configuration.
+
+pluggy does registration, signatures, order, blocking, listing and monitoring. Isolation, coroutines and deadlines are
+toolplug's own (`execution/call_hooks`): in pluggy's loop one exception ends the call for all, and a coroutine is a
+value like any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pluggy
+from pluggy import HookImpl, HookimplOpts, Result
+
+from toolplug import hookspecs
+from toolplug.catalog.plan import CallRunner
+from toolplug.crashes import CodeOwner
+from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
+from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
+from toolplug.execution.call_hooks.tracers import CallTracer, OwnedTracer
+from toolplug.providers.plugins.implementations import PluginHooks, asking
+from toolplug.providers.site import ProviderContext
+
+_Before = Callable[[str, Sequence[HookImpl], Mapping[str, Any]], None]
+_After = Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], None]
+
+
+class RunningPlugin(NamedTuple):
+    """A started plugin under its key: what is registered, its hooks, its context and its tracers."""
+
+    key: str
+    plugin: object
+    hooks: PluginHooks
+    site: ProviderContext
+    owner: CodeOwner
+    on_failure: OnFailure
+    tracers: Sequence[CallTracer] = ()
+
+
+class PluginManager(pluggy.PluginManager):
+    """The plugins of one host, each under its key in the configuration.
+
+    Use it to list plugins and their hooks, to monitor and trace what is asked of them, and to block one by
+    `set_blocked(key)` before the host is entered. Plugins are added by the configuration, or by
+    `open_host(config, providers=…)`; `register` and `unregister` raise `RuntimeError`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(hookspecs.PROJECT)
+        self.add_hookspecs(hookspecs)
+        self._monitors: tuple[Monitor, ...] = ()
+        self._running: tuple[RunningPlugin, ...] = ()
+        self._admitted: Mapping[str, HookimplOpts] | None = None
+        self.on_monitor: Callable[[], None] = _nothing
+
+    def register(self, plugin: object, name: str | None = None) -> str | None:
+        """Raise `RuntimeError`: the host registers its plugins."""
+        if self._admitted is None:
+            raise RuntimeError("plugins are added by the configuration, or by open_host(config, providers=…)")
+        return super().register(plugin, name)
+
+    def unregister(self, plugin: object = None, name: str | None = None) -> Any:
+        """Raise `RuntimeError` for a running plugin: the host removes its plugins."""
+        if self._admitted is None and (plugin is not None or self.has_plugin(name or "")):
+            raise RuntimeError("a running plugin is removed by `await host.disable(key, by=…)` or by a reload")
+        return super().unregister(plugin, name)
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> HookimplOpts | None:
+        """Return the options of a hook that was found when the plugin was checked; None for any other attribute."""
+        return None if self._admitted is None else self._admitted.get(name)
+
+    def add_hookcall_monitoring(self, before: _Before, after: _After) -> Callable[[], None]:
+        """Call `before` and `after` around each hook, those around calls included; return what ends that.
+
+        A monitor that raises is logged.
+        """
+        undo = super().add_hookcall_monitoring(before, after)
+        monitor = Monitor(before, after)
+        self._monitors = (*self._monitors, monitor)
+        self.on_monitor()
+
+        def end() -> None:
+            undo()
+            self._monitors = tuple(each for each in self._monitors if each is not monitor)
+            self.on_monitor()
+
+        return end
+
+    def run(self, plugins: Sequence[RunningPlugin]) -> None:
+        """Register these plugins, in the order in which they are asked, in place of all that ran.
+
+        pluggy asks the newest first, so the last is registered first.
+        """
+        with self._admitting({}):
+            for old in self._running:
+                super().unregister(name=old.key)
+        for new in reversed(plugins):
+            with self._admitting({item.attribute: item.options for item in new.hooks.implementations}):
+                super().register(new.plugin, new.key)
+        self._running = tuple(plugins)
+
+    def hooks_of(self, key: str) -> tuple[str, ...]:
+        """Return the names of the hooks that a running plugin implements."""
+        return next((each.hooks.names for each in self._running if each.key == key), ())
+
+    def asked(self, hook: str) -> tuple[str, ...]:
+        """Return the keys of the running plugins that implement a hook, in the order in which they are asked."""
+        return tuple(item.plugin_name for item in self._implementing(hook))
+
+    def call_hooks(self, runner: CallRunner) -> CallHooks | None:
+        """Return the hooks around calls of the running plugins; None if there are none."""
+        running = {each.key: each for each in self._running}
+        before, change, after = (
+            tuple(_call_hook(name, item, running[item.plugin_name]) for item in self._implementing(name))
+            for name in ("before_call", "change_result", "after_call")
+        )
+        tracers = tuple(OwnedTracer(tracer, each.owner) for each in self._running for tracer in each.tracers)
+        if not (before or change or after or tracers):
+            return None
+        return CallHooks(
+            runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
+        )
+
+    def _implementing(self, hook: str) -> Iterator[HookImpl]:
+        caller: pluggy.HookCaller = getattr(self.hook, hook)
+        return reversed(caller.get_hookimpls())
+
+    @contextmanager
+    def _admitting(self, options: Mapping[str, HookimplOpts]) -> Generator[None]:
+        self._admitted = options
+        try:
+            yield
+        finally:
+            self._admitted = None
+
+
+def _nothing() -> None:
+    """Do nothing: nobody follows the monitors."""
+
+
+def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
+    return CallHook(
+        name=name,
+        implementation=item,
+        ask=asking(item.function, name, running.site),
+        owner=running.owner,
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(item.function)),
+        on_failure=running.on_failure,
+    )

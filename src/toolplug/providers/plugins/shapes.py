@@ -1,0 +1,151 @@
+"""The shapes of plugins: every class, instance, function, module or object is run as a `FunctionProvider`.
+
+Behind a module or an object with hooks, tools or routes is a provider that delegates to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, count
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from toolplug.errors import InvalidDefinition
+from toolplug.providers.authoring import is_tool
+from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking, marks_of, module_title, read_hooks
+from toolplug.providers.provider import FunctionProvider, built, config_model, remember_start, site_of
+from toolplug.signatures.annotations import class_function
+
+ProviderLike = FunctionProvider | type[FunctionProvider] | ModuleType | Callable[..., object] | object
+"""An instance, a class whose `Config` has a default for everything, a function with `@tool`, or a plugin of hooks."""
+
+_PLUGIN = "_toolplug_plugin"
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class CodedProvider(NamedTuple):
+    """A provider from code: its class, and a function that creates it. `single` is its plugin if there is only one."""
+
+    kind: type[FunctionProvider]
+    build: Callable[[], FunctionProvider]
+    single: object = None
+
+
+def is_single(plugin: object) -> bool:
+    """Return whether a plugin exists once, and so has one entry: a module or an object, not a class or function."""
+    return not isinstance(plugin, type | FunctionType)
+
+
+def plugin_of(provider: FunctionProvider | type[FunctionProvider]) -> object:
+    """Return what is registered for a provider: the module or object behind it, else the provider or class itself."""
+    return getattr(provider, _PLUGIN, provider)
+
+
+def hooks_of(plugin: object) -> PluginHooks:
+    """Return the hooks of a plugin of any shape, or of the class that its instances have."""
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    return read_hooks(plugin, FunctionProvider if issubclass(kind, FunctionProvider) else None)
+
+
+def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
+    """Return each with its key: the name of its class or function in snake case, numbered if it is taken."""
+    taken: set[str] = set()
+    for given in providers:
+        named = given if isinstance(given, type | FunctionType) else type(given)
+        title = module_title(given).rpartition(".")[2] if isinstance(given, ModuleType) else named.__name__
+        name = _WORD_BREAK.sub("_", title).lower().strip("_")
+        numbered = (f"{name}_{number}" for number in count(2))
+        key = next(each for each in chain((name,), numbered) if each not in taken)
+        taken.add(key)
+        yield key, given
+
+
+def provider_of(key: str, given: object) -> CodedProvider:
+    """Return the provider of a plugin from code. Raises `InvalidDefinition`."""
+    if isinstance(given, FunctionProvider):
+        given.key = key
+        return CodedProvider(type(given), lambda: given, given)
+    if isinstance(given, type) and issubclass(given, FunctionProvider):
+        return CodedProvider(given, partial(built, given, key, None))
+    if isinstance(given, FunctionType) and is_tool(given):
+        kind = function_provider(given)
+        return CodedProvider(kind, partial(built, kind, key, None))
+    kind = None if isinstance(given, type | FunctionType) else delegating_provider(given)
+    if kind is None:
+        raise InvalidDefinition(
+            f"{key!r}: {given!r} is no provider; give a FunctionProvider, its class, a function with @tool, or a "
+            "module or an object with @hookimpl functions"
+        )
+    return CodedProvider(kind, partial(built, kind, key, None), given)
+
+
+def function_provider(function: FunctionType) -> type[FunctionProvider]:
+    """Return a provider class with one tool, a function with `@tool`. Raises `InvalidDefinition`."""
+    namespace = {function.__name__: staticmethod(function), "__module__": function.__module__}
+    return type(function.__name__, (FunctionProvider,), namespace)
+
+
+def module_provider(module: ModuleType) -> type[FunctionProvider] | None:
+    """Return the provider of a module: of its hooks, tools and routes, else its only provider class; None without one.
+
+    Raises `InvalidDefinition` if it has several classes, and for a tool or route that is not valid.
+    """
+    delegating = delegating_provider(module)
+    if delegating is not None:
+        return delegating
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    classes = [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
+    if len(classes) > 1:
+        names = ", ".join(kind.__name__ for kind in classes)
+        raise InvalidDefinition(f"has several providers: {names}; name one: :{classes[0].__name__}")
+    return classes[0] if classes else None
+
+
+def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
+    """Return a provider class that delegates to a module or an object; None if that has no hook, tool or route.
+
+    Raises `InvalidDefinition` for a tool or route that is not valid.
+    """
+    functions, hooks = dict(_marked(plugin)), hooks_of(plugin)
+    if not (functions or hooks.implementations or hooks.problems):
+        return None
+    title = module_title(plugin) if isinstance(plugin, ModuleType) else type(plugin).__name__
+    namespace: dict[str, Any] = {name: staticmethod(function) for name, function in functions.items()}
+    module = plugin.__name__ if isinstance(plugin, ModuleType) else type(plugin).__module__
+    namespace |= {"__module__": module, "__doc__": plugin.__doc__, _PLUGIN: plugin}
+    if hasattr(plugin, "Config"):
+        namespace["Config"] = config_model(plugin)
+    kind = type(title.rpartition(".")[2], (FunctionProvider,), namespace)
+    for item in hooks.implementations:
+        if HOOKS[item.hook].asked == "provider":
+            setattr(kind, item.hook, _delegated(item.hook, getattr(plugin, item.attribute)))
+    remember_start(kind)
+    return kind
+
+
+def _marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
+    """Yield the functions with `@tool` or `@route` that a module defines, or that an object has as methods."""
+    if isinstance(plugin, ModuleType):
+        for value in list(vars(plugin).values()):
+            if isinstance(value, FunctionType) and value.__module__ == plugin.__name__ and marks_of(value):
+                yield value.__name__, value
+        return
+    for name in dict.fromkeys(name for kind in reversed(type(plugin).__mro__) for name in vars(kind)):
+        own = class_function(inspect.getattr_static(type(plugin), name))
+        if own is not None and marks_of(own.function):
+            yield name, getattr(plugin, name)
+
+
+def _delegated(name: str, function: Callable[..., Any]) -> Callable[..., object]:
+    """Return a method that asks a hook of the plugin."""
+
+    def hook(self: object, *given: object) -> Any:
+        return asking(function, name, site_of(self))(*given)
+
+    async def awaited_hook(self: object, *given: object) -> object:
+        return await hook(self, *given)
+
+    return awaited_hook if HOOKS[name].waits else hook
