@@ -1,35 +1,71 @@
-"""`hooks.md`: what a provider may implement."""
+"""`hooks.md`: what a plugin may implement."""
 
 from __future__ import annotations
 
 from docs.generator.markdown import code, page, sentences, table
 
-from toolplug.providers.hooks import HOOKS, HookSpecs
+from toolplug import hookspecs
+from toolplug.execution.call_hooks.isolation import HOOK_S
 from toolplug.providers.lifecycle import CLOSE_S, START_S
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.plugins.implementations import HOOKS, Asked
 
 _HEAD = """
-The hooks of a provider, with the signature that each must have. `FunctionProvider` has a default for each but the two
-host-wide ones, so a provider implements only what it needs; methods with `@tool` and `@route` need no hook.
+A plugin is a `FunctionProvider` subclass, a function or class of `(key, config)`, a module with functions that
+`@hookimpl` marks, or an object with methods that it marks. A class or function may have several entries in the
+configuration, a module or object one. `toolplug.hookspecs` has the specifications, and exports `hookimpl` and
+`hookspec`; the mechanism is [pluggy](https://pluggy.readthedocs.io).
+
+* An implementation takes the arguments that it needs, by name, in any order. Every hook but `commands` may take
+  `site` too, the `ProviderContext` of its plugin.
+* In a `FunctionProvider`, a method with the name of a hook implements it; elsewhere `@hookimpl` marks the functions.
+* `tryfirst` and `trylast` change the order of hooks that every plugin is asked. `wrapper=True` marks a synchronous
+  generator around the other implementations of `before_call` or `change_result`. `specname` gives a marked function
+  another name than its hook, except in a `FunctionProvider`.
+* What a host cannot honour makes the plugin `incompatible` when it is loaded, with the function and the fix: an unknown
+  argument, keyword-only arguments, a hook that must be `async` and is not, a name that is nearly that of a hook.
 """
 
+_PROVIDER = """
+What a plugin offers itself. `FunctionProvider` has a default for each, so that methods with `@tool`, `@route`,
+`@prompt` and `@resource` need no hook.
+"""
+
+_CALL = f"""
+Asked of every plugin, for the tools of all providers, sessions and MCP servers, in the order of the configuration. Each
+may be `async def` or `def`; one that takes longer than {HOOK_S:g} s has failed.
+[Call hooks](../how-to/watch-and-veto-calls.md) has examples.
+"""
+
+_READ = """
+Asked of plugins that are enabled in the configuration and have not been started: functions of a module, static methods,
+or methods of an object.
+"""
+
+_SECTIONS: dict[Asked, tuple[str, str]] = {
+    "provider": ("Hooks of one plugin", _PROVIDER),
+    "call": ("Hooks around every call", _CALL),
+    "plugin": ("Hooks of every plugin", "Asked of every plugin after its start."),
+    "read": ("Hooks before the start", _READ),
+}
+
 _ORDER = f"""
-The host calls the constructor, `start`, `tools`, `routes` and `collectors`, each once and in this order. Then the
-provider receives calls. At the end the host calls `aclose` once, also if `start` failed. `start` may take {START_S:g}
-s and `aclose` {CLOSE_S:g} s. An exception in a hook affects only its own provider.
+## Life
+
+The host calls the constructor, `start`, `call_tracers`, `tools`, `prompts`, `resources`, `routes` and `collectors`,
+each once. Then the plugin receives calls. At the end the host calls `aclose` once, also if `start` failed. `start` may
+take {START_S:g} s and `aclose` {CLOSE_S:g} s. An exception in a hook affects only its own plugin.
 """
 
 
 def hooks_page() -> str:
     """The page."""
-    rows = [(code(_written(name)), sentences(getattr(HookSpecs, name).__doc__), _default(name)) for name in HOOKS]
-    return page("Hooks", _HEAD, table(("hook", "description", "has a default"), rows), _ORDER)
-
-
-def _written(name: str) -> str:
-    hook = HOOKS[name]
-    return f"[async] {hook.written(name)}" if hook.waits is None else hook.written(name)
-
-
-def _default(name: str) -> str:
-    return "yes" if hasattr(FunctionProvider, name) else "no"
+    parts: list[str] = []
+    for asked, (title, text) in _SECTIONS.items():
+        rows = [
+            (code(f"[async] {written}" if hook.waits is None else written), sentences(getattr(hookspecs, name).__doc__))
+            for name, hook in HOOKS.items()
+            if hook.asked == asked
+            for written in [hook.written(name)]
+        ]
+        parts += [f"## {title}\n\n{text.strip()}", table(("hook", "description"), rows)]
+    return page("Hooks", _HEAD, *parts, _ORDER)

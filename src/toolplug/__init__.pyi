@@ -3,9 +3,9 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
+from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.discovery.sanitise import foreign_definition
 from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
-from toolplug.execution.call_hooks.tracers import CallSpan, CallTracer
 from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.hookspecs import hookimpl, hookspec

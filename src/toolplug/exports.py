@@ -11,8 +11,8 @@ from importlib import import_module
 
 HOMES = {
     "CallContext": "toolplug.catalog.call",
-    "CallSpan": "toolplug.execution.call_hooks.tracers",
-    "CallTracer": "toolplug.execution.call_hooks.tracers",
+    "CallSpan": "toolplug.catalog.plan",
+    "CallTracer": "toolplug.catalog.plan",
     "Caller": "toolplug.toolsets.saved.saved_toolset",
     "Catalog": "toolplug.catalog.catalog",
     "ConfigError": "toolplug.errors",

@@ -19,7 +19,7 @@ import pluggy
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.execution.call_hooks.tracers import CallTracer
+from toolplug.catalog.plan import CallTracer
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.site import ProviderContext
 
@@ -70,7 +70,7 @@ def resources(site: ProviderContext) -> Sequence[Resource]:
 
 @hookspec
 async def start(site: ProviderContext) -> None:
-    """Open what this plugin needs, such as connections or files. Called once, before every other hook of `site`."""
+    """Open what this plugin needs, such as connections or files. Called once, before the other hooks."""
 
 
 @hookspec

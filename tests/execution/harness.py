@@ -18,7 +18,7 @@ from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.run import run
 from toolplug.execution.task_runner import TaskRunner, ThreadRunner
-from toolplug.providers.plugins.plugin_manager import PluginManager, RunningPlugin
+from toolplug.providers.plugins.registration import PluginManager, RunningPlugin
 from toolplug.providers.plugins.shapes import hooks_of
 from toolplug.providers.site import ProviderContext, TenantRecords
 from toolplug.stores.memory import MemoryStore

@@ -14,7 +14,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.hookspecs import hookimpl
 from toolplug.providers.authoring import tool
 from toolplug.providers.plugins.implementations import HOOKS
-from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import hooks_of
 from toolplug.providers.provider import FunctionProvider
 

@@ -148,14 +148,14 @@ def test_what_fails_at_import_is_told_with_distribution_version_and_fix(tmp_path
 
 @pytest.mark.requirement("C-5-state-incompatible", "I2-4-hookspecs")
 def test_what_does_not_fit_this_toolplug_is_incompatible(tmp_path: Path) -> None:
-    source = f"{IMPORTS}class Broken(FunctionProvider):\n    async def start(self): ...\n"
+    source = f"{IMPORTS}class Broken(FunctionProvider):\n    def start(self): ...\n"
     modules = {"wrong": f"{source}def made(key, config): return Broken()", "old": "raise SystemExit('imported')"}
     install(tmp_path, "toolplug-wrong", provides(named="wrong:Broken", made="wrong:made"), modules=modules)
     install(tmp_path, "toolplug-old", provides(old="old:Old"), requires=("toolplug<0.0.1",))
     found = outcomes(tmp_path, dict.fromkeys(("named", "made", "old"), (None, 10.0)))
     for kind in ("named", "made"):
         assert found[kind]["state"] == "incompatible"
-        assert "Broken.start(self) does not take what a host gives it" in found[kind]["message"]
+        assert "Broken.start must be async" in found[kind]["message"]
         assert "write it as `async def start(self, site)`" in found[kind]["message"]
     assert found["old"] == {
         "state": "incompatible",

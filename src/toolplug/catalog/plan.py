@@ -104,6 +104,31 @@ class CallRunner(Protocol):
     def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
 
 
+class CallSpan(Protocol):
+    """The span of one call, of a tracer."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The W3C headers of the span, `traceparent` and `tracestate`, for what the tool calls itself."""
+        ...
+
+    def end(self, result: ToolResult | None) -> None:
+        """End the span with the result of the call; None if the caller went away."""
+        ...
+
+
+class CallTracer(Protocol):
+    """Makes a span for each call, also for refused ones; the hook `call_tracers` returns them."""
+
+    def start(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> CallSpan | None:
+        """Begin the span of a call, or return None for no span; `tool` is None for an unknown name.
+
+        Runs before everything else of the call and in the context of the caller, so that spans of the tool itself are
+        children of one that is made current here.
+        """
+        ...
+
+
 class CallHooks(Protocol):
     """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -13,38 +14,52 @@ from toolplug.cli.output import print_json, print_problems, print_table, problem
 from toolplug.errors import Problem
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.plugins.implementations import HOOKS
 
 app: typer.Typer = typer.Typer()
 
 
+HooksOption = Annotated[bool, typer.Option("--hooks", help="Show the hooks of each, and who is asked in which order.")]
+
+
 @async_command(app)
-async def providers(config: ConfigOption = None, as_json: JsonOption = False) -> int:
+async def providers(config: ConfigOption = None, hooks: HooksOption = False, as_json: JsonOption = False) -> int:
     """List every provider: those of the configuration, then the other installed packages.
 
     Starts the enabled providers to check that they run. Shows the reason and the fix for each that does not run, and
-    the YAML to paste for an installed package that is not enabled. Works without a configuration; exits 1 if it is
-    invalid.
+    the YAML to paste for an installed package that is not enabled; with --hooks the hooks in place of the tools. Works
+    without a configuration; exits 1 if it is invalid.
 
     Example: toolplug providers --json
     """
     problems: list[Problem] = []
     async with entered(open_inspected(found_config(config) or {"store": "memory://"}, problems)) as host:
         records = host.records()
+        asked = {name: host.plugins.asked(name) for name in HOOKS}
     if as_json:
         fields = {"providers": [asdict(record) for record in records]}
         print_json({**({"problems": problem_fields(problems)} if problems else {}), **fields})
     else:
-        _print(records)
+        _print(records, hooks=hooks)
+        if hooks:
+            _print_order(asked)
         print_problems(problems, as_json=False)
     return 1 if problems else 0
 
 
-def _print(records: Sequence[ProviderRecord]) -> None:
+def _print_order(asked: Mapping[str, Sequence[str]]) -> None:
+    """Print the plugins that are asked in turn, for each hook with more than one."""
+    for name, keys in asked.items():
+        if len(keys) > 1 and HOOKS[name].asked != "provider":
+            typer.echo(f"\n{name}: {', '.join(keys)}")
+
+
+def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:
     if not records:
         typer.echo("no provider is installed; try: pip install toolplug-hello")
         return
-    columns = ("provider", "type", "state", "tools", "routes", "package")
-    print_table(columns, [_row(record) for record in records])
+    columns = ("provider", "type", "state", "hooks" if hooks else "tools", "routes", "package")
+    print_table(columns, [_row(record, hooks=hooks) for record in records])
     for record in records:
         if record.reason:
             typer.echo(f"\n{record.key}: {record.reason}")
@@ -52,7 +67,7 @@ def _print(records: Sequence[ProviderRecord]) -> None:
             typer.echo("\n".join(f"  {line}" for line in record.fix.splitlines()))
 
 
-def _row(record: ProviderRecord) -> tuple[str, ...]:
+def _row(record: ProviderRecord, *, hooks: bool) -> tuple[str, ...]:
     package = f"{record.distribution} {record.version}".strip()
-    tools, routes = ", ".join(record.tools), ", ".join(record.routes)
-    return record.key, record.type, record.state, tools or "-", routes or "-", package or "-"
+    offered, routes = ", ".join(record.hooks if hooks else record.tools), ", ".join(record.routes)
+    return record.key, record.type, record.state, offered or "-", routes or "-", package or "-"

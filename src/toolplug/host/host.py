@@ -36,7 +36,7 @@ from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
-from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.running_call import check_event_loop

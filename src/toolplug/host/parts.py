@@ -34,7 +34,7 @@ from toolplug.host.views import Views
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
-from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
 from toolplug.sessions.plans import Planner

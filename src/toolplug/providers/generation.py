@@ -11,9 +11,9 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
+from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.call_hooks.tracers import CallTracer
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
@@ -22,7 +22,7 @@ from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
-from toolplug.providers.plugins.plugin_manager import RunningPlugin
+from toolplug.providers.plugins.registration import RunningPlugin
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config, enter_site, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes

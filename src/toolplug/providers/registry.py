@@ -30,7 +30,7 @@ from toolplug.providers.entry import (
     recorded,
 )
 from toolplug.providers.generation import Generation, mounted, opened
-from toolplug.providers.plugins.plugin_manager import PluginManager
+from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import ProviderContext, SiteFor, TemporaryRoot, stored_sites

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.crashes import CodeOwner
 from toolplug.execution.call_hooks.isolation import crashed
 
 _HOOK = "call_tracers"
-
-
-class CallSpan(Protocol):
-    """The span of one call, of a tracer."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The W3C headers of the span, `traceparent` and `tracestate`, for what the tool calls itself."""
-        ...
-
-    def end(self, result: ToolResult | None) -> None:
-        """End the span with the result of the call; None if the caller went away."""
-        ...
-
-
-class CallTracer(Protocol):
-    """Makes a span for each call, also for refused ones; the hook `call_tracers` returns them."""
-
-    def start(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> CallSpan | None:
-        """Begin the span of a call, or return None for no span; `tool` is None for an unknown name.
-
-        Runs before everything else of the call and in the context of the caller, so that spans of the tool itself are
-        children of one that is made current here.
-        """
-        ...
 
 
 class OwnedTracer(NamedTuple):

@@ -16,11 +16,11 @@ import pluggy
 from pluggy import HookImpl, HookimplOpts, Result
 
 from toolplug import hookspecs
-from toolplug.catalog.plan import CallRunner
+from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
-from toolplug.execution.call_hooks.tracers import CallTracer, OwnedTracer
+from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.plugins.implementations import PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
