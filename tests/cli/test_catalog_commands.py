@@ -71,7 +71,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     }
     assert all(record["reason"] and record["fix"] for key, record in records.items() if key not in ("one", "nosuch"))
     assert set(records["one"]) == {
-        *("key", "type", "state", "summary", "reason", "fix", "tools", "routes", "distribution", "version"),
+        *("key", "type", "state", "summary", "reason", "fix", "tools", "routes", "hooks", "distribution", "version"),
     }
     assert (records["one"]["tools"], records["one"]["distribution"]) == (["shared", "own"], "toolplug-pair")
     plain = run("providers")
