@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -174,6 +175,109 @@ def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) ->
     assert "4 passed" in tests.stdout
     again = run("new-provider", "unit_prices", "--json")
     assert (again.code, again.codes) == (1, ["exists"])
+
+
+NOTES = """
+import jiter, helper_of_nobody
+from toolplug import FunctionProvider, tool
+
+@tool
+def add_note(text: str) -> str:
+    'Write a note.'
+    return f"written: {text}"
+"""
+COUNTER = """
+from pydantic import BaseModel
+from toolplug import FunctionProvider, tool
+
+class Counter(FunctionProvider):
+    class Config(BaseModel):
+        first: int = 1
+
+    @tool
+    async def count(self) -> int:
+        'Return the number.'
+        return self.config.first
+"""
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I14-3-new-provider-from")
+@pytest.mark.parametrize(
+    ("file", "text", "named", "entry"),
+    [
+        ("notes.py", NOTES.replace(", helper_of_nobody", ""), "notes", "toolplug_notes:Notes"),
+        ("my-count.py:Counter", COUNTER, "count", "toolplug_count.provider:Counter"),
+    ],
+)
+def test_a_package_of_a_file_has_its_code_and_passes_its_tests(
+    run: Run, tmp_path: Path, file: str, text: str, named: str, entry: str
+) -> None:
+    (tmp_path / file.partition(":")[0]).write_text(text)
+    done = run("new-provider", *([named] if named == "count" else []), "--from", file, "--json")
+    folder = tmp_path / f"toolplug-{named}"
+    assert (done.code, done.json["folder"], done.json.get("warnings")) == (0, folder.name, None)
+    assert (folder / "src" / f"toolplug_{named}" / "provider.py").read_text() == text
+    assert f'{named} = "{entry}"' in (folder / "pyproject.toml").read_text()
+    assert "1 passed" in _must(
+        "env",
+        f"PYTHONPATH={folder / 'src'}",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        folder=folder,
+    )
+
+
+@pytest.mark.requirement("I14-3-new-provider-from")
+def test_a_package_of_a_file_depends_on_what_the_file_imports(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "helper_of_nobody.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    done = run("new-provider", "--from", "notes.py", "--json")
+    assert re.search(r'dependencies = \["toolplug>=[^"]+", "jiter>=0\.\d+"\]', _metadata(tmp_path / "toolplug-notes"))
+    assert [warning["message"] for warning in done.json["warnings"]] == [
+        "notes.py imports 'helper_of_nobody', which is of no installed package"
+    ]
+
+
+def _metadata(folder: Path) -> str:
+    return (folder / "pyproject.toml").read_text()
+
+
+@pytest.mark.requirement("I14-3-new-provider-from")
+def test_settings_that_a_file_needs_are_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "counter.py").write_text(COUNTER.replace("int = 1", "int"))
+    done = run("new-provider", "--from", "counter.py", "--json")
+    assert [warning["hint"] for warning in done.json["warnings"]] == ["give them as SETTINGS in tests/test_counter.py"]
+    assert "its Config needs first" in (tmp_path / "toolplug-counter" / "tests" / "test_counter.py").read_text()
+
+
+@pytest.mark.requirement("I14-3-new-provider-from")
+@pytest.mark.parametrize(
+    ("file", "text", "code", "said"),
+    [
+        ("away.py", None, 1, "away.py: cannot be read"),
+        ("empty.py", "x = 1", 1, "empty.py: has no function with @tool and no FunctionProvider"),
+        ("broken.py", "def x(:", 1, "broken.py:1"),
+        ("make.py:make", "def make(key, config): ...", 1, "make.py:make is a function"),
+        ("My File.py", NOTES, 2, "give one as NAME"),
+        ("notes.txt", NOTES, 2, "'notes.txt' is no Python file"),
+    ],
+)
+def test_a_file_that_cannot_be_served_becomes_no_package(
+    run: Run, tmp_path: Path, file: str, text: str | None, code: int, said: str
+) -> None:
+    if text is not None:
+        (tmp_path / file.partition(":")[0]).write_text(text)
+    done = run("new-provider", "--from", file)
+    assert (done.code, said in done.err, list(tmp_path.glob("toolplug-*"))) == (code, True, []), done.err
 
 
 @pytest.mark.requirement("C-10-new-provider")

@@ -36,3 +36,10 @@ def test_every_example_of_a_page_runs(page: str, tmp_path: Path) -> None:
 def test_every_fence_of_a_page_is_read_as_a_block(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     assert sum("```" in line for line in text.splitlines()) == 2 * len(list(fences(text)))
+
+
+@pytest.mark.requirement("I14-3-loop-lines")
+def test_a_tool_in_a_loop_of_ones_own_takes_fifteen_lines() -> None:
+    page = (ROOT / "docs" / "how-to" / "run-a-loop-of-your-own.md").read_text("utf-8")
+    program = next(block.text for block in fences(page) if block.title == "loop.py")
+    assert len([line for line in program.splitlines() if line.strip()]) <= 15

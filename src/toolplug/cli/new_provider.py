@@ -1,9 +1,13 @@
-"""`toolplug new-provider`: a complete provider package."""
+"""`toolplug new-provider`: a complete provider package, from a template or from a file that is served already."""
 
 from __future__ import annotations
 
+import ast
 import re
-from importlib.metadata import version
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -14,8 +18,9 @@ from packaging.version import Version
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_answer, print_problems, problem_fields
-from toolplug.errors import ConfigError, Problem
+from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.providers.entry_points import InstalledProvider, installed
+from toolplug.providers.loading import file_module, file_provider, load, names_file, provider_file
 
 TEMPLATES = "provider_package"
 FILES = {
@@ -28,6 +33,9 @@ FILES = {
 }
 """The target of each template; an empty `py.typed` is added to the code."""
 
+OF_A_FILE = frozenset({"README.md", "test_provider.py"})
+"""The templates that have another form, `file_…`, for a package made of a file."""
+
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 _PREFIX = "toolplug_"
@@ -38,26 +46,42 @@ app: typer.Typer = typer.Typer()
 
 @app.command()
 def new_provider(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The provider's type, such as weather or unit-prices.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The provider's type, such as weather; with --from that of the file."),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Make the package of this file: notes.py, or notes.py:Notes."),
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a complete provider package into ./toolplug-NAME: code, tests, README. Its tests pass at once.
 
-    It has one tool, one route and one setting, to be replaced by yours. Overwrites nothing.
+    It has one tool, one route and one setting, to be replaced by yours. With --from it has the code of a file that
+    `toolplug serve` can serve, and depends on what the file imports. Overwrites nothing.
 
     Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
     """
+    if name is None and from_file is None:
+        raise typer.BadParameter("give NAME, or --from FILE")
+    name = name or Path((from_file or "").partition(":")[0]).stem
     key = name.replace("-", "_").removeprefix(_PREFIX)
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
-        raise typer.BadParameter(f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name")
+        wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
+        raise typer.BadParameter(f"{wrong}; give one as NAME" if from_file else wrong)
+    code = None if from_file is None else _code_of(from_file, key)
     folder = Path(f"toolplug-{key.replace('_', '-')}")
-    written = _write(folder, key)
+    written = _write(folder, key, code)
     text = (
         f"Created {folder}. Next steps:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
         f"Then enable it in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
     )
-    warnings = [_taken(key, owner) for owner in installed().types.get(key, ())]
+    warnings = [
+        *(() if code is None else code.warnings),
+        *(_taken(key, each) for each in installed().types.get(key, ())),
+    ]
     fields: dict[str, object] = {"folder": str(folder), "files": [str(file) for file in written]}
     print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)
     if not as_json:
@@ -69,24 +93,130 @@ def _taken(key: str, owner: InstalledProvider) -> Problem:
     return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
 
 
-def _write(folder: Path, key: str) -> list[Path]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Code:
+    """A file's code as that of a package: the words of the templates, and the texts that take their place."""
+
+    words: Mapping[str, str]
+    texts: Mapping[str, str]
+    dependencies: tuple[str, ...]
+    warnings: tuple[Problem, ...]
+
+
+def _code_of(from_file: str, key: str) -> _Code:
+    """Load the file as `toolplug serve` does. Raises `ConfigError` for one that it could not serve."""
+    if not names_file(from_file):
+        raise typer.BadParameter(f"{from_file!r} is no Python file; give notes.py, or notes.py:Notes")
+    try:
+        found = provider_file(from_file, Path())
+        loaded = load(found)
+    except ProviderError as error:
+        raise ConfigError([Problem(code="import_failed", message=str(error), hint=error.fix)]) from error
+    module = file_module(found)
+    kind = vars(module).get(found.entry_point.attr) if found.entry_point.attr else file_provider(found, module)
+    if not isinstance(kind, type):
+        message = f"{from_file} is a function; a package of a file needs a class"
+        raise ConfigError([Problem(code="no_class", message=message, hint="name a FunctionProvider of the file")])
+    own = [name for name, value in vars(module).items() if value is kind]
+    class_name = own[0] if own else _class_name(key)
+    place = f"toolplug_{key}.provider" if own else f"toolplug_{key}"
+    source = found.code.decode("utf-8")
+    dependencies, unknown = _imports(source)
+    required = (
+        []
+        if loaded.config is None
+        else [name for name, field in loaded.config.model_fields.items() if field.is_required()]
+    )
+    functions = [name for name, value in vars(kind).items() if isinstance(value, staticmethod)]
+    return _Code(
+        words={
+            "class_name": class_name,
+            "module": place,
+            "entry_point": f"{place}:{class_name}",
+            "file": from_file.partition(":")[0],
+            "tool": loaded.tools[0] if loaded.tools else "TOOL",
+            "tools": ", ".join(f'"{tool}"' for tool in loaded.tools),
+            "required": f"  # its Config needs {', '.join(required)}" if required else "",
+        },
+        texts={"provider.py": source, **({} if own else {"package.py": _package(key, class_name, functions)})},
+        dependencies=dependencies,
+        warnings=(*_unset(key, required), *(_unknown(from_file, each) for each in unknown)),
+    )
+
+
+def _unset(key: str, required: list[str]) -> list[Problem]:
+    message = f"its Config needs {', '.join(required)}, and its tests fail without"
+    hint = f"give them as SETTINGS in tests/test_{key}.py"
+    return [Problem(code="settings_needed", message=message, hint=hint)] if required else []
+
+
+def _unknown(from_file: str, module: str) -> Problem:
+    return Problem(
+        code="unknown_import",
+        message=f"{from_file} imports {module!r}, which is of no installed package",
+        hint="copy it into the package, or add its package to the dependencies in pyproject.toml",
+    )
+
+
+def _package(key: str, class_name: str, functions: list[str]) -> str:
+    """The package's `__init__`, with a provider of the file's functions."""
+    methods = "".join(f"    {name} = staticmethod(provider.{name})\n" for name in functions)
+    return (
+        f'"""The provider {key} of toolplug."""\n\nfrom toolplug import FunctionProvider\n\n'
+        f"from toolplug_{key} import provider\n\n\n"
+        f'class {class_name}(FunctionProvider):\n    """The functions of `provider` as tools."""\n\n{methods}'
+    )
+
+
+def _imports(source: str) -> tuple[tuple[str, ...], list[str]]:
+    """The requirements for what the source imports, and the modules that no installed package has."""
+    imported = sorted({name.partition(".")[0] for name in _imported(ast.parse(source))} - sys.stdlib_module_names)
+    owners = packages_distributions()
+    known = sorted({owners[name][0] for name in imported if name in owners} - {"toolplug"})
+    return (
+        tuple(f"{each}>={'.'.join(map(str, Version(version(each)).release[:2]))}" for each in known),
+        [name for name in imported if name not in owners and name != "toolplug"],
+    )
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _class_name(key: str) -> str:
+    return "".join(word.capitalize() for word in key.split("_"))
+
+
+def _write(folder: Path, key: str, code: _Code | None) -> list[Path]:
     try:
         folder.mkdir()
     except FileExistsError:
         message, hint = "exists already and is unchanged", "take another name, or move it away"
         raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)]) from None
     running = Version(version("toolplug"))  # the next minor of a 0.x version may be incompatible
+    requirement = f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
+    needed = ("pydantic>=2.12,<3", "starlette>=1.3.1,<2") if code is None else code.dependencies
     words = {
         "name": key,
         "dashed": key.replace("_", "-"),
-        "class_name": "".join(word.capitalize() for word in key.split("_")),
-        "requirement": f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}",
+        "class_name": _class_name(key),
+        "entry_point": f"toolplug_{key}.provider:{_class_name(key)}",
+        "dependencies": ", ".join(f'"{each}"' for each in (requirement, *needed)),
+        **({} if code is None else code.words),
     }
     texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
     source = files("toolplug.cli").joinpath(TEMPLATES)
     for template, target in FILES.items():
         file = folder / Template(target).substitute(words)
-        texts[file] = Template(source.joinpath(f"{template}.template").read_text("utf-8")).substitute(words)
+        if code is not None and template in code.texts:
+            texts[file] = code.texts[template]
+            continue
+        form = f"file_{template}" if code is not None and template in OF_A_FILE else template
+        texts[file] = Template(source.joinpath(f"{form}.template").read_text("utf-8")).substitute(words)
     for file, text in texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
