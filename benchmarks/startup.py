@@ -1,9 +1,11 @@
-"""What a person waits for: importing the package, and one tool call from the command line. Wall-clock time."""
+"""What a person waits for: an import, a tool call from the command line, a server that is ready. Wall-clock time."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,8 +16,10 @@ from sysconfig import get_path
 from time import perf_counter
 
 from benchmarks.frame import MILLISECONDS, Batch, Row, Unit
+from benchmarks.process import running
 
 DEPENDENCIES = Unit(name="packages", scale=1)
+_START_S = 60.0
 _FOLDER = Path(__file__).parent / "hello"
 _SCRIPTS = Path(get_path("scripts"))
 _ENVIRONMENT = {**os.environ, "PATH": f"{_SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
@@ -35,6 +39,16 @@ async def command(*arguments: str | Path) -> AsyncGenerator[Batch]:
 
 
 @asynccontextmanager
+async def server(*arguments: str | Path) -> AsyncGenerator[Batch]:
+    """Start a server until its port takes a connection, then stop it; the stop is not timed."""
+
+    async def batch(n: int) -> float:
+        return sum(_ready(arguments) for _ in range(n))
+
+    yield batch
+
+
+@asynccontextmanager
 async def mandatory_dependencies() -> AsyncGenerator[Batch]:
     """Count what `pip install toolplug` brings by name; the dependencies of those are theirs."""
 
@@ -46,6 +60,19 @@ async def mandatory_dependencies() -> AsyncGenerator[Batch]:
 
 def _run(arguments: Sequence[str | Path]) -> None:
     run(arguments, check=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, cwd=_FOLDER, env=_ENVIRONMENT)
+
+
+def _ready(arguments: Sequence[str | Path]) -> float:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    begun = perf_counter()
+    with running([*arguments, "--port", str(port)], stdout=DEVNULL, stderr=DEVNULL) as process:
+        while process.poll() is None and perf_counter() - begun < _START_S:
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    return perf_counter() - begun
+            time.sleep(0.002)
+        raise RuntimeError(f"{arguments} does not listen")
 
 
 ROWS = (
@@ -89,5 +116,17 @@ ROWS = (
         aim=0.3,
         unit=MILLISECONDS,
         pairs=9,
+    ),
+    Row(
+        name="toolplug serve notes.py: ready",
+        ours=partial(server, _SCRIPTS / "toolplug", "serve", _FOLDER / "notes.py"),
+        # FastMCP, "Running your server": serve a local file over HTTP.
+        other=partial(server, _SCRIPTS / "fastmcp", "run", _FOLDER / "server.py", "--transport", "http", "--no-banner"),
+        against="fastmcp run server.py: ready",
+        hold=0.6,
+        aim=0.5,
+        unit=MILLISECONDS,
+        pairs=9,
+        batch_s=0,
     ),
 )
