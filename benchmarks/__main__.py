@@ -29,6 +29,7 @@ FAMILIES = (
     "session_memory",
     "toolsets",
     "equipping",
+    "tool_search",
     "responses",
 )
 

@@ -273,10 +273,22 @@ class _View(LiveCatalog):
 
 
 class MergedExecutor(_View):
-    """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it."""
+    """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it.
 
-    def __init__(self, unknown: UnknownCalls, *executors: ToolExecutor, session: str | None = None) -> None:
-        super().__init__(unknown, executors, lambda catalogs: layered(*catalogs), session)
+    `derive` reshapes their common catalog, at no cost of a view of its own.
+    """
+
+    def __init__(
+        self,
+        unknown: UnknownCalls,
+        *executors: ToolExecutor,
+        session: str | None = None,
+        derive: Derive | None = None,
+    ) -> None:
+        if derive is None:
+            super().__init__(unknown, executors, lambda catalogs: layered(*catalogs), session)
+        else:
+            super().__init__(unknown, executors, lambda catalogs: derive(layered(*catalogs)), session)
 
     def join(self, *executors: ToolExecutor) -> None:
         """Merge these executors from now on, and tell the listeners the difference."""

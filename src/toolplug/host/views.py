@@ -189,8 +189,7 @@ class Views:
         key = (principal, code, session and session.executor, only is None)
 
         def made() -> LiveCatalog:
-            chosen = self._chooser(principal, session)(self._without_agent(principal, session, only))
-            view = self._with_search(principal, chosen)
+            view = self._chooser(principal, session)(self._without_agent(principal, session, only))
             view.default_context = CallContext(principal=principal, session=code)
             return view
 
@@ -209,9 +208,11 @@ class Views:
         return self._offerings.merged(parts)
 
     def _chooser(self, principal: Principal, session: Session | None) -> Choose:
+        """Return a function that joins parts as the owner has equipped them, with tools that search deferred ones."""
         code = None if session is None else session.code
         owner = ToolsetOwner(principal.tenant, principal.subject, code)
-        return lambda parts: self._equipment.view(owner, parts, code)
+        search = self._searchable if principal.has_scope(CALL_SCOPE) else self._refused_search
+        return lambda parts: self._equipment.view(owner, parts, code, search)
 
     def end(self, session: str) -> None:
         """Drop the views of a session that has ended."""
@@ -241,9 +242,7 @@ class Views:
         choice = Choice(principal.tenant, acting, only=only)
 
         def composed(key: Hashable) -> ToolExecutor:
-            return self._with_search(
-                principal, choose(self._in_session(self._of_agent(choice, key), principal, session))
-            )
+            return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         code = None if session is None else session.code
         context = CallContext(principal=principal, agent=acting, session=code)
@@ -289,10 +288,6 @@ class Views:
         if principal.has_scope(CALL_SCOPE):
             return tools.view(lambda catalog: catalog.visible_to(principal))
         return tools.view(lambda catalog: self._refused(catalog).visible_to(principal))
-
-    def _with_search(self, principal: Principal, tools: LiveCatalog) -> LiveCatalog:
-        """Return the caller's tools, with those that search them if many are deferred."""
-        return tools.view(self._searchable if principal.has_scope(CALL_SCOPE) else self._refused_search)
 
     def _unknown(self) -> UnknownCalls:
         return self._registry.unknown

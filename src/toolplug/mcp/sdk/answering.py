@@ -382,7 +382,8 @@ async def _remember(ctx: _Context, name: str, result: ToolResult) -> None:
     if found is None or name != SEARCH_TOOLS or ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
         return
     if found.add(found_names(result.structured)):
-        await ctx.session.send_tool_list_changed()
+        # on the response stream of the search, which every client of this era reads
+        await ctx.session.send_notification(types.ToolListChangedNotification(), ctx.request_id)
 
 
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:

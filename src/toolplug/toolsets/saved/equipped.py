@@ -8,7 +8,7 @@ from weakref import WeakSet
 from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import LiveCatalog, MergedExecutor, merged_executor
+from toolplug.execution.live import Derive, LiveCatalog, MergedExecutor, merged_executor
 from toolplug.execution.run import UnknownCalls
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
@@ -65,9 +65,11 @@ class EquippedToolsets:
         for view in [view for view in self._views if view.owner == owner]:
             view.choose(self._chosen.get(owner))
 
-    def view(self, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None) -> LiveCatalog:
-        """Return an executor of these parts, in order, limited to the owner's choice at any time."""
-        view = _OwnersView(self._unknown, owner, parts, session)
+    def view(
+        self, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None, derive: Derive
+    ) -> LiveCatalog:
+        """Return an executor of these parts, in order, limited to the owner's choice at any time, and reshaped last."""
+        view = _OwnersView(self._unknown, owner, parts, session, derive)
         chosen = self._chosen.get(owner)
         if chosen is not None:
             view.choose(chosen)
@@ -92,9 +94,14 @@ class _OwnersView(MergedExecutor):
     __slots__ = ("_parts", "owner")
 
     def __init__(
-        self, unknown: UnknownCalls, owner: ToolsetOwner, parts: Sequence[LiveCatalog], session: str | None
+        self,
+        unknown: UnknownCalls,
+        owner: ToolsetOwner,
+        parts: Sequence[LiveCatalog],
+        session: str | None,
+        derive: Derive,
     ) -> None:
-        super().__init__(unknown, *parts, session=session)
+        super().__init__(unknown, *parts, session=session, derive=derive)
         self.owner = owner
         self._parts = tuple(parts)
 
