@@ -12,7 +12,12 @@ from tests.search.many_provider import name_of
 
 __all__ = ["era", "host", "opened", "url"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.usefixtures("many_package")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.mcp,
+    pytest.mark.usefixtures("many_package"),
+    pytest.mark.requirement("C-9-tool-search"),
+]
 
 TWO = ["search_tools", "call_tool"]
 WAIT_S = 20.0

@@ -13,7 +13,7 @@ from tests.search.many_provider import name_of
 from toolplug import Host, Principal, ToolExecutor
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-9-tool-search")]
 
 ALICE = Principal(subject="alice", tenant="t1", scopes=frozenset({"tools:call"}))
 TWO = ["search_tools", "call_tool"]

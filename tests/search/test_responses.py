@@ -14,7 +14,12 @@ from tests.search.many_provider import name_of
 from toolplug import Principal
 from toolplug.responses.hosted import ticket_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task", "thread")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.process,
+    pytest.mark.leaves("task", "thread"),
+    pytest.mark.requirement("C-9-tool-search"),
+]
 
 TWO = ["search_tools", "call_tool"]
 SEARCH = Call("search_tools", '{"query": "merge the branch", "limit": 2}', "call_1")

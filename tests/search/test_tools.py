@@ -11,7 +11,7 @@ from tests.search.many_provider import name_of
 
 from toolplug import CallContext, Principal, ToolCall, ToolExecutor, ToolResult
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-9-tool-search")]
 
 CALLER = frozenset({"tools:call"})
 ALICE = Principal(subject="alice", tenant="t1", scopes=CALLER)
