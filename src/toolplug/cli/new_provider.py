@@ -20,7 +20,8 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_c
 from toolplug.cli.output import print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.providers.entry_points import InstalledProvider, installed
-from toolplug.providers.loading import file_module, file_provider, load, names_file, provider_file
+from toolplug.providers.loading import file_module, load, names_file, provider_file
+from toolplug.providers.plugins.shapes import module_provider
 
 TEMPLATES = "provider_package"
 FILES = {
@@ -113,7 +114,7 @@ def _code_of(from_file: str, key: str) -> _Code:
     except ProviderError as error:
         raise ConfigError([Problem(code="import_failed", message=str(error), hint=error.fix)]) from error
     module = file_module(found)
-    kind = vars(module).get(found.entry_point.attr) if found.entry_point.attr else file_provider(found, module)
+    kind = vars(module).get(found.entry_point.attr) if found.entry_point.attr else module_provider(module)
     if not isinstance(kind, type):
         message = f"{from_file} is a function; a package of a file needs a class"
         raise ConfigError([Problem(code="no_class", message=message, hint="name a FunctionProvider of the file")])
