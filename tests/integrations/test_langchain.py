@@ -15,9 +15,9 @@ from toolplug.integrations.langchain import tools
 pytestmark = [pytest.mark.anyio, pytest.mark.framework]
 
 
-def named(registry: FunctionRegistry) -> dict[str, BaseTool]:
+def named(registry: FunctionRegistry, **options: Any) -> dict[str, BaseTool]:
     context = CallContext(principal=Principal(subject="alice"))
-    return {tool.name: tool for tool in tools(registry, context)}
+    return {tool.name: tool for tool in tools(registry, context, **options)}
 
 
 async def message(tool: BaseTool, **arguments: object) -> Any:
@@ -54,3 +54,12 @@ async def test_the_model_is_given_the_tools_own_schema() -> None:
         assert feed["parameters"]["properties"]["animal"]["maxLength"] == 20
         assert feed["parameters"]["required"] == ["animal"]
         assert "asynchronous: use ainvoke" in named(registry)["who"].invoke({})
+
+
+async def test_schemas_are_strict_on_request() -> None:
+    async with zoo() as registry:
+        tool = named(registry, strict=True)["feed"]
+        feed = convert_to_openai_tool(tool, strict=True)["function"]
+        assert (feed["strict"], feed["parameters"]["required"]) == (True, ["animal", "times"])
+        assert feed["parameters"]["properties"]["times"]["type"] == ["integer", "null"]
+        assert (await message(tool, animal="otter", times=None)).content == "otter fed 1"

@@ -27,3 +27,10 @@ async def test_calls_errors_images_and_schemas() -> None:
     function = listed["feed"].metadata.to_openai_tool()["function"]
     assert function["parameters"]["properties"]["animal"]["maxLength"] == 20
     assert listed["feed"].call(animal="otter").is_error
+
+
+async def test_schemas_are_strict_on_request() -> None:
+    async with zoo() as registry:
+        feed = next(item for item in tools(registry, strict=True) if item.metadata.name == "feed")
+        assert feed.metadata.get_parameters_dict()["required"] == ["animal", "times"]
+        assert (await feed.acall(animal="otter", times=None)).content == "otter fed 1"

@@ -121,6 +121,14 @@ async def test_strict_mode_rewrites_the_schema_and_takes_null_for_absent() -> No
         assert "/animal" in refused["content"], "a required one may not be null"
 
 
+async def test_strict_mode_of_anthropic() -> None:
+    async with zoo() as tools:
+        feed, odd, *_ = TypeAdapter(list[ToolParam]).validate_python(tools.for_anthropic(strict=True))
+        assert (feed["strict"], odd["strict"]) == (True, True)
+        assert feed["input_schema"]["required"] == ["animal", "times"]
+        assert "strict" not in tools.for_anthropic()[0]
+
+
 async def test_what_is_no_function_call_is_refused_in_words() -> None:
     async with zoo() as tools:
         with pytest.raises(ValueError, match="'custom' is no function call; answer it yourself"):

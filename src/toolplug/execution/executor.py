@@ -70,9 +70,18 @@ class ModelTools(ToolExecutor, Protocol):
                     function.update(parameters=schema, strict=True)
         return tools
 
-    def for_anthropic(self) -> list[Message]:
-        """Return the tools as the `tools` of Anthropic's Messages API."""
-        return orjson.loads(self.catalog.render("anthropic"))
+    def for_anthropic(self, *, strict: bool = False) -> list[Message]:
+        """Return the tools as the `tools` of Anthropic's Messages API.
+
+        With `strict`, each tool whose schema can be rewritten for strict mode is; the others stay as they are.
+        """
+        tools: list[Message] = orjson.loads(self.catalog.render("anthropic"))
+        if strict:
+            for function in tools:
+                schema = strict_schema(function["input_schema"]) if "input_schema" in function else None
+                if schema is not None:
+                    function.update(input_schema=schema, strict=True)
+        return tools
 
     def for_gemini(self) -> list[Message]:
         """Return the tools as the `tools` of the Gemini API: one, with a declaration for each function."""

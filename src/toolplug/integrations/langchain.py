@@ -7,16 +7,19 @@ from typing import Any, NoReturn
 from langchain_core.tools import BaseTool, ToolException
 
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
+from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, without_absent
 
 Content = str | list[str | dict[str, Any]]
 
 
-def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[BaseTool]:
+def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[BaseTool]:
     """Return the tools that the executor lists now, for `create_agent(model, tools)` and `model.bind_tools(tools)`.
 
     context: the caller that all calls are made for; without one the executor's own
+    strict: rewrite schemas for strict mode where that is possible; `bind_tools(tools, strict=True)` does the rest
 
     They are asynchronous (`ainvoke`). An error of a tool is a message with the status `error`, not an exception;
     images of a result are content blocks, its structured value is the artifact. A tool that is gone answers with an
@@ -26,12 +29,17 @@ def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[Ba
         _Tool(
             name=item.definition.wire,
             description=described(item.definition) or item.definition.wire,
-            args_schema=dict(item.definition.parameters.value),
+            args_schema=_schema(item.definition, strict),
             executor=executor,
             context=context,
         )
         for item in executor.catalog.shown.values()
     ]
+
+
+def _schema(definition: ToolDefinition, strict: bool) -> dict[str, Any]:
+    schema = dict(definition.parameters.value)
+    return (strict_schema(schema) if strict else None) or schema
 
 
 class _Tool(BaseTool):

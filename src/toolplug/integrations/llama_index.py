@@ -9,14 +9,17 @@ from llama_index.core.base.llms.types import ImageBlock, TextBlock
 from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
+from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, without_absent
 
 
-def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[AsyncBaseTool]:
+def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[AsyncBaseTool]:
     """Return the tools that the executor lists now, for `FunctionAgent(tools=…)`.
 
     context: the caller that all calls are made for; without one the executor's own
+    strict: rewrite schemas for strict mode where that is possible; the model's `strict=True` does the rest
 
     They are asynchronous (`acall`). An error is an output with `is_error`, images of a result are image blocks, and
     `raw_output` is its structured value. A tool that is gone answers with an error.
@@ -28,11 +31,16 @@ def tools(executor: ToolExecutor, context: CallContext | None = None) -> list[As
             _Metadata(
                 name=item.definition.wire,
                 description=described(item.definition),
-                schema=dict(item.definition.parameters.value),
+                schema=_schema(item.definition, strict),
             ),
         )
         for item in executor.catalog.shown.values()
     ]
+
+
+def _schema(definition: ToolDefinition, strict: bool) -> dict[str, Any]:
+    schema = dict(definition.parameters.value)
+    return (strict_schema(schema) if strict else None) or schema
 
 
 @dataclass
