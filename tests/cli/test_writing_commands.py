@@ -206,7 +206,7 @@ class Counter(FunctionProvider):
 @pytest.mark.parametrize(
     ("file", "text", "named", "entry"),
     [
-        ("notes.py", NOTES.replace(", helper_of_nobody", ""), "notes", "toolplug_notes:Notes"),
+        ("notes.py", NOTES.replace(", helper_of_nobody", ""), "notes", "toolplug_notes.provider"),
         ("my-count.py:Counter", COUNTER, "count", "toolplug_count.provider:Counter"),
     ],
 )
@@ -264,9 +264,9 @@ def test_settings_that_a_file_needs_are_named(run: Run, tmp_path: Path) -> None:
     ("file", "text", "code", "said"),
     [
         ("away.py", None, 1, "away.py: cannot be read"),
-        ("empty.py", "x = 1", 1, "empty.py: has no function with @tool and no FunctionProvider"),
+        ("empty.py", "x = 1", 1, "empty has no function with @tool, @route or @hookimpl and no FunctionProvider"),
         ("broken.py", "def x(:", 1, "broken.py:1"),
-        ("make.py:make", "def make(key, config): ...", 1, "make.py:make is a function"),
+        ("make.py:make", "def make(key, config): ...", 1, "make.py:make is no provider class"),
         ("My File.py", NOTES, 2, "give one as NAME"),
         ("notes.txt", NOTES, 2, "'notes.txt' is no Python file"),
     ],

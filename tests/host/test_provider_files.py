@@ -129,3 +129,12 @@ async def test_files_that_are_missing_are_told_with_the_line_of_the_entry(write:
         (2, "./nowhere.py: cannot be read: No such file or directory"),
         (3, "./notes.py:Nobody: notes.py has no 'Nobody'; its providers are Notes"),
     ]
+
+
+async def test_the_only_class_of_a_file_keeps_its_settings(write: Write) -> None:
+    write("notes.py", NOTES)
+    config = write(
+        "providers.yaml", "providers: {n: {type: ./notes.py, enabled: true, greeting: Hi}}\nstore: memory://"
+    )
+    async with open_host(config, environ={}) as host:
+        assert await called(host, "greet", name="Ada") == "Hi, Ada!"

@@ -21,7 +21,6 @@ from toolplug.cli.output import print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.providers.entry_points import InstalledProvider, installed
 from toolplug.providers.loading import file_module, load, names_file, provider_file
-from toolplug.providers.plugins.shapes import module_provider
 
 TEMPLATES = "provider_package"
 FILES = {
@@ -33,9 +32,6 @@ FILES = {
     "test_provider.py": "tests/test_$name.py",
 }
 """The target of each template; an empty `py.typed` is added to the code."""
-
-OF_A_FILE = frozenset({"README.md", "test_provider.py"})
-"""The templates that have another form, `file_…`, for a package made of a file."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
@@ -96,10 +92,11 @@ def _taken(key: str, owner: InstalledProvider) -> Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Code:
-    """A file's code as that of a package: the words of the templates, and the texts that take their place."""
+    """A file's code as that of a package, the words of its templates, and the template of its test."""
 
     words: Mapping[str, str]
-    texts: Mapping[str, str]
+    source: str
+    test: str
     dependencies: tuple[str, ...]
     warnings: tuple[Problem, ...]
 
@@ -113,14 +110,11 @@ def _code_of(from_file: str, key: str) -> _Code:
         loaded = load(found)
     except ProviderError as error:
         raise ConfigError([Problem(code="import_failed", message=str(error), hint=error.fix)]) from error
-    module = file_module(found)
-    kind = vars(module).get(found.entry_point.attr) if found.entry_point.attr else module_provider(module)
-    if not isinstance(kind, type):
-        message = f"{from_file} is a function; a package of a file needs a class"
+    plugin, module = loaded.plugin, file_module(found)
+    names = [name for name, value in vars(module).items() if value is plugin and isinstance(value, type)]
+    if plugin is not module and not names:
+        message = f"{from_file} is no provider class"
         raise ConfigError([Problem(code="no_class", message=message, hint="name a FunctionProvider of the file")])
-    own = [name for name, value in vars(module).items() if value is kind]
-    class_name = own[0] if own else _class_name(key)
-    place = f"toolplug_{key}.provider" if own else f"toolplug_{key}"
     source = found.code.decode("utf-8")
     dependencies, unknown = _imports(source)
     required = (
@@ -128,18 +122,17 @@ def _code_of(from_file: str, key: str) -> _Code:
         if loaded.config is None
         else [name for name, field in loaded.config.model_fields.items() if field.is_required()]
     )
-    functions = [name for name, value in vars(kind).items() if isinstance(value, staticmethod)]
     return _Code(
         words={
-            "class_name": class_name,
-            "module": place,
-            "entry_point": f"{place}:{class_name}",
+            "class_name": "".join(names[:1]),
+            "entry_point": ":".join((f"toolplug_{key}.provider", *names[:1])),
             "file": from_file.partition(":")[0],
             "tool": loaded.tools[0] if loaded.tools else "TOOL",
             "tools": ", ".join(f'"{tool}"' for tool in loaded.tools),
             "required": f"  # its Config needs {', '.join(required)}" if required else "",
         },
-        texts={"provider.py": source, **({} if own else {"package.py": _package(key, class_name, functions)})},
+        source=source,
+        test="class_test" if names else "module_test",
         dependencies=dependencies,
         warnings=(*_unset(key, required), *(_unknown(from_file, each) for each in unknown)),
     )
@@ -156,16 +149,6 @@ def _unknown(from_file: str, module: str) -> Problem:
         code="unknown_import",
         message=f"{from_file} imports {module!r}, which is of no installed package",
         hint="copy it into the package, or add its package to the dependencies in pyproject.toml",
-    )
-
-
-def _package(key: str, class_name: str, functions: list[str]) -> str:
-    """The package's `__init__`, with a provider of the file's functions."""
-    methods = "".join(f"    {name} = staticmethod(provider.{name})\n" for name in functions)
-    return (
-        f'"""The provider {key} of toolplug."""\n\nfrom toolplug import FunctionProvider\n\n'
-        f"from toolplug_{key} import provider\n\n\n"
-        f'class {class_name}(FunctionProvider):\n    """The functions of `provider` as tools."""\n\n{methods}'
     )
 
 
@@ -211,13 +194,12 @@ def _write(folder: Path, key: str, code: _Code | None) -> list[Path]:
     }
     texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
     source = files("toolplug.cli").joinpath(TEMPLATES)
+    others = {} if code is None else {"README.md": "file_README.md", "test_provider.py": f"{code.test}.py"}
     for template, target in FILES.items():
-        file = folder / Template(target).substitute(words)
-        if code is not None and template in code.texts:
-            texts[file] = code.texts[template]
-            continue
-        form = f"file_{template}" if code is not None and template in OF_A_FILE else template
-        texts[file] = Template(source.joinpath(f"{form}.template").read_text("utf-8")).substitute(words)
+        text = source.joinpath(f"{others.get(template, template)}.template").read_text("utf-8")
+        texts[folder / Template(target).substitute(words)] = Template(text).substitute(words)
+    if code is not None:
+        texts[folder / "src" / f"toolplug_{key}" / "provider.py"] = code.source
     for file, text in texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")

@@ -82,8 +82,8 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
         raise _incompatible(found, f"it requires {found.excluded_by}", "install a version of it for this toolplug")
     target = _imported(found, within_s)
     try:
-        config = config_model(target)
         kind = _provider_class(found, target)
+        config = config_model(target if kind is None else plugin_of(kind))
         if kind is not None:
             plugin, hooks, tools = _checked(found, kind)
             overridden = (kind.tools is not FunctionProvider.tools, kind.routes is not FunctionProvider.routes)
