@@ -1,7 +1,8 @@
 """The hooks of a plugin, as pluggy specifications: what a host asks of plugins, with which arguments, and when.
 
 A plugin marks its functions with `hookimpl`. An implementation takes the arguments that it needs, by name, and may
-leave out the others. Every hook but `commands` may also take `site`, the `ProviderContext` of its plugin. In a
+leave out the others. Every hook but `commands` may also take `site`, the `ProviderContext` of its plugin, and those
+around a call may take `tool`, the definition of the tool as its caller sees it: `tool.ref` has its source. In a
 `FunctionProvider` a method with the name of a hook implements it without a mark.
 
 A tool call never runs through pluggy: a hook is one to many, and a call is one to one.
@@ -79,7 +80,9 @@ async def aclose(site: ProviderContext) -> None:
 
 
 @hookspec(firstresult=True)
-def before_call(call: ToolCall, context: CallContext, site: ProviderContext) -> str | Awaitable[str | None] | None:
+def before_call(
+    call: ToolCall, context: CallContext, tool: ToolDefinition, site: ProviderContext
+) -> str | Awaitable[str | None] | None:
     """Return the reason why a call is refused, or None. Asked before each call of any tool; may be `async`.
 
     The plugins are asked in the order of the configuration until one refuses; an empty text refuses too. At this point
@@ -91,7 +94,7 @@ def before_call(call: ToolCall, context: CallContext, site: ProviderContext) -> 
 
 @hookspec
 def change_result(
-    call: ToolCall, context: CallContext, result: ToolResult, site: ProviderContext
+    call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition, site: ProviderContext
 ) -> ToolResult | str | Awaitable[ToolResult | str | None] | None:
     """Return what replaces the result that a tool returned, or None to keep it; may be `async`.
 
@@ -104,7 +107,7 @@ def change_result(
 
 @hookspec
 def after_call(
-    call: ToolCall, context: CallContext, result: ToolResult, site: ProviderContext
+    call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None, site: ProviderContext
 ) -> Awaitable[None] | None:
     """Take note of a call's answer: also of a refused call, and of one of an unknown tool; may be `async`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,51 @@ async def test_a_provider_that_hears_calls_is_closed_after_those_that_run(
         await host.reload(by=Principal())
         assert (await call).output == "late"
     assert running["hearing"].told == ["late", "closed"]
+
+
+TOOL = """
+    from toolplug import hookimpl, tool
+
+    seen = []
+
+    @tool
+    async def answer() -> int:
+        "Answer."
+        return 42
+
+    @hookimpl
+    def before_call(tool):
+        seen.append(("before", tool.name, tool.ref.source))
+
+    @hookimpl
+    async def change_result(tool, result):
+        seen.append(("change", tool.name, result.output))
+
+    @hookimpl
+    def after_call(result, tool, call):
+        seen.append(("after", None if tool is None else tool.name, call.name))
+"""
+
+
+@pytest.mark.requirement("C-12-hook-tool")
+async def test_a_hook_may_take_the_definition_of_the_tool_as_its_caller_sees_it(
+    package: Package, config: Callable[[str], Path]
+) -> None:
+    package("toolplug-seen", {"seen": "seen_mod"}, seen_mod=TOOL)
+    path = config(
+        """
+        providers: {seen: {enabled: true}}
+        toolsets: {work: {prefix: w, from: "provider:seen"}}
+        agents: {bot: {toolsets: [work]}}
+        """
+    )
+    async with open_host(path, environ={}) as host:
+        executor = host.executor_for(Principal(scopes=frozenset({"admin"})), agent="bot")
+        assert (await executor.execute(ToolCall("1", "w.answer"))).output == "42"
+        assert (await executor.execute(ToolCall("2", "nosuch"))).status == "unknown_tool"
+    assert sys.modules["seen_mod"].seen == [
+        ("before", "w.answer", "seen"),
+        ("change", "w.answer", "42"),
+        ("after", "w.answer", "answer"),
+        ("after", None, "nosuch"),
+    ]

@@ -150,11 +150,26 @@ class CallHooks(Protocol):
         context: CallContext,
         answer: Callable[[CallContext], Awaitable[ToolResult]],
     ) -> ToolResult: ...
-    async def refusal(self, call: ToolCall, context: CallContext, within_s: float) -> str | None: ...
+    async def refusal(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
+    ) -> str | None: ...
     async def changed(
-        self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float, max_bytes: int
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        within_s: float,
+        max_bytes: int,
     ) -> ToolResult: ...
-    async def answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None: ...
+    async def answered(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        within_s: float,
+    ) -> None: ...
 
 
 class HookSource(Protocol):

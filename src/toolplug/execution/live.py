@@ -95,7 +95,8 @@ class LiveCatalog(ModelTools):
             context = context.of_session(session)
         if hooks is None:
             return await run(plan, call, context)
-        return await hooks.around(tool.definition, call, context, lambda context: run(plan, call, context, hooks))
+        listed = tool.definition
+        return await hooks.around(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference, in order and never from within another, until unsubscribed."""

@@ -11,6 +11,7 @@ from secrets import token_urlsafe
 from time import perf_counter
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry
 from toolplug.execution.results import failed, gone, limited, succeeded, timed_out
 from toolplug.runtime.running_call import RunningCall
@@ -119,7 +120,8 @@ _MOST_DOUBLINGS = 10
 class PipelineCall:
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
-    It may take `seconds` from `began` (`perf_counter`) on. `hooks` are those of plugins, None for none.
+    It may take `seconds` from `began` (`perf_counter`) on. `hooks` are those of plugins, None for none;
+    they see the `tool` as it is listed.
     `reached` is True from the first attempt on, `ended` if the last attempt ended in time.
     """
 
@@ -130,6 +132,7 @@ class PipelineCall:
     began: float
     seconds: float
     hooks: CallHooks | None = None
+    tool: ToolDefinition | None = None
     reached: bool = False
     ended: bool = False
     _held: list[Limiter] = field(default_factory=list[Limiter])

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
 from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
 from toolplug.errors import InvalidArguments, StoreError
@@ -48,7 +49,7 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Run what plugins say before the call, approval, replay, limiters, and the target with its retries."""
     if it.hooks is not None and it.hooks.asks:
-        reason = await it.hooks.refusal(it.inner, it.context, it.left_s)
+        reason = await it.hooks.refusal(it.inner, it.context, it.tool, it.left_s)
         if it.left_s <= 0:
             return timed_out(it.call, it.seconds)
         if reason is not None:
@@ -105,7 +106,8 @@ async def _tried(it: PipelineCall) -> ToolResult:
     if not it.ended:
         return result
     if it.hooks is not None and it.hooks.changes:
-        result = await it.hooks.changed(it.inner, it.context, result, it.left_s, it.plan.max_result_bytes)
+        limit = it.plan.max_result_bytes
+        result = await it.hooks.changed(it.inner, it.context, it.tool, result, it.left_s, limit)
     return await within_size(it.plan, result, it.context)
 
 
@@ -115,11 +117,15 @@ _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_
 
 
 async def run(  # noqa: PLR0912  one function is the whole pipeline
-    plan: Plan, call: ToolCall, context: CallContext, hooks: CallHooks | None = None
+    plan: Plan,
+    call: ToolCall,
+    context: CallContext,
+    hooks: CallHooks | None = None,
+    tool: ToolDefinition | None = None,
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
 
-    `hooks` are those of the plan's host at the moment of the call, None for none.
+    `hooks` are those of the plan's host at the moment of the call, None for none; they see the `tool` as it is listed.
     """
     began = perf_counter()
     result, inner, seconds = None, call, plan.timeout_s
@@ -135,7 +141,7 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             if hooks is not None or plan.needs_pipeline or context.idempotency_key is not None:
-                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks))
+                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks, tool))
             elif context.deadline is not None and began + seconds <= perf_counter():
                 result = timed_out(call, seconds)
             elif plan.abandoned.running >= plan.abandoned.limit:
@@ -155,7 +161,7 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None:
-        await hooks.answered(inner, context, result, began + seconds - perf_counter())
+        await hooks.answered(inner, context, tool, result, began + seconds - perf_counter())
     return result
 
 
@@ -174,7 +180,7 @@ class UnknownCalls(NamedTuple):
 
         async def answered(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            await hooks.answered(call, context, result, 0.0)
+            await hooks.answered(call, context, None, result, 0.0)
             return result
 
         return await hooks.around(None, call, context, answered)

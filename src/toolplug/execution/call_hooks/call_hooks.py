@@ -91,27 +91,44 @@ class CallHooks:
                 spans.end(result)
             self.calls.leave()
 
-    async def refusal(self, call: ToolCall, context: CallContext, within_s: float) -> str | None:
+    async def refusal(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
+    ) -> str | None:
         """Return the reason for which a plugin refuses the call, within so many seconds; None if nobody does."""
-        answer = self._refusal(call, context, perf_counter() + within_s)
-        return await self._monitored("before_call", self.before, answer, call, context)
+        answer = self._refusal(call, context, tool, perf_counter() + within_s)
+        return await self._monitored("before_call", self.before, answer, call, context, tool)
 
     async def changed(
-        self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float, max_bytes: int
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        within_s: float,
+        max_bytes: int,
     ) -> ToolResult:
         """Return what the plugins make of a tool's result; a result that is no answer of a tool stays as it is."""
         if result.status is not ToolStatus.SUCCESS and result.status is not ToolStatus.TOOL_ERROR:
             return result
-        answer = self._changed(call, context, result, perf_counter() + within_s, max_bytes)
-        return await self._monitored("change_result", self.change, answer, call, context, result)
+        answer = self._changed(call, context, tool, result, perf_counter() + within_s, max_bytes)
+        return await self._monitored("change_result", self.change, answer, call, context, tool, result)
 
-    async def answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None:
+    async def answered(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        within_s: float,
+    ) -> None:
         """Pass the answer of a call to the plugins; wait so many seconds for them, and let them go on after that."""
         if self.after:
-            answer = self._answered(call, context, result, max(within_s, SHORTEST_AFTER_S))
-            await self._monitored("after_call", self.after, answer, call, context, result)
+            answer = self._answered(call, context, tool, result, max(within_s, SHORTEST_AFTER_S))
+            await self._monitored("after_call", self.after, answer, call, context, tool, result)
 
-    async def _refusal(self, call: ToolCall, context: CallContext, until: float) -> str | None:
+    async def _refusal(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
+    ) -> str | None:
         begun: list[Wrapper] = []
         reason = None
         try:
@@ -120,9 +137,9 @@ class CallHooks:
                     break
                 try:
                     if hook.wraps:
-                        begun.append(Wrapper(hook, call, context, None))
+                        begun.append(Wrapper(hook, call, context, tool, None))
                     else:
-                        value = await hook.value(self.runner, call, context, None, until)
+                        value = await hook.value(self.runner, call, context, tool, None, until)
                         reason = _reason(value)
                 except HookFailure as failure:
                     reason = FAILED if hook.denies(failure, call, context, _REFUSED) else None
@@ -140,7 +157,13 @@ class CallHooks:
                 wrapper.close()
 
     async def _changed(
-        self, call: ToolCall, context: CallContext, result: ToolResult, until: float, max_bytes: int
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        until: float,
+        max_bytes: int,
     ) -> ToolResult:
         begun: list[Wrapper] = []
         withheld = None
@@ -150,9 +173,9 @@ class CallHooks:
                     break
                 try:
                     if hook.wraps:
-                        begun.append(Wrapper(hook, call, context, result))
+                        begun.append(Wrapper(hook, call, context, tool, result))
                     else:
-                        value = await hook.value(self.runner, call, context, result, until)
+                        value = await hook.value(self.runner, call, context, tool, result, until)
                         result = _replaced(value, result, call, max_bytes)
                 except HookFailure as failure:
                     withheld = _withheld(call) if hook.denies(failure, call, context, _WITHHELD) else None
@@ -169,11 +192,18 @@ class CallHooks:
             for wrapper in reversed(begun):
                 wrapper.close()
 
-    async def _answered(self, call: ToolCall, context: CallContext, result: ToolResult, within_s: float) -> None:
+    async def _answered(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        within_s: float,
+    ) -> None:
         running: list[asyncio.Future[None]] = []
         for hook in self.after:
             try:
-                outcome = hook.begin(self.runner, call, context, result)
+                outcome = hook.begin(self.runner, call, context, tool, result)
             except HookFailure as failure:
                 hook.report(failure, call, context, _KEPT)
             else:
@@ -214,13 +244,14 @@ class CallHooks:
         answer: Awaitable[T],
         call: ToolCall,
         context: CallContext,
+        tool: ToolDefinition | None,
         result: ToolResult | None = None,
     ) -> T:
         """Return the answer, and show it to the monitors of the plugin manager."""
         if not self.monitors:
             return await answer
         implementations = [hook.implementation for hook in reversed(hooks)]
-        given = {"call": call, "context": context, **({} if result is None else {"result": result})}
+        given = {"call": call, "context": context, "tool": tool, **({} if result is None else {"result": result})}
         for monitor in self.monitors:
             _watch(monitor.before, name, implementations, given)
         value = await answer

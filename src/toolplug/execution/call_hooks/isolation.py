@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, enter_frame
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.runtime.running_call import RunningCall
@@ -30,7 +31,7 @@ OnFailure = Literal["deny", "allow"]
 """What a hook around calls that fails means: the call is refused or its result withheld, or both go on."""
 
 Ask = Callable[..., Any]
-"""Takes call and context, and for a hook of results the result, by position."""
+"""Takes call, context and tool, and for a hook of results the result, by position."""
 
 
 class CallHook(NamedTuple):
@@ -53,29 +54,44 @@ class CallHook(NamedTuple):
         """Whether it is a wrapper around other implementations."""
         return self.implementation.wrapper
 
-    def begin(self, runner: CallRunner, call: ToolCall, context: CallContext, result: ToolResult | None) -> object:
+    def begin(
+        self,
+        runner: CallRunner,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult | None,
+    ) -> object:
         """Return the value of a hook that ends at once, else its `RunningCall`. Raises `HookFailure`."""
         if self.is_async:
             try:
-                return runner.start(lambda call, context: self.begun(call, context, result), call, context)
+                return runner.start(lambda call, context: self.begun(call, context, tool, result), call, context)
             except BaseException as error:
                 raise raised(error) from error
-        value = _in_context(copy_context(), self, context, self.begun, call, context, result)
+        value = _in_context(copy_context(), self, context, self.begun, call, context, tool, result)
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
             raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
         return value
 
-    def begun(self, call: ToolCall, context: CallContext, result: ToolResult | None) -> Any:
+    def begun(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
+    ) -> Any:
         """Return what the function returns: a value, a coroutine, or the generator of a wrapper."""
-        return self.ask(call, context) if result is None else self.ask(call, context, result)
+        return self.ask(call, context, tool) if result is None else self.ask(call, context, result, tool)
 
     async def value(
-        self, runner: CallRunner, call: ToolCall, context: CallContext, result: ToolResult | None, until: float
+        self,
+        runner: CallRunner,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult | None,
+        until: float,
     ) -> object:
         """Return what the hook returns, awaited until `until` (`perf_counter`) at most. Raises `HookFailure`."""
-        outcome = self.begin(runner, call, context, result)
+        outcome = self.begin(runner, call, context, tool, result)
         if not isinstance(outcome, RunningCall):
             return outcome
         within_s = max(min(HOOK_S, until - perf_counter()), 0.0)
@@ -121,13 +137,19 @@ def crashed(name: str, owner: CodeOwner, error: BaseException, call: ToolCall, c
 class Wrapper:
     """A wrapper around other implementations: a generator between its two halves, in a context of its own."""
 
-    def __init__(self, hook: CallHook, call: ToolCall, context: CallContext, result: ToolResult | None) -> None:
+    def __init__(
+        self,
+        hook: CallHook,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult | None,
+    ) -> None:
         self.hook = hook
         self._context = context
         self._own = copy_context()
-        self._generator = cast(
-            "Generator[None, object, object]", _in_context(self._own, hook, context, hook.begun, call, context, result)
-        )
+        begun = _in_context(self._own, hook, context, hook.begun, call, context, tool, result)
+        self._generator = cast("Generator[None, object, object]", begun)
         try:
             _in_context(self._own, hook, context, next, self._generator)
         except _GeneratorEnd as stopped:

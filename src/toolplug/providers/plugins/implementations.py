@@ -34,17 +34,26 @@ plugin, after its start. `read`: every plugin that is read, before anything is s
 
 
 class Hook(NamedTuple):
-    """How a hook is called; `waits` is True for `async def`, False for `def`, and None for either."""
+    """How a hook is called; `waits` is True for `async def`, False for `def`, and None for either.
+
+    `also` are further arguments, which few implementations need.
+    """
 
     arguments: tuple[str, ...] = ()
     asked: Asked = "provider"
     waits: bool | None = False
     wraps: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The arguments of the hook, without those that a plugin is given for itself."""
+        return (*self.arguments, *self.also)
 
     @property
     def accepted(self) -> tuple[str, ...]:
         """The arguments that an implementation may take."""
-        return self.arguments if self.asked == "read" or "site" in self.arguments else (*self.arguments, "site")
+        return self.given if self.asked == "read" or "site" in self.arguments else (*self.given, "site")
 
     def written(self, name: str, first: Sequence[str] = ()) -> str:
         """Return the first line of a valid implementation, such as `def before_call(self, call, context)`."""
@@ -61,9 +70,9 @@ HOOKS: Mapping[str, Hook] = {
     "resources": Hook(),
     "start": Hook(("site",), waits=True),
     "aclose": Hook(waits=True),
-    "before_call": Hook(("call", "context"), "call", None, wraps=True),
-    "change_result": Hook(("call", "context", "result"), "call", None, wraps=True),
-    "after_call": Hook(("call", "context", "result"), "call", None),
+    "before_call": Hook(("call", "context"), "call", None, wraps=True, also=("tool",)),
+    "change_result": Hook(("call", "context", "result"), "call", None, wraps=True, also=("tool",)),
+    "after_call": Hook(("call", "context", "result"), "call", None, also=("tool",)),
     "call_tracers": Hook(asked="plugin"),
     "commands": Hook(("app",), "read"),
 }
@@ -167,7 +176,7 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
 
     `attribute_site` is what it gets for `site`, unless that is an argument of the hook itself.
     """
-    arguments = HOOKS[hook].arguments
+    arguments = HOOKS[hook].given
     taken = taken_arguments(function)
     if taken == arguments:
         return function
