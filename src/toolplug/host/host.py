@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
@@ -22,7 +23,7 @@ from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
+from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
@@ -78,6 +79,19 @@ def open_host(
     return Host(config, environ, read_configuration, given, serving=serving, sessions=sessions, on_call=on_call)
 
 
+def _seen_from(folder: Path, source: Source) -> Source:
+    """Return the source with its path below the folder, if a provider has changed the working directory since then."""
+    if isinstance(source, Mapping):
+        return source
+    try:
+        unchanged = Path.cwd() == folder
+    except OSError:
+        unchanged = False
+    if unchanged:
+        return source
+    return source.below(folder) if isinstance(source, ConfigFiles) else folder / source
+
+
 class PartDown(NamedTuple):
     """A part of the host that is down, so that calls cannot be served. `reason` is for operators: it may name paths."""
 
@@ -105,6 +119,7 @@ class Host:
         self._source = config
         self._environ = environ
         self._reader = read
+        self._entered_in = Path()
         self._providers = {item.entry.key: item for item in providers}
         self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
         self._open: Parts | None = None
@@ -120,6 +135,7 @@ class Host:
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
         self._overrides = MappingProxyType({})
+        self._entered_in = Path() if isinstance(self._source, Mapping) else Path.cwd()
         coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
         self._open = await Parts.open(self._read(), coded, serves=self._serves)
         self._say_what_runs()
@@ -405,7 +421,8 @@ class Host:
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
-        return self._reader(self._source, environ, installed(), Coded(prefixes, self._providers))
+        source = _seen_from(self._entered_in, self._source)
+        return self._reader(source, environ, installed(), Coded(prefixes, self._providers))
 
     def _entered(self) -> Parts:
         if self._open is None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
@@ -39,6 +39,10 @@ class ConfigFiles:
     file: Path
     user: Path | None = None
 
+    def below(self, folder: Path) -> ConfigFiles:
+        """Return the same files, with a relative path below this folder."""
+        return replace(self, file=folder / self.file)
+
     def __fspath__(self) -> str:
         return os.fspath(self.file)
 
@@ -66,18 +70,22 @@ _BY_ENTRY = frozenset({"toolsets", "agents"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A configuration as it was read; only its `servers` may have problems."""
+    """A configuration as it was read; only its `servers` may have problems.
+
+    `folder` is the one for relative paths: that of the file; for a mapping the working directory.
+    """
 
     source: Source
     settings: HostSettings
     providers: ProviderEntries
     servers: ServerEntries
     toolsets: ToolsetEntries
+    folder: Path = field(init=False)
 
-    @property
-    def folder(self) -> Path:
-        """The folder for relative paths: that of the file; for a mapping the working directory."""
-        return Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
+    def __post_init__(self) -> None:
+        # At once: a provider may change the working directory when it starts.
+        folder = Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
+        object.__setattr__(self, "folder", folder)
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
