@@ -52,6 +52,7 @@ HOMES = {
     "prompt": "toolplug.providers.offering.prompts",
     "resource": "toolplug.providers.offering.resources",
     "route": "toolplug.providers.authoring",
+    "state_folder": "toolplug.cli.plugin_commands",
     "tool": "toolplug.providers.authoring",
 }
 

@@ -38,6 +38,9 @@ COMMANDS = {
 }
 """The module of each command, in the order of the help. Each has a Typer application `app`."""
 
+PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"
+"""The module that adds the commands of plugins, which takes long to import."""
+
 LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals"))
 """Groups whose default command is `list`."""
 
@@ -74,7 +77,10 @@ def _with_list(given: Sequence[str]) -> Sequence[str]:
 
 
 def _command(given: Sequence[str]) -> Callable[..., object]:
-    """Import the command that is named: none for `--version`, all for the help, a wrong name and completion."""
+    """Import the command that is named: none for `--version`, all for the help, another name and completion.
+
+    For the help and for a name that is not built in, the commands of plugins are added.
+    """
     application = typer.Typer(
         help="Configure, run and serve the tools that language models call.",
         epilog="Begin with `toolplug init`, then `toolplug serve`. Every command has its own --help.",
@@ -83,12 +89,15 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
         context_settings={"help_option_names": list(HELP)},
     )
     application.callback()(_root)
-    named = given[0] if given and _COMPLETION not in os.environ else ""
+    completes = _COMPLETION in os.environ
+    named = given[0] if given and not completes else ""
     wanted = [named] if named in COMMANDS else () if named == VERSION else COMMANDS
     for name in wanted:
         module = import_module(COMMANDS[name])
         application.add_typer(module.app)
     command = typer.main.get_command(application)
+    if isinstance(command, TyperGroup) and wanted == COMMANDS and not completes:
+        import_module(PLUGIN_COMMANDS).add_plugin_commands(command, given)
     add_log_options(command)
     _unwrap_help(command)
     return command

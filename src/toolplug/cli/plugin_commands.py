@@ -1,0 +1,183 @@
+"""Commands of plugins: those that the hook `commands` of the enabled entries of a configuration adds.
+
+They are loaded for a name that is not built in, for the help and for completion. A plugin that fails costs its own
+commands only, and is a warning.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from itertools import takewhile
+from pathlib import Path
+from typing import TypeAlias
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import config_file, found_config
+from toolplug.cli.output import problems_in
+from toolplug.config.nearest import name_hint
+from toolplug.crashes import CodeOwner, log_crash, outlined
+from toolplug.errors import ConfigError, InvalidDefinition, NoSuchProvider, Problem, ToolplugError
+from toolplug.host.file.configuration import read_parts
+from toolplug.host.file.provider_entries import SECTION, LoadedEntry
+from toolplug.host.inspection import tolerated_failures
+from toolplug.providers.entry_points import installed
+from toolplug.providers.loading import IMPORT_S
+from toolplug.providers.plugins.implementations import asking
+from toolplug.runtime.threads import begun_in_own_thread
+from toolplug.stores.open import store_folder
+
+Command: TypeAlias = TyperCommand | TyperGroup
+
+HOOK = "commands"
+PANEL = "Commands of plugins"
+
+
+def state_folder(key: str, config: Path | None = None) -> Path:
+    """Return the folder in which a plugin keeps its files, `site.state_dir`, for its commands; it may not exist.
+
+    key: the key of its entry under `providers:`
+    config: the configuration file; without one `./providers.yaml`, else `$TOOLPLUG_CONFIG`
+
+    Starts nothing. Raises `NoSuchProvider`, and `ConfigError` if the store is in memory or invalid.
+    """
+    files = config_file(config)
+    problems: list[Problem] = []
+    configuration = read_parts(files, os.environ, installed(), problems)
+    wrong = [problem for problem in problems if problem.path.partition(".")[0] == "store"]
+    if wrong:
+        raise ConfigError(wrong)
+    if key not in configuration.providers.keys:
+        raise NoSuchProvider(key, name_hint(key, configuration.providers.keys))
+    folder = store_folder(configuration.settings.store, folder=configuration.folder)
+    if folder is None:
+        message = "its plugins keep their files in a temporary folder of the process that serves; no other can see them"
+        hint = "keep them with store: sqlite:///./.toolplug/state.db"
+        raise ConfigError([Problem(code="store_in_memory", message=message, file=str(files), path="store", hint=hint)])
+    return folder / "providers" / key
+
+
+def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
+    """Add the commands of plugins to the group of the built-in ones; print a warning for each that is left out.
+
+    The configuration is the one that the command line `given` names, else the default one.
+    """
+    owners: dict[str, str] = dict.fromkeys(group.commands, "is built in")
+    try:
+        loaded, warnings = _loaded(_config(given))
+    except (ToolplugError, OSError) as error:
+        loaded, warnings = (), list(problems_in(error))
+    for plugin in loaded:
+        entry = plugin.entry
+        path = f"{SECTION}.{entry.key}"
+        try:
+            commands = _commands(plugin)
+        except BaseException as error:  # noqa: BLE001  the plugin's own code
+            message = f"{entry.owner}: its commands are left out: {_reason(error, entry.package)}"
+            warnings.append(Problem(code="plugin_commands", message=message, path=path))
+            continue
+        for name, command in commands.items():
+            if name in owners:
+                message = f"{entry.owner}: its command {name!r} is left out: the name {owners[name]}"
+                warnings.append(Problem(code="plugin_commands", message=message, path=path))
+            else:
+                owners[name] = f"is taken by provider {entry.key!r}, which comes first"
+                group.add_command(command, name)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def _config(given: Sequence[str]) -> Path | None:
+    """Return the file of `-c FILE`, `-cFILE`, `--config FILE` or `--config=FILE`; None without one."""
+    words = list(takewhile(lambda word: word != "--", given))
+    for place, word in enumerate(words):
+        if word in ("-c", "--config"):
+            return Path(words[place + 1]) if place + 1 < len(words) else None
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config="))
+        if word.startswith("-c") and not word.startswith("--"):
+            return Path(word.removeprefix("-c"))
+    return None
+
+
+def _loaded(config: Path | None) -> tuple[Sequence[LoadedEntry], list[Problem]]:
+    """Return the enabled plugins with commands, and a problem for each plugin that cannot be loaded.
+
+    Raises `ConfigError` for a configuration that cannot be read at all.
+    """
+    files = found_config(config)
+    if files is None:
+        return (), []
+    problems: list[Problem] = []
+    configuration = read_parts(files, os.environ, installed(), problems)
+    loaded = configuration.providers.loaded
+    failed: dict[str, Problem] = {}
+    for problem in (*problems, *tolerated_failures(configuration)):
+        section, _, rest = problem.path.partition(".")
+        key = rest.partition(".")[0]
+        if section == SECTION and key not in loaded:
+            failed.setdefault(key, problem)
+    return [item for item in loaded.values() if HOOK in item.type.hooks.names], list(failed.values())
+
+
+def _commands(loaded: LoadedEntry) -> Mapping[str, Command]:
+    """Return the commands that a plugin adds, by name. Blocks, at most about 10 s; raises what the plugin raises."""
+    entry, kind = loaded
+    hooks = [getattr(kind.plugin, item.attribute) for item in kind.hooks.implementations if item.hook == HOOK]
+
+    def add() -> Mapping[str, Command]:
+        app = typer.Typer()
+        for hook in hooks:
+            asking(hook, HOOK)(app)
+        if app.registered_callback is not None:
+            raise InvalidDefinition("`app` takes commands only; put a callback into a `typer.Typer` of your own")
+        made = typer.main.get_group(app).commands
+        return {name: command for name, command in made.items() if isinstance(command, Command)}
+
+    outcome = begun_in_own_thread(add, name=f"toolplug-commands-{entry.key}")
+    try:
+        commands = outcome.result(IMPORT_S)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise InvalidDefinition(f"`commands` has not ended after {IMPORT_S:g} s") from None
+    for name, command in commands.items():
+        command.rich_help_panel = command.rich_help_panel or PANEL
+        _isolate(name, command, entry.owner)
+    return commands
+
+
+def _isolate(name: str, command: object, owner: CodeOwner) -> None:
+    """Make a command, or every command of a group, end with one line if it raises something unexpected."""
+    if not isinstance(command, Command):
+        return
+    if isinstance(command, TyperGroup):
+        for inner, function in command.commands.items():
+            _isolate(f"{name} {inner}", function, owner)
+    function = command.callback
+    if function is None:
+        return
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise InvalidDefinition(f"the command {name!r} is `async def`; write it as `def`, with asyncio.run in it")
+
+    @wraps(function)
+    def isolated(*arguments: object, **options: object) -> object:
+        log_warnings(None)
+        try:
+            return function(*arguments, **options)
+        except (typer.TyperException, typer.Exit, typer.Abort, ToolplugError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  the plugin's own code
+            log_crash(f"the command {name!r}", error, owner)
+            raise typer.Exit(1) from None
+
+    command.callback = isolated
+
+
+def _reason(error: BaseException, package: str) -> str:
+    return str(error) if isinstance(error, InvalidDefinition) else f"`{HOOK}` raised {outlined(error, package)}"
