@@ -59,7 +59,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
     assert {
         key: record["state"]
         for key, record in records.items()
-        if key not in ("file_search", "journal", "openapi", "toolsets")
+        if key not in ("file_search", "guard", "journal", "openapi", "toolsets")
     } == {
         "one": "active",
         "two": "shadowed",
@@ -160,7 +160,7 @@ def test_a_name_that_nobody_lists_is_told_its_nearest_and_where_it_lives(run: Ru
     off = run("explain", "two", "--json").json["gates"][0]
     assert (off["gate"], off["origin"]) == ("provider", "providers.yaml:7")
     assert "is disabled" in off["detail"]
-    assert run("explain", "shard", "--json").json["nearest"] == ["shared"]
+    assert run("explain", "sharedd", "--json").json["nearest"] == ["shared"]
     agent = run("explain", "own", "--agent", "nobody", "--json")
     assert (agent.code, agent.json["gates"][0]["gate"]) == (1, "agent")
     session = run("explain", "own", "--session", "ABCDEFGH", "--json")

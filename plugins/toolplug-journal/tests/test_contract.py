@@ -7,11 +7,9 @@ import pytest
 from toolplug.testing import check_provider
 from toolplug_journal.provider import Journal
 
-RULE = {"tool": "rm_*", "reason": "not here"}
-
 
 @pytest.mark.anyio
 @pytest.mark.requirement("I2-9-all-use-it")
-@pytest.mark.parametrize("settings", [{}, {"arguments": True, "rules": [RULE]}])
+@pytest.mark.parametrize("settings", [{}, {"arguments": True}])
 async def test_the_journal_keeps_every_rule_of_a_provider(settings: dict[str, object]) -> None:
     await check_provider(Journal, settings=settings, calls={"journal_recent": {"limit": 5, "tool": "hello"}})

@@ -116,11 +116,41 @@ async def test_a_query_that_means_nothing_is_a_bad_request(serve: Serve, query: 
         assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request")
 
 
-async def test_a_vetoed_call_is_kept_as_denied_without_a_duration(serve: Serve) -> None:
-    async with serve(rules=[{"tool": "hello", "reason": "no"}]) as served:
+@pytest.mark.requirement("I2-8-journal")
+async def test_calls_that_reach_no_tool_are_kept_without_a_duration(serve: Serve) -> None:
+    async with serve() as served:
+        await served.client.post("/v1/tool-calls", json={"id": "u", "name": "nosuch", "arguments": {}})
+        await served.client.post("/v1/tool-calls", json={"id": "v", "name": "hello", "arguments": {"name": 1}})
+        await served.client.post("/v1/tool-calls", json={"id": "w", "name": "hello", "arguments": "{"})
+        unknown, invalid, broken = await page(served.callers["ann"])
+        assert shown([unknown, invalid, broken]) == [
+            ("ann", "nosuch", "u", "unknown_tool"),
+            ("ann", "hello", "v", "invalid_arguments"),
+            ("ann", "hello", "w", "invalid_arguments"),
+        ]
+        assert [call["duration_s"] for call in (unknown, invalid, broken)] == [None, None, None]
+
+
+@pytest.mark.requirement("I2-8-journal")
+async def test_a_call_that_another_plugin_or_a_policy_refuses_is_kept_as_denied(in_process_host: Any) -> None:
+    providers = {
+        "guard": {"enabled": True, "rules": [{"tool": "hello", "reason": "no"}]},
+        "journal": {"enabled": True, "tools": {"journal_recent": {"policy": "deny"}}},
+        "hello": {"enabled": True},
+    }
+    async with in_process_host({"providers": providers}) as served:
         await served.call("hello")
-        (denied,) = await page(served.callers["ann"])
-        assert (denied["status"], denied["duration_s"]) == ("denied", None)
+        await served.call("journal_recent")
+        calls = await page(served)
+        assert [(call["tool"], call["status"]) for call in calls] == [("hello", "denied"), ("journal_recent", "denied")]
+
+
+async def test_rules_are_the_guards_now(serve: Serve) -> None:
+    with pytest.raises(ConfigError, match="pip install toolplug-guard") as caught:
+        async with serve(rules=[{"tool": "hello", "reason": "no"}]):
+            raise AssertionError("it must not start")
+    (problem,) = caught.value.problems
+    assert problem.path == "providers.journal"
 
 
 @pytest.mark.requirement("I2-8-journal")
@@ -195,10 +225,9 @@ async def test_a_file_that_is_no_journal_of_this_version_is_left_as_it_is(
 
 @pytest.mark.requirement("REG-US3-1")
 async def test_its_own_metrics_stand_at_metrics(serve: Serve) -> None:
-    async with serve(rules=[{"tool": "hello", "reason": "no"}]) as served:
+    async with serve() as served:
         await served.call("hello")
         await served.call("journal_recent")
         lines = (await served.client.get("/metrics")).text.splitlines()
-        assert "journal_vetoes_total 1.0" in lines
-        assert 'journal_entries_total{outcome="kept"} 3.0' in lines
+        assert 'journal_entries_total{outcome="kept"} 4.0' in lines
         assert "journal_calls 2.0" in lines

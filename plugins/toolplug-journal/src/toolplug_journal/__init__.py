@@ -1,1 +1,1 @@
-"""A journal of every tool call, and rules that veto calls."""
+"""A journal of every tool call."""

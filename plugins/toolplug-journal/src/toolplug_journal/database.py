@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from toolplug_journal.entry import Entry, StoredEntry
 
+FILE = "journal.db"
+"""The name of the file, in the state directory of the plugin."""
+
 VERSION = 1
 BUSY_S = 5.0
 

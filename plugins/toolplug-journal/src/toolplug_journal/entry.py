@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -49,3 +50,17 @@ def argument_text(arguments: object) -> str:
     """Arguments as JSON text; of large ones only their size."""
     text = to_json(arguments, serialize_unknown=True, bytes_mode="base64")
     return text.decode() if len(text) <= MAX_ARGUMENT_BYTES else f'{{"$omitted_bytes":{len(text)}}}'
+
+
+def shown(kept: StoredEntry) -> dict[str, object]:
+    """An entry as callers see it; `status` is null while the call runs, `arguments` is there where they are kept."""
+    fields: dict[str, object] = {
+        "id": kept.id,
+        "ts": round(kept.ts, 3),
+        "subject": kept.subject,
+        "tool": kept.tool,
+        "call_id": kept.call_id,
+        "status": kept.status,
+        "duration_s": None if kept.duration_s is None else round(kept.duration_s, 6),
+    }
+    return fields if kept.arguments is None else {**fields, "arguments": json.loads(kept.arguments)}

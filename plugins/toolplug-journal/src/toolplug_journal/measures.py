@@ -25,18 +25,13 @@ class Measures:
             ["outcome"],
             registry=None,
         )
-        self._vetoes = Counter("journal_vetoes", "Calls that a rule refused.", registry=None)
 
     def entries(self, outcome: Outcome, count: int) -> None:
         """So many entries had this outcome."""
         self._entries.labels(outcome).inc(count)
 
-    def vetoed(self) -> None:
-        """A rule refused a call."""
-        self._vetoes.inc()
-
     def collectors(self) -> Sequence[Collector]:
-        return (self._entries, self._vetoes)
+        return (self._entries,)
 
 
 class Contents(Collector):

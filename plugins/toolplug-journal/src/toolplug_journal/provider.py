@@ -1,13 +1,14 @@
-"""The provider: what it hears of calls, what it vetoes, and how the journal is read."""
+"""The provider: what it hears of calls, and how the journal is read."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from asyncio import to_thread
+from collections import OrderedDict
 from collections.abc import Sequence
-from time import time
-from typing import Annotated
+from importlib import import_module
+from time import perf_counter, time
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
 from prometheus_client.registry import Collector
@@ -16,17 +17,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from toolplug import CallContext, FunctionProvider, ProviderContext, ToolCall, ToolError, ToolResult, route, tool
-from toolplug_journal.database import Database, Retention
-from toolplug_journal.entry import Entry, StoredEntry, argument_text, short
-from toolplug_journal.guard import Guard
+from toolplug_journal.database import FILE, Database, Retention
+from toolplug_journal.entry import Entry, argument_text, short, shown
 from toolplug_journal.measures import Contents, Measures
-from toolplug_journal.open_calls import OpenCalls
 from toolplug_journal.settings import Settings
 from toolplug_journal.writer import Writer
 
 MAX_PAGE = 1_000
 DAY_S = 86_400.0
 RETRY_S = 1.0
+MAX_OPEN = 2_000
+"""Calls that have begun and not ended; more are forgotten, the oldest first."""
 
 
 class _Query(BaseModel):
@@ -36,11 +37,38 @@ class _Query(BaseModel):
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
 
 
+class _Open(NamedTuple):
+    call: ToolCall
+    entry: Entry
+    began: float
+
+
+class OpenCalls:
+    """Finds the entry of a call again by the call itself: the ids that models give are not unique.
+
+    A call whose caller went away never ends here; the oldest are forgotten beyond 2,000.
+    """
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+
+    def begin(self, call: ToolCall, entry: Entry) -> None:
+        """Remember when this call began. The call is kept, so that no other has its identity meanwhile."""
+        self._open[id(call)] = _Open(call, entry, perf_counter())
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+
+    def end(self, call: ToolCall) -> tuple[Entry, float] | None:
+        """Its entry and how many seconds it took; None for a call that did not begin here."""
+        found = self._open.pop(id(call), None)
+        return None if found is None else (found.entry, perf_counter() - found.began)
+
+
 class Journal(FunctionProvider):
-    """Keeps every call of every provider's tool, and refuses those that a rule forbids.
+    """Keeps every call: of every tool, and also the calls that are refused and those of unknown tools.
 
     A call begins when its beginning is kept and is answered when its end is: what a caller was told survives the
-    death of the process. A call that no hook hears of (unknown, without scope, with invalid arguments) is not here.
+    death of the process. A refused call and one of an unknown tool have an end only.
     """
 
     Config = Settings
@@ -51,10 +79,9 @@ class Journal(FunctionProvider):
         """Open the journal, which an earlier run may have begun."""
         settings = self.config
         retention = Retention(settings.keep_days * DAY_S, settings.max_rows)
-        self._guard = Guard(settings.rules, self.log)
         self._open = OpenCalls()
         self._measures = Measures()
-        self._database = Database(site.state_dir / "journal.db", retention)
+        self._database = Database(site.state_dir / FILE, retention)
         await to_thread(self._database.prepare, time())
         connection = await to_thread(self._database.connected)
         self._writer = Writer(self._database, connection, self._measures, time, self.log)
@@ -67,16 +94,16 @@ class Journal(FunctionProvider):
     def collectors(self) -> Sequence[Collector]:
         return (Contents(self._database), *self._measures.collectors())
 
-    async def before_call(self, call: ToolCall, context: CallContext) -> str | None:
-        """Veto the call, or keep that it begins."""
-        reason = self._guard.refusal(call.name, call.arguments)
-        if reason is not None:
-            self._measures.vetoed()
-            return reason
+    @staticmethod
+    def commands(app: Any) -> None:
+        """Add `toolplug journal` to a `typer.Typer`; Typer is an extra that a host may not have."""
+        import_module("toolplug_journal.command").add_command(app)
+
+    async def before_call(self, call: ToolCall, context: CallContext) -> None:
+        """Keep that the call begins."""
         entry = self._entry(call, context)
         self._open.begin(call, entry)
         await self._write(entry)
-        return None
 
     async def after_call(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
         """Keep how it ended."""
@@ -101,7 +128,7 @@ class Journal(FunctionProvider):
             found = self._database.newest(context.principal.tenant, tool, limit, time())
         except sqlite3.Error as error:
             raise ToolError("the journal cannot be read now", retry_after_s=RETRY_S) from error
-        return {"calls": [_shown(item) for item in found]}
+        return {"calls": [shown(item) for item in found]}
 
     @route("GET", "/v1/journal", scope="journal:read")
     async def read(self, request: Request) -> dict[str, object]:
@@ -116,7 +143,7 @@ class Journal(FunctionProvider):
             found = await to_thread(self._database.after, tenant, query.after, query.limit + 1, time())
         except sqlite3.Error as error:
             raise HTTPException(503, "the journal cannot be read now") from error
-        return {"calls": [_shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
+        return {"calls": [shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
 
     def _entry(self, call: ToolCall, context: CallContext) -> Entry:
         return Entry(
@@ -124,7 +151,7 @@ class Journal(FunctionProvider):
             began_at=time(),
             tenant=context.principal.tenant,
             subject=context.principal.subject,
-            tool=call.name,
+            tool=short(call.name),
             call_id=short(call.id),
             arguments=argument_text(call.arguments) if self.config.arguments else None,
         )
@@ -132,17 +159,3 @@ class Journal(FunctionProvider):
     async def _write(self, entry: Entry) -> None:
         if self._writer is not None:
             await self._writer.write(entry)
-
-
-def _shown(kept: StoredEntry) -> dict[str, object]:
-    """An entry as callers see it; `status` is null while the call runs, `arguments` is there where they are kept."""
-    shown: dict[str, object] = {
-        "id": kept.id,
-        "ts": round(kept.ts, 3),
-        "subject": kept.subject,
-        "tool": kept.tool,
-        "call_id": kept.call_id,
-        "status": kept.status,
-        "duration_s": None if kept.duration_s is None else round(kept.duration_s, 6),
-    }
-    return shown if kept.arguments is None else {**shown, "arguments": json.loads(kept.arguments)}

@@ -1,0 +1,1 @@
+"""A guard of tool calls: secrets and personal data are masked in results, and rules refuse calls."""

@@ -1,0 +1,109 @@
+"""The guard: a plugin with two hooks, one before each call and one for each result."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+from pydantic_core import to_json
+
+from toolplug import FunctionProvider, ProviderContext, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug_guard.masking import Masker
+from toolplug_guard.patterns import KINDS, Detector, Kind, compiled
+from toolplug_guard.rules import CompiledRule, refusal
+from toolplug_guard.settings import Settings
+
+INLINE_BYTES = 2 * 1024
+"""Larger arguments and results are searched in a thread, so that no pattern delays other calls."""
+
+
+class _Kinds(NamedTuple):
+    """What is looked for in the results of some tools; `block` has the kinds that withhold a result."""
+
+    detector: Detector
+    block: frozenset[str]
+
+
+class Guard(FunctionProvider):
+    """Masks secrets and personal data in the results of all tools, and refuses calls by rules.
+
+    If a check fails, the host refuses the call or withholds its result: nothing passes unchecked.
+    """
+
+    Config = Settings
+    config: Settings
+
+    async def start(self, site: ProviderContext) -> None:
+        """Compile the patterns and create the metrics."""
+        settings = self.config
+        own = {name: Kind(name, compiled(pattern)) for name, pattern in settings.patterns.items()}
+        self._kinds = {**KINDS, **own}
+        self._rules = [CompiledRule.of(rule) for rule in settings.rules]
+        self._masks = [(item.tool, self._compiled(item.mask, item.block)) for item in settings.overrides]
+        self._masks.append(("*", self._compiled(settings.mask, settings.block)))
+        self._masked = Counter("guard_masked", "Texts masked in results, by kind.", ["kind"], registry=None)
+        self._blocked = Counter("guard_blocked", "Results withheld, by kind.", ["kind"], registry=None)
+        self._refused = Counter("guard_refused", "Calls refused by a rule.", registry=None)
+
+    def collectors(self) -> Sequence[Collector]:
+        return (self._masked, self._blocked, self._refused)
+
+    async def before_call(self, call: ToolCall, tool: ToolDefinition) -> str | None:
+        """Refuse the call if a rule forbids it."""
+        rules = [item for item in self._rules if _named(tool, item.rule.tool)]
+        if not rules:
+            return None
+        if _size(call.arguments) <= INLINE_BYTES:
+            reason = refusal(rules, call.arguments)
+        else:
+            reason = await to_thread(refusal, rules, call.arguments)
+        if reason is not None:
+            self._refused.inc()
+        return reason
+
+    async def change_result(self, result: ToolResult, tool: ToolDefinition) -> ToolResult | None:
+        """Mask the result, or withhold it."""
+        kinds = next(kinds for pattern, kinds in self._masks if _named(tool, pattern))
+        if kinds is None:
+            return None
+        masker = Masker(kinds.detector, self.config.replacement)
+        if len(result.output) + _size(result[4:7]) <= INLINE_BYTES:
+            masked = masker.result(result)
+        else:
+            masked = await to_thread(masker.result, result)
+        blocking = sorted(kinds.block & masker.found.keys())
+        for kind in blocking:
+            self._blocked.labels(kind).inc()
+        if blocking:
+            return _withheld(result, blocking)
+        for kind, count in masker.found.items():
+            self._masked.labels(kind).inc(count)
+        return masked if masker.found else None
+
+    def _compiled(self, mask: Sequence[str], block: Sequence[str]) -> _Kinds | None:
+        names = dict.fromkeys((*mask, *block))
+        return _Kinds(Detector([self._kinds[name] for name in names]), frozenset(block)) if names else None
+
+
+def _named(tool: ToolDefinition, pattern: str) -> bool:
+    """Return whether a glob names the tool: by its name in the caller's catalog, or as `source.name`.
+
+    A provider's tool is also named by its own name, which no toolset changes. So `search` is the tool of a provider,
+    and not the tool `search` of the MCP server `docs`, which is `docs.search`.
+    """
+    kind, source, name, _ = tool.ref
+    names = (tool.name, f"{source}.{name}", *([name] if kind == "native" else []))
+    return any(fnmatchcase(each, pattern) for each in names)
+
+
+def _withheld(result: ToolResult, kinds: Sequence[str]) -> ToolResult:
+    text = f"the result is withheld: it has {', '.join(kinds)}"
+    return ToolResult(result.call_id, result.name, text, ToolStatus.TOOL_ERROR)
+
+
+def _size(value: object) -> int:
+    return len(to_json(value, serialize_unknown=True, bytes_mode="base64"))
