@@ -86,6 +86,8 @@ def test_findings_that_overlap_are_masked_as_one() -> None:
     overlapping = Masker(Detector(kinds), "<{kind}>")
     assert overlapping.text("xabcdex abc") == "x<a>x <a>"
     assert overlapping.found == Counter(a=2)
+    nested = Masker(Detector([Kind("outer", compiled("abcdef")), Kind("inner", compiled("bc"))]), "<{kind}>")
+    assert nested.text("xabcdefx") == "x<outer>x"
 
 
 def test_a_pattern_with_a_group_masks_the_group() -> None:
