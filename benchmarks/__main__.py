@@ -12,6 +12,7 @@ from benchmarks.table import heading, line, summary
 
 FAMILIES = (
     "call",
+    "call_hooks",
     "listing",
     "http",
     "edge",

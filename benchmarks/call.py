@@ -19,8 +19,10 @@ from toolplug import CallContext, FunctionRegistry, ToolCall, ToolStatus
 from toolplug.catalog.definition import Note
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import merged_executor
+from toolplug.execution.run import UnknownCalls
 
 DEADLINE_S = 0.02
+UNKNOWN = UnknownCalls(CallAccounting().counters("_unknown", "_unknown"))
 
 _PYTHON = sys.version_info[:2]
 _TRIVIAL_HOLD, _TRIVIAL_AIM = {(3, 11): (11, 9), (3, 12): (9, 8)}.get(_PYTHON, (10, 8.5))
@@ -61,7 +63,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
         view = view.view(
             lambda catalog: catalog.renamed({name: tool.definition.wire for name, tool in catalog.items()})
         )
-        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), view, other)
+        view = merged_executor(UNKNOWN, view, other)
         yield await repeated(view, ToolCall(id="c1", name="bench__echo", arguments={"text": TEXT}))
 
 
@@ -69,7 +71,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
 async def in_session() -> AsyncGenerator[Batch]:
     """Call the trivial tool through a session's view, with a context that says nothing of the session."""
     async with FunctionRegistry({"trivial": Trivial()}) as registry, FunctionRegistry({"many": Many(20)}) as own:
-        view = merged_executor(CallAccounting().counters("_unknown", "_unknown"), registry, own, session="ABCD2345")
+        view = merged_executor(UNKNOWN, registry, own, session="ABCD2345")
         yield await repeated(view, ToolCall(id="c1", name="echo", arguments={"text": TEXT}))
 
 

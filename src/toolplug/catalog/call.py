@@ -152,6 +152,10 @@ class CallContext(NamedTuple):
     credentials: Mapping[str, str] = NO_CREDENTIALS
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
 
+    def until(self, deadline: float) -> CallContext:
+        """Return the context with this deadline, in loop time; as fast as `of_session`."""
+        return _quick_context(CallContext, (*self[:3], deadline, *self[4:]))
+
     def of_session(self, session: str) -> CallContext:
         """Return the context with this session; takes a fifth of the time of `_replace`."""
         return _quick_context(CallContext, (self[0], session, *self[2:]))

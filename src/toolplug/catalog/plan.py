@@ -132,8 +132,10 @@ class CallTracer(Protocol):
 class CallHooks(Protocol):
     """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 
-    * `asks`, `changes`: whether a plugin may refuse calls, and whether one may change results
-    * `around`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
+    * `calls`: counts the running calls, so that no plugin is closed under one
+    * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
+      whether one has a tracer
+    * `traced`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
     * `refusal`: returns the reason for which a plugin refuses the call, or None, within so many seconds
     * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
     * `answered`: passes the answer to plugins, and waits for them at least a moment
@@ -143,17 +145,23 @@ class CallHooks(Protocol):
     def asks(self) -> bool: ...
     @property
     def changes(self) -> bool: ...
-    async def around(
+    @property
+    def observes(self) -> bool: ...
+    @property
+    def traces(self) -> bool: ...
+    @property
+    def calls(self) -> Switch: ...
+    async def traced(
         self,
         tool: ToolDefinition | None,
         call: ToolCall,
         context: CallContext,
         answer: Callable[[CallContext], Awaitable[ToolResult]],
     ) -> ToolResult: ...
-    async def refusal(
+    def refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
-    ) -> str | None: ...
-    async def changed(
+    ) -> Awaitable[str | None]: ...
+    def changed(
         self,
         call: ToolCall,
         context: CallContext,
@@ -161,15 +169,15 @@ class CallHooks(Protocol):
         result: ToolResult,
         within_s: float,
         max_bytes: int,
-    ) -> ToolResult: ...
-    async def answered(
+    ) -> Awaitable[ToolResult]: ...
+    def answered(
         self,
         call: ToolCall,
         context: CallContext,
         tool: ToolDefinition | None,
         result: ToolResult,
         within_s: float,
-    ) -> None: ...
+    ) -> Awaitable[None]: ...
 
 
 class HookSource(Protocol):

@@ -95,8 +95,14 @@ class LiveCatalog(ModelTools):
             context = context.of_session(session)
         if hooks is None:
             return await run(plan, call, context)
+        hooks.calls.running += 1
         listed = tool.definition
-        return await hooks.around(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+        try:
+            if not hooks.traces:
+                return await run(plan, call, context, hooks, listed)
+            return await hooks.traced(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+        finally:
+            hooks.calls.leave()
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference, in order and never from within another, until unsubscribed."""

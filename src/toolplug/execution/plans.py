@@ -171,7 +171,7 @@ class PlanBuilder:
         gates: tuple[Gate, ...] = (),
         convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
         wants_context: bool = True,
-        copies: bool = True,
+        copies: bool | None = None,
     ) -> Plan:
         """Return the plan of one tool.
 
@@ -181,6 +181,7 @@ class PlanBuilder:
         longest_s: the longest deadline of a caller, if longer than the timeout
         blocking: the runner of a synchronous target; None for a coroutine function
         repeatable: retries are safe, whatever the hints of the tool
+        copies: whether the target could change arguments of any kind; None if it changes none
         The others are fields of `Plan`; the gate of the policy `deny` comes after `gates`.
         """
         services, hints = self._services, definition.hints
@@ -203,7 +204,7 @@ class PlanBuilder:
             longest_s=None if longest_s is None else max(longest_s, fields["timeout_s"]),
             convert=convert,
             wants_context=wants_context,
-            copies=copies,
+            copies=not definition.parameters.only_scalars if copies is None else copies,
             gates=gates,
             approval=services.approvals if policy is not None and policy.word == "ask" else None,
             caller_approves=policy is not None and isinstance(policy.policy, AskCaller),

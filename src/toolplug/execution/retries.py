@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+from asyncio import get_running_loop
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
@@ -36,8 +37,8 @@ def begin(
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
     if plan.wants_context:
-        deadline = asyncio.get_running_loop().time() + seconds - (perf_counter() - began)
-        context = context._replace(deadline=deadline)
+        deadline = get_running_loop().time() + seconds - (perf_counter() - began)
+        context = context.until(deadline)
     switch, counters = plan.switch, plan.counters
     switch.running += 1
     counters.in_flight += 1

@@ -47,13 +47,7 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 
 
 async def run_pipeline(it: PipelineCall) -> ToolResult:
-    """Run what plugins say before the call, approval, replay, limiters, and the target with its retries."""
-    if it.hooks is not None and it.hooks.asks:
-        reason = await it.hooks.refusal(it.inner, it.context, it.tool, it.left_s)
-        if it.left_s <= 0:
-            return timed_out(it.call, it.seconds)
-        if reason is not None:
-            return denied(it.call, "hook", reason)
+    """Run approval, replay, limiters and the target with its retries; plugins may change what a tool returned."""
     return await (_replayed(it) if it.plan.approval is None else _approved(it.plan.approval, it))
 
 
@@ -134,21 +128,29 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
         if plan.gates or nested or not plan.switch.open:
             result = _refused(plan, call, context, nested)
         if result is None:
-            inner = _prepared(plan, call, plan.copies or hooks is not None)
+            inner = _prepared(plan, call, hooks is not None)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
         result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            if hooks is not None or plan.needs_pipeline or context.idempotency_key is not None:
-                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks, tool))
-            elif context.deadline is not None and began + seconds <= perf_counter():
+            if hooks is not None and hooks.asks:
+                reason = await hooks.refusal(inner, context, tool, began + seconds - perf_counter())
+                result = None if reason is None else denied(call, "hook", reason)
+            if (context.deadline is not None or hooks is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, seconds)
+            elif result is not None:
+                pass
+            elif plan.needs_pipeline or context.idempotency_key is not None:
+                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks, tool))
             elif plan.abandoned.running >= plan.abandoned.limit:
                 result = limited(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
                 result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
+                if result is not None and hooks is not None and hooks.changes:
+                    left_s = began + seconds - perf_counter()
+                    result = await hooks.changed(inner, context, tool, result, left_s, plan.max_result_bytes)
                 if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit):
@@ -160,7 +162,7 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
     plan.counters.record(status, perf_counter() - began)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
-    if hooks is not None:
+    if hooks is not None and hooks.observes:
         await hooks.answered(inner, context, tool, result, began + seconds - perf_counter())
     return result
 
@@ -183,7 +185,11 @@ class UnknownCalls(NamedTuple):
             await hooks.answered(call, context, None, result, 0.0)
             return result
 
-        return await hooks.around(None, call, context, answered)
+        hooks.calls.running += 1
+        try:
+            return await hooks.traced(None, call, context, answered)
+        finally:
+            hooks.calls.leave()
 
 
 def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
@@ -208,14 +214,17 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
     return refusal
 
 
-def _prepared(plan: Plan, call: ToolCall, copies: bool) -> ToolCall:
-    """Return the call under the tool's own name, with its arguments decoded, validated and converted."""
+def _prepared(plan: Plan, call: ToolCall, hooked: bool) -> ToolCall:
+    """Return the call under the tool's own name, with its arguments decoded, validated and converted.
+
+    If it is `hooked`, plugins could change the arguments, which then are not the caller's own.
+    """
     given = call.arguments
     arguments: dict[str, object]
-    if copies or type(given) is not dict:
+    if plan.copies or type(given) is not dict:
         arguments = decoded(given)
-    else:
-        arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
+    else:  # every value is a scalar
+        arguments = {**given} if hooked else given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
         for key, value in arguments.items():
             if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
                 raise integer_too_long(f"/{key}")

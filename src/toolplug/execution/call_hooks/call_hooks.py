@@ -33,6 +33,7 @@ SHORTEST_AFTER_S = 0.1
 FAILED = "a check failed"
 """The reason that callers read where a check failed."""
 
+_ANSWERS = frozenset({ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR})
 _REFUSED = "the call is denied"
 _WITHHELD = "the result is withheld"
 _KEPT = "the call keeps its result"
@@ -61,18 +62,21 @@ class CallHooks:
     tracers: tuple[OwnedTracer, ...] = ()
     monitors: tuple[Monitor, ...] = ()
     calls: SourceSwitch = field(default_factory=SourceSwitch)
+    asks: bool = field(init=False)
+    changes: bool = field(init=False)
+    observes: bool = field(init=False)
+    traces: bool = field(init=False)
 
-    @property
-    def asks(self) -> bool:
-        """Whether a plugin may refuse calls."""
-        return bool(self.before)
+    def __post_init__(self) -> None:
+        for name, hooks in (
+            ("asks", self.before),
+            ("changes", self.change),
+            ("observes", self.after),
+            ("traces", self.tracers),
+        ):
+            object.__setattr__(self, name, bool(hooks))
 
-    @property
-    def changes(self) -> bool:
-        """Whether a plugin may change results."""
-        return bool(self.change)
-
-    async def around(
+    async def traced(
         self,
         tool: ToolDefinition | None,
         call: ToolCall,
@@ -80,25 +84,22 @@ class CallHooks:
         answer: Callable[[CallContext], Awaitable[ToolResult]],
     ) -> ToolResult:
         """Return the answer of a call, in the spans of the tracers; it gets the context with their headers."""
-        self.calls.running += 1
-        spans = Spans(self.tracers, tool, call, context) if self.tracers else None
+        spans = Spans(self.tracers, tool, call, context)
         result = None
         try:
-            result = await answer(context if spans is None else spans.context)
+            result = await answer(spans.context)
             return result
         finally:
-            if spans is not None:
-                spans.end(result)
-            self.calls.leave()
+            spans.end(result)
 
-    async def refusal(
+    def refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
-    ) -> str | None:
+    ) -> Awaitable[str | None]:
         """Return the reason for which a plugin refuses the call, within so many seconds; None if nobody does."""
         answer = self._refusal(call, context, tool, perf_counter() + within_s)
-        return await self._monitored("before_call", self.before, answer, call, context, tool)
+        return self._monitored("before_call", self.before, answer, call, context, tool) if self.monitors else answer
 
-    async def changed(
+    def changed(
         self,
         call: ToolCall,
         context: CallContext,
@@ -106,25 +107,21 @@ class CallHooks:
         result: ToolResult,
         within_s: float,
         max_bytes: int,
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """Return what the plugins make of a tool's result; a result that is no answer of a tool stays as it is."""
-        if result.status is not ToolStatus.SUCCESS and result.status is not ToolStatus.TOOL_ERROR:
-            return result
         answer = self._changed(call, context, tool, result, perf_counter() + within_s, max_bytes)
-        return await self._monitored("change_result", self.change, answer, call, context, tool, result)
+        if not (self.monitors and result.status in _ANSWERS):
+            return answer
+        return self._monitored("change_result", self.change, answer, call, context, tool, result)
 
-    async def answered(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult,
-        within_s: float,
-    ) -> None:
+    def answered(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult, within_s: float
+    ) -> Awaitable[None]:
         """Pass the answer of a call to the plugins; wait so many seconds for them, and let them go on after that."""
-        if self.after:
-            answer = self._answered(call, context, tool, result, max(within_s, SHORTEST_AFTER_S))
-            await self._monitored("after_call", self.after, answer, call, context, tool, result)
+        answer = self._answered(call, context, tool, result, max(within_s, SHORTEST_AFTER_S))
+        return (
+            self._monitored("after_call", self.after, answer, call, context, tool, result) if self.monitors else answer
+        )
 
     async def _refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
@@ -133,16 +130,23 @@ class CallHooks:
         reason = None
         try:
             for hook in self.before:
-                if reason is not None or until <= perf_counter():
-                    break
                 try:
                     if hook.wraps:
                         begun.append(Wrapper(hook, call, context, tool, None))
-                    else:
-                        value = await hook.value(self.runner, call, context, tool, None, until)
-                        reason = _reason(value)
+                        continue
+                    value = (
+                        hook.value(call, context, tool, None)
+                        if not hook.is_async
+                        else await hook.awaited(self.runner, call, context, tool, None, until)
+                    )
+                    if value is None:
+                        continue
+                    reason = _reason(value)
+                    break
                 except HookFailure as failure:
-                    reason = FAILED if hook.denies(failure, call, context, _REFUSED) else None
+                    if hook.denies(failure, call, context, _REFUSED):
+                        reason = FAILED
+                        break
             while begun:
                 wrapper = begun.pop()
                 try:
@@ -165,6 +169,8 @@ class CallHooks:
         until: float,
         max_bytes: int,
     ) -> ToolResult:
+        if result.status not in _ANSWERS:
+            return result
         begun: list[Wrapper] = []
         withheld = None
         try:
@@ -174,9 +180,11 @@ class CallHooks:
                 try:
                     if hook.wraps:
                         begun.append(Wrapper(hook, call, context, tool, result))
-                    else:
-                        value = await hook.value(self.runner, call, context, tool, result, until)
+                    elif hook.is_async:
+                        value = await hook.awaited(self.runner, call, context, tool, result, until)
                         result = _replaced(value, result, call, max_bytes)
+                    else:
+                        result = _replaced(hook.value(call, context, tool, result), result, call, max_bytes)
                 except HookFailure as failure:
                     withheld = _withheld(call) if hook.denies(failure, call, context, _WITHHELD) else None
             while begun:
@@ -193,16 +201,14 @@ class CallHooks:
                 wrapper.close()
 
     async def _answered(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult,
-        within_s: float,
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult, within_s: float
     ) -> None:
         running: list[asyncio.Future[None]] = []
         for hook in self.after:
             try:
+                if not hook.is_async:
+                    hook.value(call, context, tool, result)
+                    continue
                 outcome = hook.begin(self.runner, call, context, tool, result)
             except HookFailure as failure:
                 hook.report(failure, call, context, _KEPT)
@@ -248,8 +254,6 @@ class CallHooks:
         result: ToolResult | None = None,
     ) -> T:
         """Return the answer, and show it to the monitors of the plugin manager."""
-        if not self.monitors:
-            return await answer
         implementations = [hook.implementation for hook in reversed(hooks)]
         given = {"call": call, "context": context, "tool": tool, **({} if result is None else {"result": result})}
         for monitor in self.monitors:
@@ -306,7 +310,7 @@ def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int)
         raise raised(error) from error
     if changed is None:
         raise HookFailure("returned a result that is not JSON")
-    if changed.status is not ToolStatus.SUCCESS and changed.status is not ToolStatus.TOOL_ERROR:
+    if changed.status not in _ANSWERS:
         raise HookFailure(f"returned the status {changed.status.value!r}; a result is 'success' or 'tool_error'")
     return changed
 

@@ -31,17 +31,21 @@ OnFailure = Literal["deny", "allow"]
 """What a hook around calls that fails means: the call is refused or its result withheld, or both go on."""
 
 Ask = Callable[..., Any]
-"""Takes call, context and tool, and for a hook of results the result, by position."""
+"""Takes call, context, for a hook of results the result, and the tool, by position."""
 
 
 class CallHook(NamedTuple):
-    """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position."""
+    """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
+
+    `wraps`: it is a wrapper around other implementations.
+    """
 
     name: str
     implementation: HookImpl
     ask: Ask
     owner: CodeOwner
     is_async: bool
+    wraps: bool
     on_failure: OnFailure
 
     @property
@@ -49,10 +53,23 @@ class CallHook(NamedTuple):
         """Its hook and its plugin, for messages."""
         return self.name, self.owner
 
-    @property
-    def wraps(self) -> bool:
-        """Whether it is a wrapper around other implementations."""
-        return self.implementation.wrapper
+    def value(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
+    ) -> object:
+        """Return what a synchronous hook returns. Raises `HookFailure`."""
+        given = (call, context, tool) if result is None else (call, context, result, tool)
+        began = perf_counter()
+        try:
+            value = copy_context().run(_as_tenant, context.principal.tenant, self.ask, given)
+        except BaseException as error:
+            raise raised(error) from error
+        if perf_counter() - began > BLOCKED_S:
+            self.blocked(perf_counter() - began)
+        if value is not None and inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
+        return value
 
     def begin(
         self,
@@ -62,26 +79,13 @@ class CallHook(NamedTuple):
         tool: ToolDefinition | None,
         result: ToolResult | None,
     ) -> object:
-        """Return the value of a hook that ends at once, else its `RunningCall`. Raises `HookFailure`."""
-        if self.is_async:
-            try:
-                return runner.start(lambda call, context: self.begun(call, context, tool, result), call, context)
-            except BaseException as error:
-                raise raised(error) from error
-        value = _in_context(copy_context(), self, context, self.begun, call, context, tool, result)
-        if inspect.isawaitable(value):
-            if inspect.iscoroutine(value):
-                value.close()
-            raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
-        return value
+        """Return the value of an asynchronous hook that ends at once, else its `RunningCall`. Raises `HookFailure`."""
+        try:
+            return runner.start(lambda call, context: self.begun(call, context, tool, result), call, context)
+        except BaseException as error:
+            raise raised(error) from error
 
-    def begun(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
-    ) -> Any:
-        """Return what the function returns: a value, a coroutine, or the generator of a wrapper."""
-        return self.ask(call, context, tool) if result is None else self.ask(call, context, result, tool)
-
-    async def value(
+    async def awaited(
         self,
         runner: CallRunner,
         call: ToolCall,
@@ -90,7 +94,7 @@ class CallHook(NamedTuple):
         result: ToolResult | None,
         until: float,
     ) -> object:
-        """Return what the hook returns, awaited until `until` (`perf_counter`) at most. Raises `HookFailure`."""
+        """Return what an asynchronous hook returns, by `until` (`perf_counter`) at most. Raises `HookFailure`."""
         outcome = self.begin(runner, call, context, tool, result)
         if not isinstance(outcome, RunningCall):
             return outcome
@@ -100,6 +104,16 @@ class CallHook(NamedTuple):
         if outcome.error is not None:
             raise raised(outcome.error) from outcome.error
         return outcome.value
+
+    def begun(
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
+    ) -> Any:
+        """Return what the function returns: a value, a coroutine, or the generator of a wrapper."""
+        return self.ask(call, context, tool) if result is None else self.ask(call, context, result, tool)
+
+    def blocked(self, took_s: float) -> None:
+        """Log that the hook blocked the event loop."""
+        _LOG.warning("hook %s of %s blocked the event loop for %.3g s; make it async", *self.title, took_s)
 
     def denies(self, failure: HookFailure, call: ToolCall, context: CallContext, what: str) -> bool:
         """Log a failed check, and return whether it counts against the call, which then ends as `what` says."""
@@ -148,8 +162,10 @@ class Wrapper:
         self.hook = hook
         self._context = context
         self._own = copy_context()
-        begun = _in_context(self._own, hook, context, hook.begun, call, context, tool, result)
-        self._generator = cast("Generator[None, object, object]", begun)
+        self._generator = cast(
+            "Generator[None, object, object]",
+            _in_context(self._own, hook, context, hook.begun, call, context, tool, result),
+        )
         try:
             _in_context(self._own, hook, context, next, self._generator)
         except _GeneratorEnd as stopped:
@@ -192,11 +208,8 @@ def _in_context(
     except BaseException as error:
         raise raised(error) from error
     finally:
-        took_s = perf_counter() - began
-        if took_s > BLOCKED_S:
-            _LOG.warning(
-                "hook %s of %s blocked the event loop for %.3g s; make it async", hook.name, hook.owner, took_s
-            )
+        if perf_counter() - began > BLOCKED_S:
+            hook.blocked(perf_counter() - began)
 
 
 def _as_tenant(tenant: str, function: Callable[..., Any], given: tuple[object, ...]) -> Any:

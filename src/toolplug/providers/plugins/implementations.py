@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from operator import itemgetter
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -182,12 +181,10 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
         return function
     if not taken:
         return lambda *given: function()
-    places = [arguments.index(name) if name in arguments else len(arguments) for name in taken]
-    if len(places) == 1:
-        (place,) = places
-        return lambda *given: function((*given, attribute_site)[place])
-    chosen = itemgetter(*places)
-    return lambda *given: function(*chosen((*given, attribute_site)))
+    places = [arguments.index(name) if name in arguments else -1 for name in taken]
+    if -1 in places:
+        return lambda *given: function(*[(*given, attribute_site)[place] for place in places])
+    return lambda *given: function(*[given[place] for place in places])
 
 
 def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:

@@ -148,5 +148,6 @@ def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
         ask=asking(item.function, name, running.site),
         owner=running.owner,
         is_async=inspect.iscoroutinefunction(inspect.unwrap(item.function)),
+        wraps=item.wrapper,
         on_failure=running.on_failure,
     )
