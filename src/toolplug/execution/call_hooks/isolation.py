@@ -14,11 +14,13 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pluggy import HookImpl
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, enter_frame
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, current_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.runtime.running_call import RunningCall
+
+_set_frame, _frame = current_frame.set, current_frame.get
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -213,5 +215,5 @@ def _in_context(
 
 
 def _as_tenant(tenant: str, function: Callable[..., Any], given: tuple[object, ...]) -> Any:
-    enter_frame(tenant)
+    _set_frame((tenant, _frame()[1] + 1))
     return function(*given)

@@ -182,6 +182,8 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
     if not taken:
         return lambda *given: function()
     places = [arguments.index(name) if name in arguments else -1 for name in taken]
+    if places == [*range(len(places))]:
+        return lambda *given: function(*given[: len(places)])
     if -1 in places:
         return lambda *given: function(*[(*given, attribute_site)[place] for place in places])
     return lambda *given: function(*[given[place] for place in places])
