@@ -16,12 +16,14 @@ import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
 from toolplug.catalog.sanitise import RemovedParts
+from toolplug.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
 from toolplug.discovery.sanitise import KIND, sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.runtime.tasks import in_slices
 
-_RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name != "tools"]
+_RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name not in ("tools", "offers")]
+_OFFERS = [item.name for item in fields(FoundOffers)]
 _STATE_FIELDS = [item.name for item in fields(ServerState) if item.name not in ("record", "body", "pins")]
 
 
@@ -39,6 +41,7 @@ def record_bytes(name: ServerName, kept: ServerState) -> bytes:
     """Return the stored form of a server's state."""
     header: dict[str, object] = {"id": name.id, "tenant": name.tenant}
     header |= {key: getattr(kept.record, key) for key in _RECORD_FIELDS}
+    header["offers"] = {key: getattr(kept.record.offers, key) for key in _OFFERS}
     header |= {"pins": dict(kept.pins)} | {key: getattr(kept, key) for key in _STATE_FIELDS}
     return orjson.dumps(header) + b"\n" + kept.body
 
@@ -66,14 +69,18 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
     """
     head, _, body = value.partition(b"\n")
     try:
-        header: dict[str, Any] = {"announces_changes": None, **orjson.loads(head)}  # earlier records have none
+        header: dict[str, Any] = {
+            "announces_changes": None,
+            "offers": {},
+            **orjson.loads(head),
+        }  # not in earlier records
         name = ServerName(header["id"], header["tenant"])
         pins = MappingProxyType(header["pins"])
         same = body == last.body
         tools = last.record.tools if same else tuple([tool async for tool in in_slices(_tools(name.id, body, last))])
         known: dict[str, Any] = {key: header[key] for key in _RECORD_FIELDS} | {"left_out": tuple(header["left_out"])}
         kept = ServerState(
-            record=DiscoveryRecord(tools=quarantining(tools, pins), **known),
+            record=DiscoveryRecord(tools=quarantining(tools, pins), offers=_offers(header["offers"], last), **known),
             body=last.body if same else body,
             pins=pins,
             **{key: header[key] for key in _STATE_FIELDS},
@@ -81,6 +88,13 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
     except (KeyError, TypeError, ValueError, AttributeError, InvalidDefinition) as error:
         raise StoreRefused(f"a discovery record cannot be read: {error!r}") from error
     return name, kept
+
+
+def _offers(stored: Mapping[str, Any], last: ServerState) -> FoundOffers:
+    """Return the stored offers; the same object if they are equal in `last`."""
+    lists: dict[str, Any] = {key: tuple(stored[key]) for key in _OFFERS if key != "instructions" and key in stored}
+    offers = FoundOffers(**lists, instructions=stored.get("instructions", ""))
+    return last.record.offers if offers == last.record.offers else offers
 
 
 def _tools(server: str, body: bytes, last: ServerState) -> Iterator[FoundTool]:
@@ -133,8 +147,8 @@ class ListReader:
         self._server = server
         self._last: Mapping[bytes, _Read] = {}
 
-    async def read(self, raw: Sequence[object], kept: ServerState) -> Listing:
-        """Return the tools in the server's order, without blocking the event loop for long.
+    async def read(self, raw: Sequence[object], kept: ServerState, offered: RawOffers | None = None) -> Listing:
+        """Return the tools in the server's order, and what else is `offered`, without blocking the loop for long.
 
         Tools that are equal in `kept` are the same objects; later ones of the same name, those over a limit and those
         without a valid name are left out.
@@ -144,7 +158,11 @@ class ListReader:
         each = [item async for item in in_slices(self._each(raw, known, left_out))]
         found = [read for read in each if read is not None]
         self._last = {read.sent: read for read in found if read.sent}
-        return Listing(tuple(read.tool for read in found), b"\n".join(read.line for read in found), left_out.lines())
+        offers = None if offered is None else await read_offers(offered, left_out)
+        if offers == kept.record.offers:
+            offers = kept.record.offers
+        tools, body = tuple(read.tool for read in found), b"\n".join(read.line for read in found)
+        return Listing(tools, body, left_out.lines(), offers)
 
     def _each(
         self, raw: Sequence[object], known: Mapping[str, FoundTool], left_out: RemovedParts

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.execution.accounting import timestamp
 
 
@@ -32,6 +33,7 @@ class KnownServer(NamedTuple):
     * `pin`: a tool that is new or has changed since the first listing is quarantined until it is accepted
     * `rediscover_s`: seconds after which a list is read again, None for never
     * `announces`: returns True if the server announces changes of its list, None while that is unknown
+    * `offers`: returns what the last listing found besides tools, None before the first one
     """
 
     name: ServerName
@@ -41,6 +43,7 @@ class KnownServer(NamedTuple):
     pin: bool = False
     rediscover_s: float | None = None
     announces: Callable[[], bool | None] = lambda: None
+    offers: Callable[[], RawOffers | None] = lambda: None
 
 
 Status = Literal["never", "discovering", "success", "failed"]
@@ -71,6 +74,7 @@ class DiscoveryRecord:
     `last_discovery` is the time at which it ended, with success or not, and `next_retry` that of the next attempt after
     a failure: RFC 3339 in UTC. `stale`: the tools are from the last success, or from another configuration than that of
     `config_hash`. `left_out` lists the tools that were not kept, and why. `announces_changes` is None while unknown.
+    `offers` are its prompts and resources, and its instructions.
     """
 
     status: Status = "never"
@@ -82,6 +86,7 @@ class DiscoveryRecord:
     next_retry: str | None = None
     left_out: tuple[str, ...] = ()
     announces_changes: bool | None = None
+    offers: FoundOffers = NO_OFFERS
 
 
 NEVER = DiscoveryRecord()
@@ -174,11 +179,12 @@ NOTHING = ServerState()
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The sanitised tools of one listing, the same as bytes, and what was left out."""
+    """The sanitised tools of one listing, the same as bytes, and what was left out; `offers` is None if not listed."""
 
     tools: tuple[FoundTool, ...] = ()
     body: bytes = b""
     left_out: tuple[str, ...] = ()
+    offers: FoundOffers | None = None
 
 
 def begun(kept: ServerState, config_hash: str, *, attempt: str, until: float) -> ServerState:
@@ -211,6 +217,7 @@ def succeeded(
         config_hash=config_hash,
         left_out=listing.left_out,
         announces_changes=announces,
+        offers=kept.record.offers if listing.offers is None else listing.offers,
     )
     return ServerState(record=record, body=listing.body, found_at=at, pins=pins)
 
@@ -236,7 +243,8 @@ def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
     """
     if kept.record.status == "success" or mine.found_at <= kept.found_at:
         return kept
-    record = replace(kept.record, tools=mine.record.tools, stale=True, left_out=mine.record.left_out)
+    newer = mine.record
+    record = replace(kept.record, tools=newer.tools, offers=newer.offers, stale=True, left_out=newer.left_out)
     return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
 
 

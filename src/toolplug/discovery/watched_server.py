@@ -336,7 +336,7 @@ class WatchedServer:
             return "the listing was cancelled"
         error = task.exception()
         if error is None:
-            return await self.reader.read(task.result(), self._own)
+            return await self.reader.read(task.result(), self._own, self.server.offers())
         if isinstance(error, ListingFailed):
             return in_one_line(cleaned(str(error)))[:MAX_ERROR]
         _LOG.error("listing the tools of server %r raised", self.server.name.id, exc_info=error)

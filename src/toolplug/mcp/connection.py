@@ -1,4 +1,4 @@
-"""The interface of an open connection to a server: two requests, and three notifications.
+"""The interface of an open connection to a server: its requests, and the notification that a list has changed.
 
 `sdk.client` implements it; it is imported with the SDK when the first connection is opened.
 """
@@ -14,6 +14,7 @@ from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol, cast
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
+from toolplug.discovery.offers import RawOffers
 from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
 
@@ -90,13 +91,34 @@ class ServerConnection(Protocol):
         """
         ...
 
+    async def offers(self) -> RawOffers:
+        """Return prompts, resources and templates of all pages as JSON values, and the instructions.
+
+        A list that the server does not give within its time is empty, and reported. Raises `ConnectionFailed`.
+        """
+        ...
+
+    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Send a request for a prompt, a resource or a completion, and return its result as JSON.
+
+        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
+        """
+        ...
+
+    async def follow(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told` at each update of a resource, until the returned function is called or the connection ends.
+
+        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
+        """
+        ...
+
     async def gone(self) -> None:
         """Wait until the connection has ended."""
         ...
 
 
 OnChange = Callable[[], None]
-"""Told at once, and never raises, when the server says that its list of tools has changed."""
+"""Told at once, and never raises, when the server says that one of its lists has changed."""
 
 Connect = Callable[[Transport, OnChange], AbstractAsyncContextManager[ServerConnection]]
 """Opens a connection; entering raises `ConnectionFailed`. Leaving ends the server's process group, within 5 s. Entered

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.catalog.text import counted
@@ -24,6 +24,8 @@ from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.mcp.server_config import Server
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
+
+T = TypeVar("T")
 
 
 class ServerDown(SourceAway):
@@ -34,7 +36,11 @@ class ServerDown(SourceAway):
 
 
 class ConnectionStrategy(Protocol):
-    """How calls reach a server: over a shared connection, one per session, or one per call."""
+    """How requests reach a server: over a shared connection, one per session, or one per request."""
+
+    async def ask(self, request: Callable[[ServerConnection], Awaitable[T]]) -> T:
+        """Make a request over an open connection. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
+        ...
 
     async def call(
         self,
@@ -43,8 +49,8 @@ class ConnectionStrategy(Protocol):
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
     ) -> Answer:
-        """Run a tool by the server's own name for it. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
-        ...
+        """Run a tool by the server's own name for it. Raises like `ask`."""
+        return await self.ask(lambda connection: connection.call(name, arguments, report, trace_context))
 
     async def aclose(self) -> None:
         """Close it. Running and later calls raise `ServerDown`."""
@@ -150,7 +156,7 @@ Begin = Callable[[ServerConnection], Awaitable[None]]
 """What is done with a connection before the first call goes over it; never raises."""
 
 
-class PersistentConnection:
+class PersistentConnection(ConnectionStrategy):
     """A `ConnectionStrategy` that keeps one connection open and reopens it when it is lost.
 
     After a failed start, or a connection that did not last, calls fail at once for a while (`Restarts`). `on_change` is
@@ -186,19 +192,13 @@ class PersistentConnection:
         connection = self._connection
         return connection if connection is not None and connection.open else None
 
-    async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        report: Report | None,
-        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
-    ) -> Answer:
-        """Call a tool, over a new connection if none is open. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
+    async def ask(self, request: Callable[[ServerConnection], Awaitable[T]]) -> T:
+        """Make a request, over a new connection if none is open. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
         connection = self._connection
         if connection is None or not connection.open:
             connection = await self._opened()
         try:
-            return await connection.call(name, arguments, report, trace_context)
+            return await request(connection)
         except ConnectionFailed as error:
             raise ServerDown(self._server.name.id) from error
 
@@ -279,7 +279,7 @@ async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> Non
         await asyncio.gather(*ends, return_exceptions=True)
 
 
-class PerCallConnection:
+class PerCallConnection(ConnectionStrategy):
     """A `ConnectionStrategy` that starts a server for each call, and ends it after the answer.
 
     After a failed start, calls fail at once for a while.
@@ -293,21 +293,15 @@ class PerCallConnection:
         self._links: set[PersistentConnection] = set()
         self._ended = False
 
-    async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        report: Report | None,
-        trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
-    ) -> Answer:
-        """Run a tool. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
+    async def ask(self, request: Callable[[ServerConnection], Awaitable[T]]) -> T:
+        """Make a request. Raises `ServerDown`, `ServerRefused` and `BadAnswer`."""
         pause = self._restarts.pause_s()
         if pause or self._ended:
             raise ServerDown(self._server.name.id, retry_after_s=pause or None)
         link = PersistentConnection(self._server, self._connect, _not_heard)
         self._links.add(link)
         try:
-            return await link.call(name, arguments, report, trace_context)
+            return await link.ask(request)
         except ServerDown:
             if not (link.was_open or self._ended):
                 self._restarts.failed()

@@ -14,6 +14,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.offering import Offered, OfferedKind, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.execution.run import run
+from toolplug.mcp.plans import RPC_CODE
 from toolplug.mcp.server_endpoint import INTERNAL_ERROR, INVALID_PARAMS
 from toolplug.signatures.values import as_object
 
@@ -24,8 +25,6 @@ MAX_INSTRUCTIONS = 32_768
 
 RESOURCE_NOT_FOUND = -32002
 """Of versions before 2026-07-28, which has `INVALID_PARAMS` for it."""
-RPC_CODE = "rpc_code"
-"""In the metadata of a failed result: the code that a server behind has refused the request with."""
 
 _PASSED_ON = frozenset({INVALID_PARAMS, INTERNAL_ERROR, RESOURCE_NOT_FOUND})
 

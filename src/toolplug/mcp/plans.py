@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -10,8 +11,8 @@ from typing import cast
 from toolplug.catalog.access import Gate, TenantsGate
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallCounters, Target, Tool
+from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
+from toolplug.catalog.plan import CallCounters, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
@@ -30,6 +31,7 @@ MAX_META = 16_384
 """Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
 _NOT_PASSED_ON = ("io.modelcontextprotocol/", "toolplug/")
 """Keys that speak of the server that answers, which is this one to its own clients."""
+_ANY = Schema(ANY_OBJECT)
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
@@ -117,6 +119,25 @@ class Planner:
         offered = self._server.offered(definition.ref.name)
         return definition if offered == definition.offered else replace(definition, offered=offered)
 
+    def request(self, method: str, name: str, target: Target, reach: SwitchedConnection) -> Plan:
+        """Return the plan of a request besides tool calls, such as `prompts/get` of the prompt of this name.
+
+        The server's limits and the policy `deny` apply, hooks and other policies do not. Its result is never kept in
+        part.
+        """
+        server, services = self._server, self._services
+        definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(KIND, server.name.id, name, ""))
+        counters, abandoned = self._labels.method(method), services.accounting.abandoned(*self._level)
+        policy = ToolPolicy("deny", server.origin("policy")) if server.policy == "deny" else None
+        source = PlanSource(target, reach.switch, counters, abandoned)
+        plan = self._builder.build(definition, source, policy, gates=self._own)
+        return replace(plan, artifacts=None, observers=())
+
+    @property
+    def hides_all(self) -> bool:
+        """True if the policy of the whole server is `disable`."""
+        return self._server.policy == "disable"
+
     def _quarantined(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
         tool = self._tool(definition, _quarantined, reach)
         return tool._replace(plan=replace(tool.plan, approval=None))
@@ -147,6 +168,10 @@ class Labels:
         self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
+    def method(self, method: str) -> CallCounters:
+        """Return the counters of a method of the protocol other than a tool call."""
+        return self._accounting.counters(self._provider, method)
+
     def counters(self, name: str) -> CallCounters:
         """Return the counters of the tool of this name."""
         if self._added:
@@ -164,16 +189,27 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
-        try:
+        with refusals_in_words():
             answer = await line.call(call.name, arguments, report, context.trace_context)
-        except ServerRefused as error:
-            said = str(error) or f"its server refused the call with code {error.code}"
-            raise ToolError(said, metadata={"code": "server_refused"}) from None
-        except BadAnswer:
-            raise ToolError("its server gave no answer that can be read", metadata={"code": "bad_answer"}) from None
         return result_of(answer, output)
 
     return target
+
+
+RPC_CODE = "rpc_code"
+"""In the metadata of a failed result: the code of JSON-RPC with which a server has refused the request."""
+
+
+@contextmanager
+def refusals_in_words() -> Generator[None]:
+    """Turn the refusal of a server, and an answer that cannot be read, into a `ToolError`."""
+    try:
+        yield
+    except ServerRefused as error:
+        said = str(error) or f"its server refused the call with code {error.code}"
+        raise ToolError(said, metadata={"code": "server_refused", RPC_CODE: error.code}) from None
+    except BadAnswer:
+        raise ToolError("its server gave no answer that can be read", metadata={"code": "bad_answer"}) from None
 
 
 def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:

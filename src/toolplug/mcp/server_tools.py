@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
-from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Offering
 from toolplug.discovery.listing import ListReader
+from toolplug.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.discovery.record import DiscoveryRecord, FoundTool, ListingFailed, ServerState
+from toolplug.errors import ToolError
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, OnChange, ServerConnection, ServerRefused
@@ -25,6 +27,8 @@ from toolplug.mcp.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
+from toolplug.mcp.followed_resources import FollowedResources
+from toolplug.mcp.offering_plans import planned_offers
 from toolplug.mcp.plans import Labels, Planner, over
 from toolplug.mcp.server_config import Command, Server
 
@@ -111,6 +115,22 @@ class OwnListing:
             return raw
 
 
+class CachedOffering:
+    """The offering of one connection, planned again if the record, the configuration or the connection has changed."""
+
+    def __init__(self) -> None:
+        self._of: tuple[FoundOffers, Planner, SwitchedConnection] | None = None
+        self._offering = EMPTY_OFFERING
+
+    def __call__(self, found: FoundOffers, planner: Planner, reach: SwitchedConnection, follow: Follow) -> Offering:
+        """Return the same object until something changes."""
+        known = self._of
+        if known is None or known[0] is not found or known[1] is not planner or known[2] is not reach:
+            self._of = (found, planner, reach)
+            self._offering = planned_offers(found, planner, reach, follow)
+        return self._offering
+
+
 class SessionTools(MergedExecutor):
     """A server's tools for one session, over its own connection, which opens at the first call; `aclose` closes both.
 
@@ -128,6 +148,8 @@ class SessionTools(MergedExecutor):
         self._is_closed = False
         self._reach: SwitchedConnection | None = None
         self._own: OwnListing | None = None
+        self._offered = CachedOffering()
+        self._followed = FollowedResources(lambda: None if self._reach is None else self._reach.line)
         self._open()
 
     def follow(self) -> None:
@@ -146,7 +168,10 @@ class SessionTools(MergedExecutor):
     @property
     def offering(self) -> Offering:
         """The server's prompts and resources, over the connection of the session."""
-        return EMPTY_OFFERING
+        reach = self._reach
+        if reach is None or self._is_closed:
+            return EMPTY_OFFERING
+        return self._offered(self._tools.offers, self._planner, reach, self._followed.follow)
 
     async def aclose(self) -> None:
         """Refuse new calls, list no tools, and end the server; running calls are answered as unavailable."""
@@ -155,6 +180,7 @@ class SessionTools(MergedExecutor):
         self._is_closed = True
         self._tools.sessions.discard(self)
         self.join()
+        await self._followed.aclose()
         if self._own is not None and self._reach is not None:
             self._own.stop()
             await self._reach.end()
@@ -227,6 +253,10 @@ class ServerTools:
         self._labels = Labels(services.accounting, server.name)
         self.planner: Planner = Planner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
+        self.offers: FoundOffers = NO_OFFERS
+        self._raw_offers: RawOffers | None = None
+        self._offered, self._lone_offered = CachedOffering(), CachedOffering()
+        self._followed = FollowedResources(lambda: self._link)
         self.accepted: Mapping[str, str] | None = self._accepted()
         self._listed_once = False
         self._announces: bool | None = None
@@ -249,7 +279,10 @@ class ServerTools:
         return tuple(name for name in self.server.tools if name not in names) if self._listed_once else ()
 
     def show(self, record: DiscoveryRecord) -> None:
-        """List the tools of this record."""
+        """List the tools, and offer the prompts and resources, of this record."""
+        if record.offers is not self.offers:
+            self.offers = record.offers
+            self.services.offering_changed.send()
         self._listed_once = record.status == "success" or bool(record.tools)
         if record.tools is self._found:
             return
@@ -296,6 +329,24 @@ class ServerTools:
         except (ConnectionFailed, ServerRefused, BadAnswer) as error:
             raise ListingFailed(str(error)) from error
 
+    @property
+    def offering(self) -> Offering:
+        """The server's prompts and resources, over the shared connection."""
+        if self._shared is None:
+            return EMPTY_OFFERING
+        return self._offered(self.offers, self.planner, self._shared, self._followed.follow)
+
+    @property
+    def lone_offering(self) -> Offering:
+        """The server's prompts and resources, over a connection for each request."""
+        if self._lone is None:
+            return EMPTY_OFFERING
+        return self._lone_offered(self.offers, self.planner, self._lone, _not_followed)
+
+    def last_offers(self) -> RawOffers | None:
+        """Return what the last listing found besides tools; None before the first one."""
+        return self._raw_offers
+
     def announces(self) -> bool | None:
         """Return whether the server announces changes of its list; None if that is not known."""
         return self._announces
@@ -303,6 +354,7 @@ class ServerTools:
     async def _read(self, connection: ServerConnection) -> Sequence[object]:
         tools = await connection.tools()
         self._announces = await connection.announces_changes()
+        self._raw_offers = await connection.offers()
         return tools
 
     async def _replace_unless_current(self, connection: ServerConnection, tools: Sequence[object]) -> None:
@@ -319,6 +371,7 @@ class ServerTools:
     async def aclose(self) -> None:
         """List no tools, end the servers of all sessions now, and the others after their calls."""
         self._closed = True
+        await self._followed.aclose()
         self._leave()
         self.live.publish(EMPTY_CATALOG)
         await asyncio.gather(*(session.aclose() for session in self.sessions))
@@ -347,6 +400,7 @@ class ServerTools:
             self.live.publish(EMPTY_CATALOG)
         else:
             self.live.publish(self.planner.catalog(self._found, self._shared, before))
+        self.services.offering_changed.send()
         self.accepted = self._accepted()
         for session in self.sessions:
             session.follow()
@@ -355,6 +409,10 @@ class ServerTools:
         if not self.server.pin:
             return None
         return {tool.name: tool.definition.ref.digest for tool in self._found if not tool.quarantined}
+
+
+async def _not_followed(uri: str, told: Callable[[], None]) -> Callable[[], None]:
+    raise ToolError("its toolset has a connection for each session; follow it in a session")
 
 
 def _not_heard() -> None:

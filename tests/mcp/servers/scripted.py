@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Self
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.discovery.listing import ListReader
+from toolplug.discovery.offers import RawOffers
 from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
@@ -19,7 +20,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerRefused
 from toolplug.mcp.server_config import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.memory import MemoryStore
@@ -34,6 +35,10 @@ def tool(name: str = "now", description: str = "Tell the time.", **more: object)
 
 def said(text: str, *, is_error: bool = False) -> Answer:
     return Answer([{"type": "text", "text": text}], None, is_error)
+
+
+async def _nothing(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+    return {}
 
 
 class ScriptedConnection:
@@ -64,6 +69,15 @@ class ScriptedConnection:
 
     async def announces_changes(self) -> bool | None:
         return True
+
+    async def offers(self) -> RawOffers:
+        return self._script.offers
+
+    async def follow(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
+        raise ServerRefused(-32601, "its server does not notify of updates")
+
+    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        return await self._script.requested(method, params)
 
     async def call(
         self,
@@ -97,6 +111,8 @@ class ScriptedServer:
 
     def __init__(self) -> None:
         self.connections: list[ScriptedConnection] = []
+        self.offers = RawOffers()
+        self.requested: Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]] = _nothing
         self.transports: list[Transport] = []
         self.tried = 0
         self.left = 0

@@ -70,8 +70,8 @@ class ServerHandle:
         self._live = MergedExecutor(unknown)
         self._lone = MergedExecutor(unknown)
         self.sources: Mapping[Scope, Source] = {
-            "shared": SharedSource(executor=self._live),
-            "session": OnDemand(lone=self._lone, make=self._session_executor),
+            "shared": SharedSource(executor=self._live, offering=self._offering),
+            "session": OnDemand(lone=self._lone, make=self._session_executor, offering=self._lone_offering),
         }
 
     def use(self, tools: ServerTools | None) -> None:
@@ -79,6 +79,12 @@ class ServerHandle:
         self._tools = tools
         self._live.join(*(() if tools is None else (tools.live,)))
         self._lone.join(*(() if tools is None else (tools.lone,)))
+
+    def _offering(self) -> Offering:
+        return EMPTY_OFFERING if self._tools is None else self._tools.offering
+
+    def _lone_offering(self) -> Offering:
+        return EMPTY_OFFERING if self._tools is None else self._tools.lone_offering
 
     def _session_executor(self) -> SessionExecutor:
         return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
@@ -370,6 +376,7 @@ class McpServers:
                     pin=server.pin,
                     rediscover_s=server.rediscover_s,
                     announces=tools.announces,
+                    offers=tools.last_offers,
                 )
             )
         else:

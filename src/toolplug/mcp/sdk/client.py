@@ -50,6 +50,7 @@ from toolplug.mcp.sdk.pinned_transport import (
     PinnedTransport,
     resolved,
 )
+from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.runtime.threads import in_own_thread
@@ -175,9 +176,12 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
     while refused < _REFUSALS:
         since: float | None = None
         try:
-            async with listen(session, tools_list_changed=True) as subscription:
-                _settle(announces, subscription.honored.tools_list_changed is True)
-                if not subscription.honored.tools_list_changed:
+            async with listen(
+                session, tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+            ) as subscription:
+                honored = subscription.honored
+                _settle(announces, honored.tools_list_changed is True)
+                if not (honored.tools_list_changed or honored.prompts_list_changed or honored.resources_list_changed):
                     return
                 since = monotonic()
                 if heard:
@@ -268,6 +272,12 @@ _MAX_REASON = 1_000
 
 _LOG = logging.getLogger("toolplug.mcp")
 
+_LIST_CHANGED = (
+    types.ToolListChangedNotification,
+    types.PromptListChangedNotification,
+    types.ResourceListChangedNotification,
+)
+
 Open = Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 """Opens a way to a server; the callback tells that the server can no longer be reached over it."""
 
@@ -286,6 +296,7 @@ class ConnectionTask:
         self._secrets = secrets
         self._announces: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._agreed = False
+        self._updates: ResourceUpdates | None = None
         self._running = False
         self._owned: OwnedTask[ServerConnection] = OwnedTask(self._live, name="toolplug-mcp-connection")
 
@@ -332,7 +343,8 @@ class ConnectionTask:
         self._agreed = True
         if not self._running:
             owned.ended.set()
-        owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces))
+        updates = self._updates = ResourceUpdates(session)
+        owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces, updates))
         following = follow_news(session, self._on_change, self._announces)
         news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
@@ -340,6 +352,7 @@ class ConnectionTask:
         finally:
             news.cancel()
             await asyncio.wait({news})
+            await updates.aclose()
         if not news.cancelled() and (error := news.exception()) is not None:
             _LOG.warning("the news of a server's tools ended with %s", type(error).__name__)
 
@@ -349,8 +362,10 @@ class ConnectionTask:
             self._owned.ended.set()
 
     async def _heard(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
+        if isinstance(message, _LIST_CHANGED):
             self._on_change()
+        elif isinstance(message, types.ResourceUpdatedNotification) and self._updates is not None:
+            self._updates.updated(str(message.params.uri))
 
     def _failure(self, error: BaseException | None) -> ConnectionFailed:
         if isinstance(error, ConnectionFailed):

@@ -16,13 +16,15 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import RootModel, ValidationError
+from pydantic import RootModel, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
+from toolplug.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
+from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.signatures.values import as_object
 
 # Tools as the server sent them: the SDK would lose a whole page to one tool that it finds malformed.
@@ -120,6 +122,10 @@ def _is_marked(schema: dict[str, object]) -> bool:
 
 
 _MAX_MESSAGE = 2_000
+_OFFERS_S = 5.0
+"""How long a list of prompts, resources or templates may take; tools do not wait longer for it."""
+
+_request: TypeAdapter[types.ClientRequest] = TypeAdapter(types.ClientRequest)
 _ANNOUNCES_S = 1.0
 
 
@@ -130,7 +136,7 @@ class _Raw(RootModel[dict[str, object]]):
 class SdkConnection:
     """An open connection; `lost` is set when it has ended, and `why` returns the reason.
 
-    `announces` is done once it is known whether the server announces changes.
+    `announces` is done once it is known whether the server announces changes; `updates` follows resources.
     """
 
     def __init__(
@@ -140,8 +146,10 @@ class SdkConnection:
         lost: asyncio.Event,
         why: Callable[[], Awaitable[str]],
         announces: asyncio.Future[bool],
+        updates: ResourceUpdates,
     ) -> None:
         self._session = session
+        self._updates = updates
         self._pages = listing
         self._lost = lost
         self._why = why
@@ -181,6 +189,60 @@ class SdkConnection:
                     raise BadAnswer("its list of tools comes back to a page that it began with")
                 cursors.add(cursor)
         raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
+
+    async def offers(self) -> RawOffers:
+        """Return prompts, resources and templates of all pages as sent, and the instructions."""
+        lists: dict[str, Sequence[object]] = {}
+        failed: list[str] = []
+        for key, method in _offered_lists(self._session.server_capabilities):
+            try:
+                async with asyncio.timeout(_OFFERS_S):
+                    lists[key] = await self._listed(method, key)
+            except TimeoutError:
+                failed.append(f"{key} were not listed within {_OFFERS_S:g} s")
+            except (ServerRefused, BadAnswer) as error:
+                failed.append(f"{key} are not listed: {error}")
+        return RawOffers(
+            lists.get("prompts", ()),
+            lists.get("resources", ()),
+            lists.get("resourceTemplates", ()),
+            self._session.instructions or "",
+            tuple(failed),
+        )
+
+    async def _listed(self, method: str, key: str) -> Sequence[object]:
+        found: list[object] = []
+        cursors: set[object] = set()
+        params: dict[str, object] = {}
+        for _ in range(MAX_PAGES):
+            page = await self.request(method, params)
+            found.extend(cast("Sequence[object]", page.get(key, ())))  # the SDK has checked the shape
+            cursor = page.get("nextCursor")
+            if not cursor or len(found) > MAX_OFFERS:
+                return found
+            if cursor in cursors:
+                raise BadAnswer("the list comes back to a page that it began with")
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        raise BadAnswer(f"the list has more than {MAX_PAGES} pages")
+
+    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Send a request of the protocol, and return its result as JSON."""
+        request = _request.validate_python({"method": method, "params": params}, by_name=False)
+        try:
+            raw = (await self._session.send_request(request, _Raw)).root
+        except (MCPError, ValidationError) as error:
+            raise await self._failure(error) from None
+        if raw.get("resultType", "complete") != "complete":
+            raise BadAnswer("it asks for something more before it answers, which is not offered here")
+        return raw
+
+    async def follow(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told` at each update of a resource, until the returned function is called or the connection ends."""
+        try:
+            return await self._updates.follow(uri, told)
+        except (MCPError, ValidationError) as error:
+            raise await self._failure(error) from None
 
     async def announces_changes(self) -> bool | None:
         """Return whether the server announces changes of its list; None if that is not known within a second."""
@@ -236,6 +298,16 @@ class SdkConnection:
         if error.code == FAILED or is_closed(error):
             return ConnectionFailed(await self._why() or message)
         return ServerRefused(error.code, message)
+
+
+def _offered_lists(capabilities: types.ServerCapabilities | None) -> list[tuple[str, str]]:
+    """Return key and method of each list that the server has besides tools."""
+    lists: list[tuple[str, str]] = []
+    if capabilities is not None and capabilities.prompts is not None:
+        lists.append(("prompts", "prompts/list"))
+    if capabilities is not None and capabilities.resources is not None:
+        lists += [("resources", "resources/list"), ("resourceTemplates", "resources/templates/list")]
+    return lists
 
 
 def _progress_callback(report: Report) -> ProgressFnT:

@@ -43,6 +43,9 @@ _WANTED = frozenset(
         "notifications/cancelled",
         "notifications/progress",
         "notifications/subscriptions/acknowledged",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
         "notifications/tools/list_changed",
     )
 )

@@ -1,0 +1,232 @@
+"""Sanitising a server's prompts, resources and templates, and its instructions: bounded, and cleaned like tools.
+
+What is left out is reported; a hidden character in a name or URI leaves out its entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import orjson
+
+from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
+from toolplug.catalog.sanitise import RemovedParts
+from toolplug.catalog.text import cleaned, cleaned_description, cleaned_json, hidden_character
+from toolplug.errors import InvalidDefinition
+from toolplug.runtime.tasks import in_slices
+from toolplug.signatures.values import as_object
+
+MAX_OFFERS = 1_000
+"""Prompts of one server, and as many resources and templates."""
+MAX_OFFERS_BYTES = 1024 * 1024
+"""Of all of them together; later ones are left out."""
+MAX_URI_BYTES = 2_048
+MAX_ARGUMENTS = 64
+MAX_ICONS = 8
+MAX_ICON_BYTES = 16 * 1024
+MAX_META_BYTES = 16 * 1024
+_MAX_LABEL = 256
+
+_NAME = re.compile(r"[!-~]{1,128}")
+_ICON = re.compile(r"(https?://|data:image/)[!-~]+")
+_UNFIT = re.compile("[\\s\ud800-\udfff]")
+_OWN_META = ("io.modelcontextprotocol/", "toolplug/")
+
+Object = Mapping[str, object]
+
+
+class RawOffers(NamedTuple):
+    """What a server listed besides its tools, as it sent it; `failed` has a line for each list that it did not give."""
+
+    prompts: Sequence[object] = ()
+    resources: Sequence[object] = ()
+    templates: Sequence[object] = ()
+    instructions: str = ""
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundOffers:
+    """The sanitised prompts, resources and templates of a server as MCP lists them, and its instructions."""
+
+    prompts: tuple[Object, ...] = ()
+    resources: tuple[Object, ...] = ()
+    templates: tuple[Object, ...] = ()
+    instructions: str = ""
+
+
+NO_OFFERS = FoundOffers()
+
+
+async def read_offers(raw: RawOffers, left_out: RemovedParts) -> FoundOffers:
+    """Return the entries in the server's order, without blocking the event loop for long.
+
+    Later ones of the same name or URI, invalid ones and those over a limit are left out.
+    """
+    for line in raw.failed:
+        left_out.add((line.partition(" ")[0],), line)
+    room = [MAX_OFFERS_BYTES]
+    return FoundOffers(
+        prompts=await _kept("prompts", "name", raw.prompts, _prompt, room, left_out),
+        resources=await _kept("resources", "uri", raw.resources, _resource, room, left_out),
+        templates=await _kept("resourceTemplates", "uriTemplate", raw.templates, _template, room, left_out),
+        instructions=_text(raw.instructions, MAX_DESCRIPTION_BYTES),
+    )
+
+
+async def _kept(
+    what: str,
+    key: str,
+    raw: Sequence[object],
+    sanitise: Callable[[Object], dict[str, object]],
+    room: list[int],
+    left_out: RemovedParts,
+) -> tuple[Object, ...]:
+    def each() -> Iterator[Object | None]:
+        seen: set[object] = set()
+        for index, item in enumerate(raw):
+            at = (what, str(index))
+            if len(seen) == MAX_OFFERS:
+                left_out.add(at, f"only {MAX_OFFERS} of {len(raw)} are kept")
+                return
+            try:
+                entry = sanitise(_object(item))
+            except InvalidDefinition as error:
+                left_out.add(at, str(error))
+                yield None
+                continue
+            size = len(orjson.dumps(entry))
+            if entry[key] in seen:
+                left_out.add(at, f"another one of this {key} comes before")
+                yield None
+            elif size > room[0]:
+                left_out.add(at, f"prompts and resources together have over {MAX_OFFERS_BYTES} bytes")
+                yield None
+            else:
+                seen.add(entry[key])
+                room[0] -= size
+                yield entry
+
+    return tuple([item async for item in in_slices(each()) if item is not None])
+
+
+def _prompt(raw: Object) -> dict[str, object]:
+    prompt: dict[str, object] = {"name": _name(raw.get("name"))}
+    prompt |= _described(raw)
+    if arguments := _list(raw.get("arguments"))[:MAX_ARGUMENTS]:
+        prompt["arguments"] = [_argument(_object(item)) for item in arguments]
+    return prompt
+
+
+def _argument(raw: Object) -> dict[str, object]:
+    named: dict[str, object] = {"name": _name(raw.get("name"))}
+    texts = {key: _text(raw.get(key), MAX_DESCRIPTION_BYTES) for key in ("title", "description")}
+    named |= {key: text for key, text in texts.items() if text}
+    return {**named, "required": raw.get("required") is True}
+
+
+def _resource(raw: Object) -> dict[str, object]:
+    resource = {"uri": _uri(raw.get("uri")), **_labelled(raw)}
+    size = raw.get("size")
+    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 53:
+        resource["size"] = size
+    return resource
+
+
+def _template(raw: Object) -> dict[str, object]:
+    return {"uriTemplate": _uri(raw.get("uriTemplate")), **_labelled(raw)}
+
+
+def _labelled(raw: Object) -> dict[str, object]:
+    """Return name, media type, annotations and descriptions of a resource or template."""
+    name = _text(raw.get("name"), _MAX_LABEL)
+    if not name:
+        raise InvalidDefinition("name must be text", at="name")
+    labelled: dict[str, object] = {"name": name, **_described(raw)}
+    if mime_type := _text(raw.get("mimeType"), _MAX_LABEL):
+        labelled["mimeType"] = mime_type
+    known = as_object(raw.get("annotations"))
+    annotations: dict[str, object] = {}
+    if audience := [role for role in _list(known.get("audience")) if role in ("user", "assistant")]:
+        annotations["audience"] = audience[:2]
+    priority = known.get("priority")
+    if isinstance(priority, int | float) and not isinstance(priority, bool) and 0 <= priority <= 1:
+        annotations["priority"] = priority
+    if modified := _text(known.get("lastModified"), _MAX_LABEL):
+        annotations["lastModified"] = modified
+    return {**labelled, "annotations": annotations} if annotations else labelled
+
+
+def _described(raw: Object) -> dict[str, object]:
+    """Return title, description, icons and `_meta` of an entry."""
+    described: dict[str, object] = {}
+    for key, limit in (("title", _MAX_LABEL), ("description", MAX_DESCRIPTION_BYTES)):
+        if text := _text(raw.get(key), limit):
+            described[key] = text
+    if icons := icons_of(raw.get("icons")):
+        described["icons"] = icons
+    meta = {key: value for key, value in as_object(raw.get("_meta")).items() if not key.startswith(_OWN_META)}
+    if meta and _is_small(meta):
+        described["_meta"] = cleaned_json(meta)
+    return described
+
+
+def _is_small(meta: Object) -> bool:
+    try:
+        return len(orjson.dumps(meta)) <= MAX_META_BYTES
+    except orjson.JSONEncodeError:
+        return False
+
+
+def icons_of(raw: object) -> list[dict[str, object]]:
+    """Return the valid icons of a list, at most eight: pictures over HTTP or in a `data:` URL."""
+    icons: list[dict[str, object]] = []
+    for item in _list(raw)[:MAX_ICONS]:
+        given = as_object(item)
+        source = given.get("src")
+        if not isinstance(source, str) or len(source) > MAX_ICON_BYTES or not _ICON.fullmatch(source):
+            continue
+        icon: dict[str, object] = {"src": source}
+        if mime_type := _text(given.get("mimeType"), _MAX_LABEL):
+            icon["mimeType"] = mime_type
+        if sizes := _list(given.get("sizes"))[:MAX_ICONS]:
+            icon["sizes"] = [_text(size, _MAX_LABEL) for size in sizes]
+        if given.get("theme") in ("light", "dark"):
+            icon["theme"] = given["theme"]
+        icons.append(icon)
+    return icons
+
+
+def _object(raw: object) -> Object:
+    if not isinstance(raw, dict):
+        raise InvalidDefinition("must be an object")
+    return cast("Object", raw)
+
+
+def _list(raw: object) -> list[object]:
+    return cast("list[object]", raw) if isinstance(raw, list) else []
+
+
+def _name(raw: object) -> str:
+    if not isinstance(raw, str) or not _NAME.fullmatch(raw):
+        raise InvalidDefinition("name must be 1 to 128 printable ASCII characters without spaces", at="name")
+    return raw
+
+
+def _uri(raw: object) -> str:
+    if not isinstance(raw, str) or not raw or len(raw.encode(errors="replace")) > MAX_URI_BYTES:
+        raise InvalidDefinition(f"the URI must be text of at most {MAX_URI_BYTES} bytes", at="uri")
+    if hidden_character(raw) is not None or _UNFIT.search(raw):
+        raise InvalidDefinition("the URI has an invisible character or a space", at="uri")
+    return raw
+
+
+def _text(raw: object, limit: int) -> str:
+    """Return the cleaned text, cut to so many bytes; empty if it is no text."""
+    if not isinstance(raw, str):
+        return ""
+    readable = raw[: 8 * limit].encode(errors="ignore").decode()
+    return cleaned_description(cleaned(readable)).encode()[:limit].decode(errors="ignore").strip()
