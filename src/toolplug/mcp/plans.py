@@ -12,7 +12,7 @@ from toolplug.catalog.access import Gate, TenantsGate
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import CallCounters, Plan, Target, Tool
+from toolplug.catalog.plan import NO_HOOKS, CallCounters, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.discovery.sanitise import KIND
@@ -131,7 +131,7 @@ class Planner:
         policy = ToolPolicy("deny", server.origin("policy")) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
         plan = self._builder.build(definition, source, policy, gates=self._own)
-        return replace(plan, artifacts=None, observers=())
+        return replace(plan, artifacts=None, hooks=NO_HOOKS)
 
     @property
     def hides_all(self) -> bool:

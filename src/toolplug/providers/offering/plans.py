@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.offering import Offered, Offering
-from toolplug.catalog.plan import CallRunner, Plan, Target
+from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
@@ -167,7 +167,7 @@ class _Planner:
             self._accounting.abandoned(KIND, key),
         )
         plan = self._builder.build(definition, source, blocking=None if waits else self._threads)
-        return replace(plan, artifacts=None)  # a part of a prompt or resource is of no use
+        return replace(plan, artifacts=None, hooks=NO_HOOKS)  # a part of a prompt or resource is of no use
 
 
 def _target(
