@@ -13,6 +13,7 @@ from benchmarks.table import heading, line, summary
 FAMILIES = (
     "call",
     "call_hooks",
+    "tracing",
     "listing",
     "http",
     "edge",

@@ -16,7 +16,7 @@ from toolplug import CallContext, FunctionProvider, open_host
 from toolplug import tool as provider_tool
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-trace-context")]
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-11111111111111111111111111111111-2222222222222222-00"

@@ -160,6 +160,10 @@ class CallContext(NamedTuple):
         """Return the context with this session; takes a fifth of the time of `_replace`."""
         return _quick_context(CallContext, (self[0], session, *self[2:]))
 
+    def of_trace(self, trace_context: Mapping[str, str]) -> CallContext:
+        """Return the context with this trace context, as fast as `of_session`."""
+        return _quick_context(CallContext, (*self[:-1], trace_context))
+
 
 _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 

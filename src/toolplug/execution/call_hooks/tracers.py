@@ -36,7 +36,7 @@ class Spans:
                 span = tracer.start(call, self.context, tool)
                 if span is not None:
                     self._begun.append((span, owner))
-                    self.context = self.context._replace(trace_context=dict(span.headers))
+                    self.context = self.context.of_trace(dict(span.headers))
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 crashed(_HOOK, owner, error, call, context, "the call has no span of it")
 
