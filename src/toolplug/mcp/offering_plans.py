@@ -97,7 +97,7 @@ def _asking(
         def request(connection: ServerConnection) -> Awaitable[Mapping[str, object]]:
             return connection.request(method, parameters(call))
 
-        with refusals_in_words():
+        with refusals_in_words(coded=True):
             answer = await line.ask(request)
         return ToolResult(structured=dict(result(answer)))
 

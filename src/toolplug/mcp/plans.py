@@ -201,13 +201,17 @@ RPC_CODE = "rpc_code"
 
 
 @contextmanager
-def refusals_in_words() -> Generator[None]:
-    """Turn the refusal of a server, and an answer that cannot be read, into a `ToolError`."""
+def refusals_in_words(*, coded: bool = False) -> Generator[None]:
+    """Turn the refusal of a server, and an answer that cannot be read, into a `ToolError`.
+
+    If it is `coded`, the metadata has the server's code, which is passed on to the client of a prompt or resource.
+    """
     try:
         yield
     except ServerRefused as error:
         said = str(error) or f"its server refused the call with code {error.code}"
-        raise ToolError(said, metadata={"code": "server_refused", RPC_CODE: error.code}) from None
+        code = {RPC_CODE: error.code} if coded else {}
+        raise ToolError(said, metadata={"code": "server_refused", **code}) from None
     except BadAnswer:
         raise ToolError("its server gave no answer that can be read", metadata={"code": "bad_answer"}) from None
 
