@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
@@ -85,6 +85,25 @@ def no_report(progress: float, total: float | None = None, message: str | None =
     """Ignore the progress of a call that no caller follows."""
 
 
+class CannotAsk(Exception):
+    """The user of a call's caller cannot be asked; the text says why."""
+
+
+class UserAnswer(NamedTuple):
+    """What a user did with a question; `content` are the values of the form, if it was accepted."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, object] = EMPTY
+
+
+Ask = Callable[[str, Mapping[str, object]], Awaitable[UserAnswer]]
+
+
+async def ask_nobody(question: str, schema: Mapping[str, object]) -> UserAnswer:
+    """Raise `CannotAsk`: the caller of a call is no MCP client."""
+    raise CannotAsk("its caller is not an MCP client, and only those can ask a user")
+
+
 class ToolCall(NamedTuple):
     """One call as a model makes it; `arguments` is an object or its JSON text, which is decoded once."""
 
@@ -128,7 +147,7 @@ quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__ 
 
 
 class CallContext(NamedTuple):
-    """The circumstances of a call: data, except `report`, which sends progress and never blocks.
+    """The circumstances of a call: data, except `report`, which sends progress and never blocks, and `ask`.
 
     * `session`, `agent`: the code of the session and the name of the agent, None for none
     * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
@@ -136,6 +155,7 @@ class CallContext(NamedTuple):
     * `options`: the validated options of the built-in stub that the tool implements
     * `request_id`: the id in the audit log
     * `credentials`: the caller's secrets for the systems behind tools
+    * `ask`: asks the user of the caller's MCP client, by a text and the JSON schema of a form; raises `CannotAsk`
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
     """
@@ -150,6 +170,7 @@ class CallContext(NamedTuple):
     request_id: str = ""
     report: Callable[..., None] = no_report
     credentials: Mapping[str, str] = NO_CREDENTIALS
+    ask: Ask = ask_nobody
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
 
     def until(self, deadline: float) -> CallContext:

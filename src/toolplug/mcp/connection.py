@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol, cast
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.discovery.offers import RawOffers
 from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
@@ -83,10 +83,11 @@ class ServerConnection(Protocol):
         arguments: Mapping[str, object],
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+        ask: Ask = ask_nobody,
     ) -> Answer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
-        `trace_context` is sent in `_meta`, and over HTTP in headers.
+        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` is asked what the server asks meanwhile.
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
         """
         ...

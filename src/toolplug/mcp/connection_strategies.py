@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import counted
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import SourceAway
@@ -48,9 +48,10 @@ class ConnectionStrategy(Protocol):
         arguments: Mapping[str, object],
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+        ask: Ask = ask_nobody,
     ) -> Answer:
         """Run a tool by the server's own name for it. Raises like `ask`."""
-        return await self.ask(lambda connection: connection.call(name, arguments, report, trace_context))
+        return await self.ask(lambda connection: connection.call(name, arguments, report, trace_context, ask))
 
     async def aclose(self) -> None:
         """Close it. Running and later calls raise `ServerDown`."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import cast
 
 from toolplug.catalog.access import Gate, TenantsGate
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, no_report
+from toolplug.catalog.call import EMPTY, Ask, CallContext, ToolCall, ToolResult, ToolStatus, UserAnswer, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.plan import NO_HOOKS, CallCounters, Plan, Target, Tool
@@ -184,14 +184,20 @@ class Labels:
 
 def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
     """Return the target that calls the tool of this definition over a connection."""
-    output = definition.output_schema
+    output, server, name = definition.output_schema, definition.ref.source, definition.ref.name
 
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
         with refusals_in_words():
-            answer = await line.call(call.name, arguments, report, context.trace_context)
+            answer = await line.call(call.name, arguments, report, context.trace_context, asking(context.ask))
         return result_of(answer, output)
+
+    def asking(ask: Ask) -> Ask:
+        async def as_server(question: str, schema: Mapping[str, object]) -> UserAnswer:
+            return await ask(f'The MCP server "{server}" asks, for the tool "{name}":\n\n{question}', schema)
+
+        return as_server
 
     return target
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.discovery.listing import ListReader
 from toolplug.discovery.offers import RawOffers
 from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
@@ -85,6 +85,7 @@ class ScriptedConnection:
         arguments: Mapping[str, object],
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+        ask: Ask = ask_nobody,
     ) -> Answer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))

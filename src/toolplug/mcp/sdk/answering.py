@@ -51,7 +51,7 @@ from toolplug.catalog.render import wraps
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
-from toolplug.mcp.sdk.elicitation import call_with_approval
+from toolplug.mcp.sdk.elicitation import asking, call_with_approval
 from toolplug.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
 from toolplug.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, followed, honored_of
 from toolplug.mcp.server_endpoint import (
@@ -356,6 +356,7 @@ async def _call_tool(
         context = context._replace(approval=approval)
     if passed := trace_context(meta.get(TRACEPARENT), meta.get(TRACESTATE)):
         context = context._replace(trace_context=passed)
+    context = context._replace(ask=asking(ctx))
     wants_progress = progress_token_from_params(ctx.params) is not None
 
     async def execute(context: CallContext) -> ToolResult:

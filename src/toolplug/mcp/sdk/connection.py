@@ -18,11 +18,12 @@ from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Report
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.mcp.sdk.askers import Askers, offering_forms
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
 from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.signatures.values import as_object
@@ -35,6 +36,7 @@ from toolplug.signatures.values import as_object
 
 _LISTING = "tools/list"
 _CALL = "tools/call"
+_INITIALIZE = "initialize"
 _MARK = b'"x-mcp-header"'
 
 
@@ -48,10 +50,12 @@ class RawPage(NamedTuple):
 class RawListing(Dispatcher[TransportContext]):
     """A dispatcher that keeps the last page of tools until it is taken, and calls back when it has ended.
 
-    It repeats the trace context of a call in HTTP headers, which the session does not let its caller set.
+    It repeats the trace context of a call in HTTP headers, which the session does not let its caller set. What the
+    server asks in 2025-11-25 is answered by `askers`; the handshake offers no more than those can answer.
     """
 
     def __init__(self, dispatcher: Dispatcher[TransportContext], ended: Callable[[], None]) -> None:
+        self.askers: Askers = Askers()
         self._page = RawPage({}, frozenset())
         self._dispatcher = dispatcher
         self._ended = ended
@@ -62,6 +66,8 @@ class RawListing(Dispatcher[TransportContext]):
         """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
         if method == _CALL and params is not None:
             opts = _with_headers(opts, params.get("_meta") or {})
+        elif method == _INITIALIZE and params is not None:
+            params = offering_forms(params)
         result = await self._dispatcher.send_raw_request(method, params, opts)
         if method != _LISTING:
             return result
@@ -88,7 +94,9 @@ class RawListing(Dispatcher[TransportContext]):
     ) -> None:
         """Run as the dispatcher does."""
         try:
-            await self._dispatcher.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+            await self._dispatcher.run(
+                self.askers.before(on_request), on_notify, on_notify_intercept, task_status=task_status
+            )
         finally:
             self._ended()
 
@@ -215,7 +223,7 @@ class SdkConnection:
         cursors: set[object] = set()
         params: dict[str, object] = {}
         for _ in range(MAX_PAGES):
-            page = await self.request(method, params)
+            page = await self._requested(_request_of(method, params))
             found.extend(cast("Sequence[object]", page.get(key, ())))  # the SDK has checked the shape
             cursor = page.get("nextCursor")
             if not cursor or len(found) > MAX_OFFERS:
@@ -228,7 +236,11 @@ class SdkConnection:
 
     async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
         """Send a request of the protocol, and return its result as JSON."""
-        request = _request.validate_python({"method": method, "params": params}, by_name=False)
+        request = _request_of(method, params)
+        with self._pages.askers.running(ask_nobody):
+            return await self._requested(request)
+
+    async def _requested(self, request: types.ClientRequest) -> Mapping[str, object]:
         try:
             raw = (await self._session.send_request(request, _Raw)).root
         except (MCPError, ValidationError) as error:
@@ -255,15 +267,17 @@ class SdkConnection:
         arguments: Mapping[str, object],
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
+        ask: Ask = ask_nobody,
     ) -> Answer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
-        try:
+        with self._pages.askers.running(ask):
+            try:
+                return await self._called(name, arguments, report, trace_context)
+            except ServerRefused as refused:
+                if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
+                    raise
+            await self.tools()
             return await self._called(name, arguments, report, trace_context)
-        except ServerRefused as refused:
-            if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
-                raise
-        await self.tools()
-        return await self._called(name, arguments, report, trace_context)
 
     async def _called(
         self, name: str, arguments: Mapping[str, object], report: Report | None, trace_context: Mapping[str, str]
@@ -298,6 +312,10 @@ class SdkConnection:
         if error.code == FAILED or is_closed(error):
             return ConnectionFailed(await self._why() or message)
         return ServerRefused(error.code, message)
+
+
+def _request_of(method: str, params: Mapping[str, object]) -> types.ClientRequest:
+    return _request.validate_python({"method": method, "params": params}, by_name=False)
 
 
 def _offered_lists(capabilities: types.ServerCapabilities | None) -> list[tuple[str, str]]:

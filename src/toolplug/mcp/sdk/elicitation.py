@@ -1,17 +1,19 @@
-"""Asking the user of an MCP client to approve a call, in both eras of the protocol.
+"""Asking the user of an MCP client: to approve a call, in both eras of the protocol, and what a running call asks.
 
     2025-11-25  `elicitation/create` is sent to the client while its call waits
     2026-07-28  the call is answered by an `InputRequiredResult`; the client repeats it with the answer
 
 The approval ticket of the call is the `requestState`. It needs no signature: a ticket is valid for one call of one
 caller, and only a caller that may decide it is asked.
+
+What a running call asks itself is sent in 2025-11-25 only: in 2026-07-28 the call would have to end first.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -21,7 +23,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.catalog.call import CallContext, ToolResult, ToolStatus
+from toolplug.catalog.call import EMPTY, Ask, CallContext, CannotAsk, ToolResult, ToolStatus, UserAnswer
 from toolplug.catalog.text import cleaned
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
@@ -67,6 +69,23 @@ async def call_with_approval(
     return await execute(context._replace(approval=ticket.id))
 
 
+def asking(ctx: ServerRequestContext[Caller, Any]) -> Ask:
+    """Return what asks the client's user during the call of this request."""
+
+    async def ask(question: str, schema: Mapping[str, object]) -> UserAnswer:
+        if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            raise CannotAsk(f"the caller's client speaks {ctx.session.protocol_version}, which has no such requests")
+        if not _can_ask(ctx):
+            raise CannotAsk("the caller's client does not offer elicitation of forms, or reads no stream of events")
+        params = types.ElicitRequestFormParams(message=question, requested_schema=dict(schema))
+        answer = await _answer(ctx, types.ElicitRequest(params=params))
+        if answer is None:
+            raise CannotAsk("the caller's client gave no answer that can be read")
+        return UserAnswer(answer.action, answer.content or EMPTY)
+
+    return ask
+
+
 def question_of(ticket: Ticket) -> str | None:
     """Return the question for the user, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
@@ -98,12 +117,12 @@ def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
 
 
 async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
-    """Return the user's answer; None if no valid one comes before the ticket expires."""
+    """Return the user's answer; None if no valid one comes before a ticket would expire."""
     beside = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:
         return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, beside)
     except (MCPError, ValidationError) as error:
-        _LOG.info("a client did not answer whether to approve a call: %s", type(error).__name__)
+        _LOG.info("a client did not answer a question to its user: %s", type(error).__name__)
         return None
 
 
