@@ -13,7 +13,6 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
 
 KINDS = ("unit", "slow", "process", "browser", "mcp", "framework", "judge")
 TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
@@ -98,16 +97,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         elif kinds <= TRIED_TWICE:
             item.add_marker(pytest.mark.flaky(reruns=1))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Counts branches in all but slow tests: counting doubles their time, and they repeat the same lines."""
-    counting = Coverage.current() if item.get_closest_marker("slow") is not None else None
-    if counting is None:
-        return (yield)
-    counting.stop()
-    try:
-        return (yield)
-    finally:
-        counting.start()
