@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-from coverage import CoverageData
 from tests.markers import KINDS
 from tests.requirement_table import ROOT
 
@@ -116,26 +113,6 @@ def test_a_folder_of_framework_tests_is_not_imported_where_none_of_them_runs(sui
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
     run(suite, "-m", "not judge and not framework").assert_outcomes(passed=2)
     run(suite).assert_outcomes(errors=1)
-
-
-def test_branches_are_counted_in_all_but_slow_tests(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        counted="def by_a_unit_test():\n    return 2\n\ndef by_a_slow_test():\n    return 5",
-        test_it="""
-            import pytest, counted
-
-            @pytest.mark.slow
-            def test_other(): assert counted.by_a_slow_test()
-
-            def test_after(): assert counted.by_a_unit_test()
-        """,
-    )
-    suite.makeini("[pytest]\nmarkers = unit\n  slow")
-    command = ["-m", "coverage", "run", "--include=counted.py", "-m", "pytest", "-p", "tests.markers"]
-    assert suite.run(sys.executable, *command).ret == pytest.ExitCode.OK
-    counted = CoverageData(str(suite.path / ".coverage"))
-    counted.read()
-    assert counted.lines(str(suite.path / "counted.py")) == [1, 2, 4]
 
 
 def test_a_test_with_two_markers_stops_the_collection(suite: pytest.Pytester) -> None:
