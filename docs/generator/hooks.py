@@ -53,8 +53,9 @@ _ORDER = f"""
 ## Life
 
 The host calls the constructor, `start`, `call_tracers`, `tools`, `prompts`, `resources`, `routes` and `collectors`,
-each once. Then the plugin receives calls. At the end the host calls `aclose` once, also if `start` failed. `start` may
-take {START_S:g} s and `aclose` {CLOSE_S:g} s. An exception in a hook affects only its own plugin.
+each once. Then the plugin receives calls, and `diagnose` if it is inspected. At the end the host calls `aclose` once,
+also if `start` failed. `start` may take {START_S:g} s and `aclose` {CLOSE_S:g} s. An exception in a
+hook affects only its own plugin.
 """
 
 

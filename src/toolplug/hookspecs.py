@@ -79,6 +79,14 @@ async def aclose(site: ProviderContext) -> None:
     """Close what was opened. Called once, after the last call, and also after a `start` that failed."""
 
 
+@hookspec
+async def diagnose(site: ProviderContext) -> Sequence[str]:
+    """Return what keeps this plugin from working now and its fix, a text each, such as a server that does not answer.
+
+    Called for `toolplug doctor`, which shows each as a warning; it may take 15 s.
+    """
+
+
 @hookspec(firstresult=True)
 def before_call(
     call: ToolCall, context: CallContext, tool: ToolDefinition, site: ProviderContext

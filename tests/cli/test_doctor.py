@@ -96,6 +96,59 @@ def test_tools_that_a_model_cannot_understand_are_warned_of(run: Run, write: Wri
     assert "its metric 'antwort_builtin_tool_executions' is left out: names that begin with 'antwort_builtin_'" in shown
 
 
+DIAGNOSED = """
+    import sys
+    from pydantic import BaseModel, SecretStr
+    from toolplug import FunctionProvider
+
+    class Config(BaseModel):
+        key: SecretStr
+
+    class Down(FunctionProvider):
+        Config = Config
+
+        async def diagnose(self):
+            return [f"http://x/?key={self.config.key.get_secret_value()} does not answer; start it"]
+
+    class Exits(FunctionProvider):
+        async def diagnose(self):
+            sys.exit(3)
+
+    class Wrong(FunctionProvider):
+        async def diagnose(self):
+            return "it is down"
+"""
+
+
+@pytest.mark.requirement("C-10-doctor-diagnose")
+def test_what_providers_say_of_themselves_is_warned_of_and_their_failures_too(
+    run: Run, write: Write, package: Package
+) -> None:
+    types = {name: f"diagnosed_mod:{name.title()}" for name in ("down", "exits", "wrong")}
+    package("toolplug-diagnosed", types, diagnosed_mod=DIAGNOSED)
+    write(
+        "providers: {down: {enabled: true, key: s3cret-key}, exits: {enabled: true}, wrong: {enabled: true},"
+        " hello: {enabled: true}}"
+    )
+    done = run("doctor", "--json")
+    assert done.code == 0
+    assert [(item["path"], item["code"], item["message"]) for item in done.json["warnings"]] == [
+        ("providers.down", "provider_warning", "http://x/?key=*** does not answer; start it"),
+        (
+            "providers.exits",
+            "diagnose_failed",
+            "provider 'exits' (toolplug-diagnosed 1.0): diagnose() raised SystemExit: 3",
+        ),
+        (
+            "providers.wrong",
+            "diagnose_failed",
+            "provider 'wrong' (toolplug-diagnosed 1.0): diagnose() raised InvalidDefinition: it returned str, not a "
+            "list of texts",
+        ),
+    ]
+    assert "warning: providers.down: http://x/?key=*** does not answer; start it" in run("doctor").out
+
+
 @pytest.mark.usefixtures("tools")
 @pytest.mark.requirement("C-10-doctor-lint")
 def test_what_is_described_is_not_warned_of_and_each_tool_shows_its_cost(run: Run, write: Write) -> None:

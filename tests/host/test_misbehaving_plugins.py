@@ -43,11 +43,12 @@ PARAMETERS = {
     "call_tracers": "",
     "start": "site",
     "aclose": "",
+    "diagnose": "",
     "before_call": "call, context",
     "change_result": "call, context, result",
     "after_call": "call, context, result",
 }
-ASYNC = ("start", "aclose")
+ASYNC = ("start", "aclose", "diagnose")
 STARTING = ("tools", "routes", "collectors", "start")
 AROUND_CALLS = ("before_call", "change_result", "after_call")
 SHAPES = ("class", "factory", "module", "object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -60,6 +61,7 @@ class Findings(NamedTuple):
 
 async def findings(host: Host, installed: Installed, problems: Sequence[Problem]) -> Findings:
     """Return the findings of an entered host; `problems` are those of its configuration that would stop a start."""
+    running = host.registry.running().values()
     reported = {item.path.partition("[")[0] for item in problems}
     errors = [
         *problems,
@@ -76,6 +78,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *tool_warnings(host),
         *await metric_warnings(host),
         *_failed_servers(host),
+        *(found for each in await asyncio.gather(*(each.diagnosis() for each in running)) for found in each),
         *await long_notes(host.store),
     ]
     return Findings(tuple(errors), tuple(warnings))

@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
-from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
+from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, awaited, called
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
@@ -59,6 +59,25 @@ class Generation:
         return RunningPlugin(
             entry.key, plugin, self.hooks, self.site, entry.owner, entry.on_failure, tuple(self.tracers)
         )
+
+    async def diagnosis(self) -> list[Problem]:
+        """Return a warning for each text that `diagnose` returns, or one for its failure."""
+        if "diagnose" not in self.hooks.names:
+            return []
+        path = f"providers.{self.entry.key}"
+        texts: list[str] = []
+
+        async def ask() -> None:
+            found: object = await self.provider.diagnose()
+            if not isinstance(found, list | tuple):
+                raise InvalidDefinition(f"it returned {type(found).__name__}, not a list of texts")
+            texts.extend(self.entry.masked(str(text)) for text in found)
+
+        try:
+            await awaited(self.entry, "diagnose()", ask, DIAGNOSE_S)
+        except ProviderError as error:
+            return [Problem(code="diagnose_failed", message=str(error), path=path)]
+        return [Problem(code="provider_warning", message=text, path=path) for text in texts]
 
     async def close(self, hooks: LiveCallHooks | None = None, within_s: float = 0.0, *, keep: bool = False) -> None:
         """Switch off, wait for calls and route handlers (at most the drain time), then close the provider.

@@ -15,6 +15,7 @@ Step = Callable[[], Coroutine[Any, Any, object]]
 
 START_S = 30.0
 CLOSE_S = 5.0
+DIAGNOSE_S = 15.0
 
 
 def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:

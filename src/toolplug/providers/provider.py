@@ -231,6 +231,10 @@ class FunctionProvider:
     async def aclose(self) -> None:
         """Close what was opened; called once, also after a failed `start`. Does nothing by default."""
 
+    async def diagnose(self) -> Sequence[str]:
+        """Return what keeps this provider from working now and its fix, for `toolplug doctor`: nothing."""
+        return ()
+
 
 def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
     """Return an instance whose key and config are set before its constructor runs. Raises the constructor's errors.

@@ -69,6 +69,7 @@ HOOKS: Mapping[str, Hook] = {
     "resources": Hook(),
     "start": Hook(("site",), waits=True),
     "aclose": Hook(waits=True),
+    "diagnose": Hook(waits=True),
     "before_call": Hook(("call", "context"), "call", None, wraps=True, also=("tool",)),
     "change_result": Hook(("call", "context", "result"), "call", None, wraps=True, also=("tool",)),
     "after_call": Hook(("call", "context", "result"), "call", None, also=("tool",)),
