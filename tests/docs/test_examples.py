@@ -18,10 +18,15 @@ PAGES = sorted(
 )
 ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAMEWORKS}
 """They run in the environment of their framework: tests/clients/test_integrations.py."""
-WITH_EXAMPLES = [page for page in PAGES if page not in ADAPTERS and any(fences((ROOT / page).read_text("utf-8")))]
+GUIDES = "docs/how-to/"
+"""These pages take minutes together and are read by the slow tests; what a newcomer follows is read by each run."""
+WITH_EXAMPLES = [
+    pytest.param(page, marks=pytest.mark.judge if page.startswith(GUIDES) else pytest.mark.process, id=page)
+    for page in PAGES
+    if page not in ADAPTERS and any(fences((ROOT / page).read_text("utf-8")))
+]
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I2-10-examples-run")
 @pytest.mark.needs("curl", "jq")
 @pytest.mark.timeout(400)

@@ -17,7 +17,7 @@ from tests.requirement_table import ROOT
 PUBLIC = ("toolplug", "toolplug.http", "toolplug.responses", "toolplug.client", "toolplug.testing")
 
 
-@pytest.mark.process
+@pytest.mark.judge
 def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],

@@ -150,7 +150,6 @@ class CallContext(NamedTuple):
     """The circumstances of a call: data, except `report`, which sends progress and never blocks, and `ask`.
 
     * `session`, `agent`: the code of the session and the name of the agent, None for none
-    * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
     * `approval`: the ticket of an approved call, None for none
     * `options`: the validated options of the built-in stub that the tool implements
     * `request_id`: the id in the audit log
@@ -158,12 +157,12 @@ class CallContext(NamedTuple):
     * `ask`: asks the user of the caller's MCP client, by a text and the JSON schema of a form; raises `CannotAsk`
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
+    * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
     """
 
     principal: Principal = ANONYMOUS
     session: str | None = None
     agent: str | None = None
-    deadline: float | None = None
     idempotency_key: str | None = None
     approval: str | None = None
     options: Mapping[str, object] = EMPTY
@@ -172,10 +171,11 @@ class CallContext(NamedTuple):
     credentials: Mapping[str, str] = NO_CREDENTIALS
     ask: Ask = ask_nobody
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
+    deadline: float | None = None
 
     def until(self, deadline: float) -> CallContext:
-        """Return the context with this deadline, in loop time; as fast as `of_session`."""
-        return _quick_context(CallContext, (*self[:3], deadline, *self[4:]))
+        """Return the context with this deadline, in loop time; much faster than `_replace`."""
+        return _quick_context(CallContext, self[:-1] + (deadline,))  # noqa: RUF005  a list in between takes longer
 
     def of_session(self, session: str) -> CallContext:
         """Return the context with this session; takes a fifth of the time of `_replace`."""
@@ -183,7 +183,7 @@ class CallContext(NamedTuple):
 
     def of_trace(self, trace_context: Mapping[str, str]) -> CallContext:
         """Return the context with this trace context, as fast as `of_session`."""
-        return _quick_context(CallContext, (*self[:-1], trace_context))
+        return _quick_context(CallContext, (*self[:-2], trace_context, self[-1]))
 
 
 _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

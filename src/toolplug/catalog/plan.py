@@ -98,10 +98,10 @@ class CallRunner(Protocol):
     """Runs a target apart from its caller: a coroutine in a task, a function that may block in a thread.
 
     `start` returns the target's value if it ends in its first step, else the `RunningCall` to wait for. It raises what
-    the target raises in that step.
+    the target raises in that step. A target that reads its context finds its deadline there, `left_s` seconds from now.
     """
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
+    def start(self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /) -> object: ...
 
 
 class CallSpan(Protocol):
@@ -136,7 +136,8 @@ class CallHooks(Protocol):
     * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
       whether one has a tracer
     * `traced`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
-    * `refusal`: returns the reason for which a plugin refuses the call, or None, within so many seconds
+    * `refusal`: returns the reason for which a plugin refuses the call, or None, by `until` (`perf_counter`); there is
+      nothing to await where plain functions decide
     * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
     * `answered`: passes the answer to plugins, and waits for them at least a moment
     """
@@ -159,8 +160,8 @@ class CallHooks(Protocol):
         answer: Callable[[CallContext], Awaitable[ToolResult]],
     ) -> ToolResult: ...
     def refusal(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
-    ) -> Awaitable[str | None]: ...
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
+    ) -> Awaitable[str | None] | str | None: ...
     def changed(
         self,
         call: ToolCall,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import CoroutineType
+from typing import Any
 from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
@@ -74,35 +76,33 @@ class LiveCatalog(ModelTools):
         """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
         return ""
 
-    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """Run one call by the plan of its name in the current catalog, listed or unavailable. A failure is a result."""
+    def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
+        """Run one call by the plan of its name in the current catalog, listed or unavailable. A failure is a result.
+
+        The name is looked up at once, and the call runs when the coroutine is awaited.
+        """
         if context is None:
             context = self.default_context
         catalog = self._catalog if self._fresh else self.catalog
         tool = catalog.find(call.name)
-        if tool is None and catalog.unavailable is not None:
-            tool = catalog.unavailable.find(call.name)
-        if tool is None and (reason := self.closed_because):
-            self._unknown.counters.record("unavailable", 0.0)
-            return unavailable(call, reason, code="not_entered")
         if tool is None:
-            return await self._unknown.answer(call, catalog.unknown(call.name), context)
+            tool = None if catalog.unavailable is None else catalog.unavailable.find(call.name)
+            if tool is None:
+                return self._not_found(catalog, call, context)
         plan, session = tool.plan, self._session
         if plan.forward is not None:
-            return await plan.forward(self, call, context)
-        hooks = plan.hooks.current
-        if session is not None and context.session != session and (hooks is not None or _looks_at(plan, context)):
+            return plan.forward(self, call, context)
+        hooked = plan.hooks.current is not None
+        if session is not None and context.session != session and (hooked or _looks_at(plan, context)):
             context = context.of_session(session)
-        if hooks is None:
-            return await run(plan, call, context)
-        hooks.calls.running += 1
-        listed = tool.definition
-        try:
-            if not hooks.traces:
-                return await run(plan, call, context, hooks, listed)
-            return await hooks.traced(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
-        finally:
-            hooks.calls.leave()
+        return _run_hooked(tool, call, context) if hooked else run(plan, call, context)
+
+    async def _not_found(self, catalog: Catalog, call: ToolCall, context: CallContext) -> ToolResult:
+        """Answer the call of a name that is not in the catalog."""
+        if reason := self.closed_because:
+            self._unknown.counters.record("unavailable", 0.0)
+            return unavailable(call, reason, code="not_entered")
+        return await self._unknown.answer(call, catalog.unknown(call.name), context)
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference, in order and never from within another, until unsubscribed."""
@@ -313,6 +313,21 @@ def merged_executor(unknown: UnknownCalls, *executors: ToolExecutor, session: st
     With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.
     """
     return MergedExecutor(unknown, *executors, session=session)
+
+
+async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolResult:
+    """Run a call with the hooks that plugins have when it begins, in the spans of their tracers."""
+    plan, listed = tool.plan, tool.definition
+    hooks = plan.hooks.current
+    if hooks is None:
+        return await run(plan, call, context)
+    hooks.calls.running += 1
+    try:
+        if not hooks.traces:
+            return await run(plan, call, context, hooks, listed)
+        return await hooks.traced(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+    finally:
+        hooks.calls.leave()
 
 
 def _looks_at(plan: Plan, context: CallContext) -> bool:

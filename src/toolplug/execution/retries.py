@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from asyncio import get_running_loop
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
@@ -36,14 +35,12 @@ def begin(
 
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
-    if plan.wants_context:
-        deadline = get_running_loop().time() + seconds - (perf_counter() - began)
-        context = context.until(deadline)
+    left_s = began + seconds - perf_counter() if plan.wants_context else None
     switch, counters = plan.switch, plan.counters
     switch.running += 1
     counters.in_flight += 1
     try:
-        outcome = plan.runner.start(plan.target, inner, context)
+        outcome = plan.runner.start(plan.target, inner, context, left_s)
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()

@@ -135,7 +135,8 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             if hooks is not None and hooks.asks:
-                reason = await hooks.refusal(inner, context, tool, began + seconds - perf_counter())
+                reason = hooks.refusal(inner, context, tool, began + seconds)
+                reason = reason if reason is None or isinstance(reason, str) else await reason
                 result = None if reason is None else denied(call, "hook", reason)
             if (context.deadline is not None or hooks is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, seconds)

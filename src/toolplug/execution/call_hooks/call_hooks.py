@@ -63,6 +63,7 @@ class CallHooks:
     monitors: tuple[Monitor, ...] = ()
     calls: SourceSwitch = field(default_factory=SourceSwitch)
     asks: bool = field(init=False)
+    asks_at_once: bool = field(init=False)
     changes: bool = field(init=False)
     observes: bool = field(init=False)
     traces: bool = field(init=False)
@@ -75,6 +76,7 @@ class CallHooks:
             ("traces", self.tracers),
         ):
             object.__setattr__(self, name, bool(hooks))
+        object.__setattr__(self, "asks_at_once", not any(hook.is_async or hook.wraps for hook in self.before))
 
     async def traced(
         self,
@@ -93,11 +95,22 @@ class CallHooks:
             spans.end(result)
 
     def refusal(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, within_s: float
-    ) -> Awaitable[str | None]:
-        """Return the reason for which a plugin refuses the call, within so many seconds; None if nobody does."""
-        answer = self._refusal(call, context, tool, perf_counter() + within_s)
-        return self._monitored("before_call", self.before, answer, call, context, tool) if self.monitors else answer
+        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
+    ) -> Awaitable[str | None] | str | None:
+        """Return the reason for which a plugin refuses the call, by `until` (`perf_counter`); None if nobody does.
+
+        Where all of `before` are plain functions, there is nothing to await.
+        """
+        if self.monitors:
+            answer = self._refusal(call, context, tool, until)
+            return self._monitored("before_call", self.before, answer, call, context, tool)
+        if not self.asks_at_once:
+            return self._refusal(call, context, tool, until)
+        for hook in self.before:
+            reason = _refused_by(hook, call, context, tool)
+            if reason is not None:
+                return reason
+        return None
 
     def changed(
         self,
@@ -133,20 +146,14 @@ class CallHooks:
                 try:
                     if hook.wraps:
                         begun.append(Wrapper(hook, call, context, tool, None))
-                        continue
-                    value = (
-                        hook.value(call, context, tool, None)
-                        if not hook.is_async
-                        else await hook.awaited(self.runner, call, context, tool, None, until)
-                    )
-                    if value is None:
-                        continue
-                    reason = _reason(value)
-                    break
+                    elif hook.is_async:
+                        reason = _reason(await hook.awaited(self.runner, call, context, tool, None, until))
+                    else:
+                        reason = _refused_by(hook, call, context, tool)
                 except HookFailure as failure:
-                    if hook.denies(failure, call, context, _REFUSED):
-                        reason = FAILED
-                        break
+                    reason = FAILED if hook.denies(failure, call, context, _REFUSED) else None
+                if reason is not None:
+                    break
             while begun:
                 wrapper = begun.pop()
                 try:
@@ -285,6 +292,15 @@ class LiveCallHooks:
         """Wait until every call that began with other hooks has been answered, at most so many seconds."""
         await asyncio.gather(*(each.calls.drained(within_s) for each in self._replaced))
         self._replaced = [each for each in self._replaced if each.calls.running]
+
+
+def _refused_by(hook: CallHook, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> str | None:
+    """Return the reason for which a plain function refuses the call, None if it does not."""
+    try:
+        value = hook.value(call, context, tool, None)
+        return None if value is None else _reason(value)
+    except HookFailure as failure:
+        return FAILED if hook.denies(failure, call, context, _REFUSED) else None
 
 
 def _reason(value: object) -> str | None:

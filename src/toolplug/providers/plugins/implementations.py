@@ -183,11 +183,20 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
     if not taken:
         return lambda *given: function()
     places = [arguments.index(name) if name in arguments else -1 for name in taken]
+    if places == [0, 1]:  # the usual ones, and every call pays for them
+        return _first_two(function)
     if places == [*range(len(places))]:
         return lambda *given: function(*given[: len(places)])
     if -1 in places:
         return lambda *given: function(*[(*given, attribute_site)[place] for place in places])
     return lambda *given: function(*[given[place] for place in places])
+
+
+def _first_two(function: Callable[..., T]) -> Callable[..., T]:
+    def asked(first: object, second: object, *_: object) -> T:
+        return function(first, second)
+
+    return asked
 
 
 def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:
