@@ -254,6 +254,11 @@ async def test_a_reload_keeps_unchanged_servers_running_and_discovers_changed_on
         assert (await call(host, "fs.write")).status is ToolStatus.DENIED
         assert host.servers.server("t1", "files").record.status == "success"
 
+        entry = {**entry, "offer": "search"}
+        file.write_text(dumped(settings(plain, mcp_servers={"files": entry})))
+        await host.reload(by=OPERATOR)
+        assert host.executor_for(OPERATOR, agent="writer").catalog["fs.read"].definition.offered.how == "search"
+
         file.write_text(dumped(settings(plain, mcp_servers={"files": entry}, limits={"timeout": "7s"})))
         await host.reload(by=OPERATOR)
         assert host.executor_for(OPERATOR, agent="writer").catalog["fs.read"].plan.timeout_s == 7

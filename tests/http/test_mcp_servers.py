@@ -215,7 +215,7 @@ async def test_readers_see_what_was_found_and_only_administrators_how_it_is_reac
 @pytest.mark.requirement("C-8-in-file")
 async def test_a_server_of_the_file_is_changed_in_its_rules_and_switched_and_nothing_else(client: AsyncClient) -> None:
     parts: list[Json] = [{"url": DEAD_SERVER}, {"headers": {}}, {"policy": "deny"}, {"discoveryTimeoutMs": 5}]
-    for part in parts:
+    for part in (*parts, {"offer": "search"}):
         answer = await client.patch(f"{PATH}/docs", json={"enabled": False, **part}, headers=ROOT)
         assert code(answer) == (409, "in_file", "id")
     assert code(await client.delete(f"{PATH}/docs", headers=ROOT)) == (409, "in_file", "id")
@@ -239,6 +239,24 @@ async def test_a_server_that_was_added_is_changed_and_found_again(client: AsyncC
     same = await client.patch(f"{PATH}/mine", json={"tools": {"echo": "deny"}}, headers=ROOT)
     assert same.json()["configHash"] == found.json()["configHash"]
     assert (same.json()["status"], same.json()["tools"][0]["policy"]) == ("success", "deny")
+
+
+@pytest.mark.requirement("C-9-tool-search")
+async def test_a_server_is_added_and_changed_with_the_way_its_tools_are_offered(
+    client: AsyncClient, source: str
+) -> None:
+    await added(client, "mine", source, query="?wait=true", offer="search", tools={"fails": {"offer": "always"}})
+    offers = [await offers_of(client, "mine")]
+    await client.patch(f"{PATH}/mine", json={"offer": "always"}, headers=ROOT)
+    offers.append(await offers_of(client, "mine"))
+    assert offers == [{"echo": "search", "fails": "always"}, {"echo": "always", "fails": "always"}]
+
+
+async def offers_of(client: AsyncClient, server: str) -> dict[str, str]:
+    """How two tools of a server are offered, as the catalog has it."""
+    listed = (await client.get("/api/catalog", headers=ROOT)).json()["tools"]
+    tools = {tool["name"].removeprefix(f"{server}/"): tool for tool in listed if tool.get("server") == server}
+    return {name: tools[name].get("offer", "always") for name in ("echo", "fails")}
 
 
 @pytest.mark.requirement("C-8-add-http")

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from openai import BadRequestError
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.harness import Harness
@@ -193,3 +194,33 @@ async def test_a_deferred_tool_is_called_without_a_search(harness: Harness) -> N
     response = await harness.create("Merge")
     assert items(response)[0] == ("mcp_call", name_of(37), "completed")
     assert names(harness)[1] == [name_of(0), *TWO, name_of(37)]
+
+
+@pytest.mark.parametrize("kind", ["tool_search_call", "tool_search_output"])
+async def test_the_searches_of_another_server_are_refused_in_words(harness: Harness, kind: str) -> None:
+    item = {"type": kind, "id": "s", "execution": "server", "call_id": None, "status": "completed"}
+    with pytest.raises(BadRequestError) as refused:
+        await harness.create([{"role": "user", "content": "Go"}, item])  # type: ignore[list-item]
+    assert refused.value.param == "input[1].type"
+    assert f"{kind} is a search of another server; leave the items of its searches out" in str(refused.value)
+
+
+async def test_a_search_is_an_item_of_the_provider_that_makes_it(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), says("Found."))
+    search: Any = (await harness.create("Merge branch 7", tools=[{"type": "tool_search"}])).to_dict()["output"][0]  # type: ignore[list-item, index]
+    assert (search["type"], search["server_label"], search["name"]) == ("mcp_call", "_search", "search_tools")
+    assert orjson.loads(search["output"])["tools"][0]["name"] == name_of(37)
+
+
+async def test_a_found_tool_that_is_gone_is_no_longer_offered(harness: Harness) -> None:
+    harness.backend.plays(calls(SEARCH), says("Found."), calls(MERGE), says("It is gone."))
+    first = await harness.create("Merge branch 7")
+    host = harness.host
+    host.registry.publish(host.registry.catalog.where(lambda tool: tool.definition.name != name_of(37)))
+    response: Any = (await harness.create("Go on", previous_response_id=first.id)).to_dict()
+    assert name_of(37) in names(harness)[1]
+    assert name_of(37) not in names(harness)[2]
+    assert (response["output"][0]["status"], response["output"][0]["output"]) == (
+        "failed",
+        f'no builtin provider handles tool "{name_of(37)}"',
+    )

@@ -10,10 +10,8 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.plan import Plan, Tool
 from toolplug.errors import ToolError
-from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.plans import CallServices
+from toolplug.execution.plans import CallServices, own_tool
 from toolplug.stores.store import Store
 
 MAX_CHARACTERS = 100_000
@@ -107,18 +105,8 @@ def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
         where = {"offset": offset, "next_offset": piece.next_offset, "total": piece.total}
         return ToolResult(output=piece.text, structured=where)
 
-    plan = Plan(
-        ref=definition.ref,
-        target=target,
-        schema=definition.parameters,
-        switch=SourceSwitch(),
-        counters=services.accounting.counters(SOURCE, READ_RESULT),
-        abandoned=services.accounting.abandoned("native", SOURCE),
-        runner=services.runner,
-        timeout_s=READ_TIMEOUT_S,
-        max_result_bytes=MAX_CHARACTERS * _UTF8_MAX,
-    )
-    return Catalog([Tool(definition, plan)])
+    largest = MAX_CHARACTERS * _UTF8_MAX
+    return Catalog([own_tool(services, definition, target, timeout_s=READ_TIMEOUT_S, max_result_bytes=largest)])
 
 
 def _key(handle: str, context: CallContext) -> str:

@@ -17,15 +17,18 @@ from toolplug.catalog.plan import (
     Artifacts,
     CallCounters,
     CallRunner,
+    Forward,
     Plan,
     Replay,
     Setting,
     Switch,
     Target,
+    Tool,
 )
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
     NO_LIMITS,
@@ -244,3 +247,29 @@ def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Cata
         return replace(plan, settings=(*policy, *resolved.settings), **resolved.in_plan(services.artifacts))
 
     return catalog.planned(change)
+
+
+def own_tool(
+    services: CallServices,
+    definition: ToolDefinition,
+    target: Target,
+    *,
+    timeout_s: float,
+    max_result_bytes: int,
+    forward: Forward | None = None,
+) -> Tool:
+    """Return a tool of toolplug itself, which no configuration, policy or plugin changes."""
+    ref = definition.ref
+    plan = Plan(
+        ref=ref,
+        target=target,
+        schema=definition.parameters,
+        switch=SourceSwitch(),
+        counters=services.accounting.counters(ref.source, ref.name),
+        abandoned=services.accounting.abandoned(ref.kind, ref.source),
+        runner=services.runner,
+        timeout_s=timeout_s,
+        max_result_bytes=max_result_bytes,
+        forward=forward,
+    )
+    return Tool(definition, plan)

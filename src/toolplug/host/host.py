@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
 from toolplug.errors import Problem, StoreError
 from toolplug.execution.accounting import OnCall, audited
@@ -235,16 +235,19 @@ class Host:
         prefix: str,
         source: ToolExecutor | Factory,
         tools: Iterable[ToolDefinition] | None = None,
+        *,
+        offer: Offer | None = None,
     ) -> None:
         """Register a toolset in place of any other of its id; it stays registered when the host is left.
 
         `source` is an executor that all callers share and the host never closes, or a factory that runs once for each
         session, without one for each call, and whose executor is closed with it. `tools` are those of a factory's
-        executor, listed before it runs; without them the first call or listing runs it. Toolsets that the agents of the
+        executor, listed before it runs; without them the first call or listing runs it. `offer` is how models are
+        offered the tools whose own rules say nothing of it, None: as their source says. Toolsets that the agents of the
         configuration name must be registered before the host is entered. Raises `InvalidDefinition` for an invalid id
         or prefix, and `ApiError` for a prefix that another toolset has.
         """
-        toolset = coded_toolset(id, prefix, source, tools)
+        toolset = coded_toolset(id, prefix, source, tools, offer)
         coded = self._coded.with_coded(toolset)
         if self._open is not None:
             self._open.toolsets.register(toolset)
@@ -259,6 +262,7 @@ class Host:
         allow_for: Iterable[str] = (),
         *,
         scope: Scope = "shared",
+        offer: Offer | None = None,
     ) -> None:
         """Register the tools of an MCP server as a toolset, as `register_toolset` does.
 
@@ -268,7 +272,7 @@ class Host:
         and `ConfigError` for an invalid mapping.
         """
         environ = os.environ if self._environ is None else self._environ
-        item = coded_mcp(id, prefix, server, allow_for, scope, environ)
+        item = coded_mcp(id, prefix, server, allow_for, scope, offer, environ)
         coded = self._coded.with_coded(item.placeholder)
         if self._open is not None:
             self._open.register_mcp(item)

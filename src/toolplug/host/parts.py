@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import SEARCH_SOURCE, Offered
 from toolplug.catalog.plan import Tool
 from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
@@ -90,7 +91,8 @@ class HostReservedNames:
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
         if tool is not None:
-            return f"provider {tool.definition.ref.source!r}"
+            source = tool.definition.ref.source
+            return "this host itself" if source in (SOURCE, SEARCH_SOURCE) else f"provider {source!r}"
         prefix, dot, _ = name.partition(".")
         if dot and (prefix in self._toolsets.prefixes(tenant) or prefix in catalog.prefixes):
             return f"the toolset of the prefix {prefix!r}"
@@ -103,8 +105,10 @@ class HostReservedNames:
 
 def session_planner(configuration: Configuration, services: CallServices) -> Planner:
     """Return the planner of session tools under this configuration."""
-    policy = ToolPolicy(configuration.settings.sessions.policy, configuration.origin("sessions", "policy"))
-    return Planner(services, policy)
+    settings = configuration.settings.sessions
+    policy = ToolPolicy(settings.policy, configuration.origin("sessions", "policy"))
+    offered = Offered(settings.offer, configuration.origin("sessions", "offer"))
+    return Planner(services, policy, offered)
 
 
 @dataclass(slots=True, eq=False)

@@ -43,8 +43,9 @@ _Rules = Annotated[
             ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
         ],
     ],
-    Field(description="rules by the server's own names: a policy, or policy, limits and tenants"),
+    Field(description="rules by the server's own names: a policy, or policy, limits, tenants and offer"),
 ]
+_Offer = Annotated[Offer, Field(description="to models, of the tools that tools says nothing of")]
 _Timeout = Annotated[
     int, Field(ge=1, le=int(LONGEST_DISCOVERY_S * 1000), description="how long listing its tools may take")
 ]
@@ -58,6 +59,7 @@ class AddServerBody(CamelBody):
     headers: _Headers = {}  # noqa: RUF012  pydantic copies it, and the model is frozen
     enabled: _Enabled = True
     policy: Annotated[Policy, Field(description="of the tools that tools says nothing of")] = "ask"
+    offer: _Offer = "always"
     tools: _Rules = {}  # noqa: RUF012  as above
     discovery_timeout_ms: _Timeout = 30_000
 
@@ -69,6 +71,7 @@ class ChangeServerBody(CamelBody):
     headers: Annotated[_Headers, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
     enabled: Annotated[_Enabled, Field(json_schema_extra=absent)] = True
     policy: Annotated[Policy, Field(json_schema_extra=absent)] = "ask"
+    offer: Annotated[_Offer, Field(json_schema_extra=absent)] = "always"
     tools: Annotated[_Rules, Field(json_schema_extra=absent)] = {}  # noqa: RUF012  as above
     discovery_timeout_ms: Annotated[_Timeout, Field(json_schema_extra=absent)] = 30_000
 
@@ -283,6 +286,7 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         headers=body.headers,
         enabled=body.enabled,
         policy=body.policy,
+        offer=body.offer,
         tools=body.tools,
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
@@ -317,6 +321,7 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         headers=body.headers if "headers" in given else None,
         enabled=body.enabled if "enabled" in given else None,
         policy=body.policy if "policy" in given else None,
+        offer=body.offer if "offer" in given else None,
         tools=body.tools if "tools" in given else None,
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from toolplug.catalog.definition import Offer
 from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
 from toolplug.host.toolsets.records import Binding
@@ -40,9 +41,14 @@ class BindingBody(BaseModel, extra="forbid", strict=True, frozen=True):
     prefix: Annotated[str, Field(description="the tools are called prefix.tool; used once")]
     source: Annotated[str, Field(alias="from", description="provider:KEY or mcp:ID")]
     scope: Annotated[Scope, Field(description="session: a connection for each session, for mcp:")] = "shared"
+    offer: Annotated[
+        Offer | None, Field(description="to models, of the tools whose own rules say nothing; null: as their source")
+    ] = None
 
 
-BindingAnswer = TypedDict("BindingAnswer", {"id": str, "prefix": str, "from": str, "scope": Scope})
+BindingAnswer = TypedDict(
+    "BindingAnswer", {"id": str, "prefix": str, "from": str, "scope": Scope, "offer": NotRequired[Offer]}
+)
 BindingAnswer.__doc__ = "A toolset as it is bound now."
 
 
@@ -78,9 +84,10 @@ async def put_allowlist(request: HostRequest) -> OrjsonResponse[AllowlistAnswer]
 async def put_binding(request: HostRequest) -> OrjsonResponse[BindingAnswer]:
     """Bind a toolset for the caller's tenant. Raises `HttpProblem` and `ApiError`; then nothing has changed."""
     body = await read_json(request, BindingBody)
-    binding = Binding(body.prefix, body.source, body.scope)
+    binding = Binding(body.prefix, body.source, body.scope, body.offer)
     try:
         bound = await request.state["host"].toolsets.bind(request.path_params["id"], binding, **acting(request))
     except InvalidDefinition as error:
         raise HttpProblem(422, "invalid_toolset", str(error), param=error.at) from None
-    return OrjsonResponse({"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope})
+    answer: BindingAnswer = {"id": bound.id, "prefix": bound.prefix, "from": bound.shown, "scope": binding.scope}
+    return OrjsonResponse(answer if binding.offer is None else {**answer, "offer": binding.offer})

@@ -32,6 +32,7 @@ MAX_TEXT = 10 * 1024 * 1024
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
+_SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 
@@ -111,6 +112,11 @@ def _checked(given: object, at: str) -> Item:
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])
         _check_members(kind, item, at)
+    elif kind in _SEARCHES:
+        message = (
+            f"{kind} is a search of another server; leave the items of its searches out, this host searches itself"
+        )
+        raise _refused(f"{at}.type", message)
     elif not is_hosted_call(kind):
         known = ", ".join(sorted(_TEXTS))
         raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")

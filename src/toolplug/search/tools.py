@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 import orjson
@@ -19,12 +18,11 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
 from toolplug.catalog.layered_catalog import layered
-from toolplug.catalog.plan import Forward, Plan, Target, Tool
+from toolplug.catalog.plan import Forward, Plan, Tool
 from toolplug.catalog.render import described
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.plans import CallServices
+from toolplug.execution.plans import CallServices, own_tool
 from toolplug.execution.run import run
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
@@ -40,7 +38,6 @@ MAX_RESULT_BYTES: Final = 16 * 1024
 """The size of a result; the best tool is described whole in any case."""
 FUNCTIONS: Final = "deferred_functions"
 """In the options of a call of `search_tools`: definitions of functions of the client, by the model's names."""
-EMPTY_FUNCTIONS: Mapping[str, ToolDefinition] = MappingProxyType({})
 _DEFAULT_FOUND = 5
 _MAX_HINT = 8 * 1024
 _SHORT = 300
@@ -59,13 +56,18 @@ class ToolSearch:
         self._pairs: LeastRecentlyUsed[tuple[int, int], Catalog] = LeastRecentlyUsed(_PAIRS)
 
     def added(self, catalog: Catalog) -> Catalog:
-        """Return the catalog with the two tools last, if it has `THRESHOLD` deferred ones and no tool of their names.
+        """Return the catalog with the two tools last, if `THRESHOLD` are deferred and no provider has their names.
 
-        Otherwise the catalog itself, of which every tool is then rendered.
+        Otherwise the catalog itself, of which every tool is then rendered. A session's tools of these names are left
+        out, as for every name of the host: an application does not decide what the others' tools cost.
         """
-        if catalog.deferred < THRESHOLD or any(catalog.find(name) for name in (SEARCH_TOOLS, CALL_TOOL)):
+        if catalog.deferred < THRESHOLD:
             return catalog
-        return layered(catalog, self.pair(catalog.deferred, len(catalog)))
+        named = [tool for name in (SEARCH_TOOLS, CALL_TOOL) if (tool := catalog.find(name)) is not None]
+        if any(tool.definition.ref.kind == "native" for tool in named):
+            return catalog
+        rest = catalog.where(lambda tool: not any(tool is each for each in named)) if named else catalog
+        return layered(rest, self.pair(rest.deferred, len(rest)))
 
     def pair(self, deferred: int, total: int) -> Catalog:
         """Return the two tools for a catalog of so many tools, which their descriptions tell the model."""
@@ -73,28 +75,22 @@ class ToolSearch:
         if pair is None:
             pair = Catalog(
                 [
-                    self._tool(_search_definition(deferred, total), self._search, _not_forwarded),
-                    self._tool(_CALL_DEFINITION, self._call, _not_forwarded),
+                    self._tool(_search_definition(deferred, total), self._search),
+                    self._tool(_CALL_DEFINITION, self._call),
                 ]
             )
             self._pairs.put((deferred, total), pair)
         return pair
 
-    def _tool(self, definition: ToolDefinition, forward: Forward, target: Target) -> Tool:
-        services, name = self._services, definition.name
-        plan = Plan(
-            ref=definition.ref,
-            target=target,
-            schema=definition.parameters,
-            switch=SourceSwitch(),
-            counters=services.accounting.counters(SEARCH_SOURCE, name),
-            abandoned=services.accounting.abandoned("native", SEARCH_SOURCE),
-            runner=services.runner,
+    def _tool(self, definition: ToolDefinition, forward: Forward) -> Tool:
+        return own_tool(
+            self._services,
+            definition,
+            _not_forwarded,
             timeout_s=_TIMEOUT_S,
             max_result_bytes=_LARGEST_RESULT,
             forward=forward,
         )
-        return Tool(definition, plan)
 
     async def _search(self, tools: ToolExecutor, call: ToolCall, context: CallContext) -> ToolResult:
         """Search the deferred tools of the caller, and the functions that came with the request."""
@@ -103,7 +99,7 @@ class ToolSearch:
 
         async def target(call: ToolCall, context: CallContext) -> ToolResult:
             given = cast("Mapping[str, Any]", call.arguments)  # the schema has checked them
-            return await self.find(catalog, given["query"], int(given.get("limit", _DEFAULT_FOUND)), functions)
+            return await self._found(tools, given["query"], int(given.get("limit", _DEFAULT_FOUND)), functions)
 
         plan = _listed_plan(catalog, SEARCH_TOOLS) or self.pair(0, 0)[SEARCH_TOOLS].plan
         return await run(replace(plan, target=target), call, context)
@@ -123,19 +119,24 @@ class ToolSearch:
             return result
         return result._replace(output=f"{result.output}\nThe parameters of {target.name}: {schema.decode()}")
 
-    async def find(
-        self, catalog: Catalog, query: str, most: int, functions: Mapping[str, ToolDefinition] = EMPTY_FUNCTIONS
+    async def _found(
+        self, tools: ToolExecutor, query: str, most: int, functions: Mapping[str, ToolDefinition]
     ) -> ToolResult:
-        """Return the result of a search for the deferred tools of a catalog, and for functions by the model's names."""
+        """Return the result of a search for the deferred tools, and for functions by the model's names."""
+        catalog = tools.catalog
         indexes = [await self._index(part) for part in catalog.parts if part.deferred] if catalog.searchable else []
         if functions:
-            indexes.append(ToolIndex(functions.values()))
+            indexes.append(await in_own_thread(lambda: ToolIndex(functions.values())))
         hits = search(indexes, query, most)
         names = {id(definition): name for name, definition in functions.items()}
-        value: dict[str, object] = {"tools": list(_bounded(hits.best, names)), "matches": hits.matches}
+        now = tools.catalog  # another one, if tools were removed while the index was built
+        best = [item for item in hits.best if id(item) in names or now is catalog or now.find(item.name) is not None]
+        value: dict[str, object] = {"tools": list(_bounded(best, names)), "matches": hits.matches}
         if not hits.best:
             size = sum(len(index.definitions) for index in indexes)
             value["hint"] = f"none of the {size:,} tools that are not listed has these words; try others"
+        elif not best:
+            value["hint"] = "the tools that have these words were removed during the search; search again"
         return ToolResult(output=orjson.dumps(value).decode(), structured=value)
 
     async def _index(self, part: Catalog) -> ToolIndex:
@@ -165,7 +166,7 @@ def deferral(catalog: Catalog) -> str:
         return f"deferred: {total - catalog.deferred:,} of {total:,} tools are shown; found by {SEARCH_TOOLS}"
     if catalog.deferred < THRESHOLD:
         return f"shown all the same, as fewer than {THRESHOLD} tools are deferred"
-    return f"shown all the same, as another tool is called {SEARCH_TOOLS} or {CALL_TOOL}"
+    return f"shown all the same, as a provider has a tool called {SEARCH_TOOLS} or {CALL_TOOL}"
 
 
 def target_call(call: ToolCall) -> ToolCall | None:

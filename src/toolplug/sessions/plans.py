@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toolplug.catalog.definition import ToolDefinition
+from dataclasses import replace
+
+from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition
 from toolplug.catalog.plan import Tool
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.execution.resolved_limits import LimitLevel
@@ -16,15 +18,20 @@ ALLOWED = ToolPolicy()
 
 
 class Planner:
-    """Builds the tools of all sessions under one policy; if the policy `hides` them, no session lists any."""
+    """Builds the tools of all sessions under one policy; if the policy `hides` them, no session lists any.
 
-    def __init__(self, services: CallServices, policy: ToolPolicy = ALLOWED) -> None:
+    `offered` is how models are offered them.
+    """
+
+    def __init__(self, services: CallServices, policy: ToolPolicy = ALLOWED, offered: Offered = ALWAYS) -> None:
         self.services: CallServices = services
         self.hides: bool = policy.policy == "disable"
         self._policy = policy
+        self._offered = offered
         self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)), of_one_tenant=True)
 
     def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
         """Return the tool of one session; the target of the source is its relay."""
         plan = self._builder.build(definition, source, self._policy, author_timeout_s=DEADLINE_S, longest_s=LONGEST_S)
-        return Tool(definition, plan)
+        same = definition.offered == self._offered
+        return Tool(definition if same else replace(definition, offered=self._offered), plan)

@@ -215,9 +215,7 @@ class AgentTools:
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
             catalog = limited(catalog, toolset.limits, self._services)
-        if toolset.offered is not None:
-            catalog = catalog.offered(toolset.offered)
-        return catalog.prefixed(toolset.prefix)
+        return toolset.named(catalog)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
         part = self._lone.get(toolset)

@@ -40,7 +40,7 @@ def declared(
         source = PlanSource(target, switch, counters, abandoned)
         return Tool(definition, builder.build(definition, source, author_timeout_s=definition.timeout_s))
 
-    return Catalog(tool(item) for item in tools).prefixed(toolset.prefix)
+    return toolset.named(Catalog(tool(item) for item in tools))
 
 
 def _target(toolset: Toolset, use: Use) -> Target:

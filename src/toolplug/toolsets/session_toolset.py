@@ -85,7 +85,7 @@ class SessionToolset:
         self.waits: bool = source.tools is None
         if source.tools is None:
             self._declared = LiveCatalog(services.unknown)
-            self.live: LiveCatalog = self._joint.view(lambda catalog: catalog.prefixed(toolset.prefix))
+            self.live: LiveCatalog = self._joint.view(toolset.named)
         else:
             tools = declared(toolset, source.tools, services, self._switch, self._kept_open)
             self.live = self._declared = LiveCatalog(services.unknown, tools)

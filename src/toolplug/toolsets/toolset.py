@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from toolplug.catalog.catalog import EMPTY_CATALOG
-from toolplug.catalog.definition import Offered, ToolDefinition
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.definition import Offer, Offered, ToolDefinition
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.executor import ToolExecutor
@@ -110,16 +110,25 @@ class Toolset:
         except InvalidDefinition as error:
             raise InvalidDefinition(str(error), at="prefix") from None
 
+    def named(self, catalog: Catalog) -> Catalog:
+        """Return the tools of the source under the prefix, and offered as `offered` says."""
+        return (catalog if self.offered is None else catalog.offered(self.offered)).prefixed(self.prefix)
+
 
 def coded_toolset(
-    name: str, prefix: str, source: ToolExecutor | Factory, tools: Iterable[ToolDefinition] | None
+    name: str,
+    prefix: str,
+    source: ToolExecutor | Factory,
+    tools: Iterable[ToolDefinition] | None,
+    offer: Offer | None,
 ) -> Toolset:
     """Return a toolset of the host's code. Raises `InvalidDefinition`, and `TypeError` for an invalid source."""
+    offered = None if offer is None else Offered(offer, FROM_CODE)
     if not isinstance(source, type) and isinstance(source, ToolExecutor):
         if tools is not None:
             raise TypeError("tools are for a factory; an executor lists its own")
-        return Toolset(id=name, prefix=prefix, source=SharedSource(executor=source))
+        return Toolset(id=name, prefix=prefix, source=SharedSource(executor=source), offered=offered)
     if not callable(source):
         raise TypeError(f"a {type(source).__name__} is neither a ToolExecutor nor a factory of one")
     declared = None if tools is None else tuple(tools)
-    return Toolset(id=name, prefix=prefix, source=PerSession(factory=source, tools=declared))
+    return Toolset(id=name, prefix=prefix, source=PerSession(factory=source, tools=declared), offered=offered)

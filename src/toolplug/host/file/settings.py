@@ -154,6 +154,13 @@ class SessionSettings(Part):
         Policy,
         Field(description="of session tools: allow; ask: a person approves each call; deny: refused; disable: hidden"),
     ] = "allow"
+    offer: Annotated[
+        Offer,
+        Field(
+            description="of session tools to models; on_request: only in a response whose request names the tools;"
+            " search: once a search has found them"
+        ),
+    ] = "always"
     default_toolset: Annotated[
         str | None, Field(description="the toolset that a session shows before anything is registered in it")
     ] = None

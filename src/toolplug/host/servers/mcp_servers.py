@@ -466,7 +466,7 @@ def _in_file(server: Server, fix: str) -> ApiError:
 
 
 _SETTINGS = attrgetter(
-    "transport", "enabled", "discovery_timeout_s", "rediscover_s", "pin", "policy", "tools", "limits"
+    "transport", "enabled", "discovery_timeout_s", "rediscover_s", "pin", "policy", "offer", "tools", "limits"
 )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BeforeValidator
 
+from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import counted
 from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
 from toolplug.config.nearest import name_hint
@@ -51,6 +52,7 @@ class ServerRecord(Part):
     headers: dict[str, str] | None = None
     enabled: bool | None = None
     policy: Policy | None = None
+    offer: Offer | None = None
     tools: Rules | None = None
     discovery_timeout_s: float | None = None
     by: str = ""
@@ -63,7 +65,8 @@ class ServerRecord(Part):
     @property
     def is_for_file(self) -> bool:
         """Whether it sets only what can be changed of a server of the file: `enabled` and `tools`."""
-        return all(value is None for value in (self.url, self.headers, self.policy, self.discovery_timeout_s))
+        others = (self.url, self.headers, self.policy, self.offer, self.discovery_timeout_s)
+        return all(value is None for value in others)
 
 
 async def server_hash_key(store: Store) -> bytes:
@@ -152,6 +155,7 @@ def added_server(record: ServerRecord) -> Server:
         enabled=record.enabled is not False,
         discovery_timeout_s=record.discovery_timeout_s or DEFAULT_DISCOVERY_S,
         policy=record.policy or "ask",
+        offer=record.offer or "always",
         tools=record.tools or {},
         origin=lambda *_: shown,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from toolplug.catalog.definition import Offer
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
 from toolplug.host.file.settings import MCP, PROVIDER, Part, Scope, split_source
@@ -18,11 +19,12 @@ from toolplug.toolsets.registered import Allowlist
 
 
 class Binding(NamedTuple):
-    """A toolset in a request; `source` is `provider:KEY` or `mcp:ID`, as in the configuration."""
+    """A toolset in a request; `source` is `provider:KEY` or `mcp:ID`, and `offer` None, as in the configuration."""
 
     prefix: str
     source: str
     scope: Scope = "shared"
+    offer: Offer | None = None
 
 
 def check_agent(agent: str) -> None:
@@ -92,4 +94,5 @@ class BindingRecord(Part):
     prefix: str
     source: str
     scope: Scope = "shared"
+    offer: Offer | None = None
     by: str

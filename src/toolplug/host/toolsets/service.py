@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.definition import Offered
+from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
@@ -54,7 +54,7 @@ class McpRegistration:
     """A toolset of an MCP server that the host's code registered.
 
     `server` is the server that the code describes, None for one of the configuration; `source` is `mcp:` and its id.
-    `agents` may use the toolset in addition to those of the configuration.
+    `agents` may use the toolset in addition to those of the configuration. `offered` is as in `Toolset`.
     """
 
     id: str
@@ -63,6 +63,7 @@ class McpRegistration:
     scope: Scope
     agents: tuple[str, ...]
     server: Server | None
+    offered: Offered | None = None
 
     @property
     def placeholder(self) -> Toolset:
@@ -76,6 +77,7 @@ def coded_mcp(
     server: str | Mapping[str, object],
     agents: Iterable[str],
     scope: Scope,
+    offer: Offer | None,
     environ: Mapping[str, str],
 ) -> McpRegistration:
     """Return a registration of a server, given by its id or described like an entry of `mcp_servers`.
@@ -92,7 +94,10 @@ def coded_mcp(
             message = "the prefix is an argument of register_mcp_toolset; leave it out of the description"
             raise ConfigError([Problem(code="wrong_value", message=message, path=f"{SECTION}.{name}.prefix")])
     source = f"{MCP}{server if isinstance(server, str) else name}"
-    return McpRegistration(id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described)
+    offered = None if offer is None else Offered(offer, FROM_CODE)
+    return McpRegistration(
+        id=name, prefix=prefix, source=source, scope=scope, agents=tuple(agents), server=described, offered=offered
+    )
 
 
 def _not_entered() -> Made:
@@ -212,6 +217,7 @@ class ToolsetService:
         if item.server is None and server not in self._servers.ids(None):
             raise ApiError("unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server")
         toolset = self._toolset(None, item.id, item.prefix, item.source, item.scope, FROM_CODE)
+        toolset = replace(toolset, offered=item.offered)
         self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
         self._coded_agents = {name: agents for name, agents in self._coded_agents.items() if name != item.id}
         self._coded_agents[item.id] = item.agents
@@ -293,7 +299,8 @@ class ToolsetService:
 
     def _bound(self, record: BindingRecord) -> Toolset:
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"
-        return self._toolset(record.tenant, record.id, record.prefix, record.source, record.scope, origin)
+        toolset = self._toolset(record.tenant, record.id, record.prefix, record.source, record.scope, origin)
+        return replace(toolset, offered=None if record.offer is None else Offered(record.offer, origin))
 
     def _toolset(
         self,
