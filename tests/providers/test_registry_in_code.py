@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel, SecretStr
 
@@ -92,6 +94,28 @@ def test_what_is_no_provider_is_refused_by_name(given: object) -> None:
         FunctionRegistry({"shop": given})  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (greet, "greet is one provider; give a list, [greet], or a mapping of keys to providers"),
+        (Bakery, "Bakery is one provider; give a list, [Bakery], or a mapping of keys to providers"),
+        (Bakery(), "Bakery() is one provider; give a list, [Bakery()], or a mapping of keys to providers"),
+        *(
+            (
+                path,
+                "'providers.yaml' is no list of providers; for the providers of a file:"
+                " FunctionRegistry.from_yaml('providers.yaml')",
+            )
+            for path in ("providers.yaml", Path("providers.yaml"))
+        ),
+    ],
+)
+def test_one_provider_or_a_path_in_place_of_a_list_is_refused_with_the_fix(given: object, message: str) -> None:
+    with pytest.raises(InvalidDefinition) as refused:
+        FunctionRegistry(given)  # type: ignore[arg-type]
+    assert str(refused.value) == message
+
+
 def test_one_instance_under_two_keys_is_refused() -> None:
     shop = CornerShop()
     with pytest.raises(InvalidDefinition, match="'a' and 'b' are the same instance of CornerShop; make one for each"):
@@ -115,6 +139,21 @@ async def test_a_registry_that_is_not_entered_says_so() -> None:
         assert (await registry.execute(ToolCall("1", "nothing"))).status is ToolStatus.UNKNOWN_TOOL
     assert await registry.execute(ToolCall("1", "price")) == closed
     assert (await view.execute(ToolCall("1", "shop.price"))).metadata == {"code": "not_entered"}
+
+
+async def test_a_model_is_not_sent_the_empty_list_of_a_registry_that_is_not_entered() -> None:
+    registry = FunctionRegistry([CornerShop])
+    view = registry.view(lambda catalog: catalog.prefixed("shop"))
+    for ask in (registry.for_openai, registry.for_anthropic, registry.for_gemini, view.for_openai):
+        with pytest.raises(RuntimeError) as refused:
+            ask()
+        assert str(refused.value) == (
+            "there are no tools yet: its registry is not entered; call it inside `async with registry:`"
+        )
+    async with registry:
+        assert len(view.for_openai()) == len(registry.for_gemini()) == 1
+    async with FunctionRegistry([]) as empty:
+        assert empty.for_openai() == empty.for_anthropic() == empty.for_gemini() == []
 
 
 async def test_a_call_without_context_is_anonymous_or_the_executors_own_principal() -> None:

@@ -57,12 +57,18 @@ class ModelTools(ToolExecutor, Protocol):
 
     __slots__ = ()
 
+    @property
+    def closed_because(self) -> str:
+        """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
+        return ""
+
     def for_openai(self, api: Literal["chat", "responses"] = "chat", *, strict: bool = False) -> list[Message]:
         """Return the tools as the `tools` of OpenAI's Chat Completions or Responses API.
 
-        With `strict`, each tool whose schema can be rewritten for strict mode is; the others stay as they are.
+        With `strict`, each tool whose schema can be rewritten for strict mode is; the others stay as they are. Raises
+        `RuntimeError` if the registry of the tools is not entered, as the other two do.
         """
-        tools: list[Message] = orjson.loads(self.catalog.render(api))
+        tools: list[Message] = orjson.loads(entered_catalog(self).render(api))
         if strict:
             for function in _functions(tools):
                 schema = strict_schema(function["parameters"])
@@ -75,7 +81,7 @@ class ModelTools(ToolExecutor, Protocol):
 
         With `strict`, each tool whose schema can be rewritten for strict mode is; the others stay as they are.
         """
-        tools: list[Message] = orjson.loads(self.catalog.render("anthropic"))
+        tools: list[Message] = orjson.loads(entered_catalog(self).render("anthropic"))
         if strict:
             for function in tools:
                 schema = strict_schema(function["input_schema"]) if "input_schema" in function else None
@@ -85,7 +91,8 @@ class ModelTools(ToolExecutor, Protocol):
 
     def for_gemini(self) -> list[Message]:
         """Return the tools as the `tools` of the Gemini API: one, with a declaration for each function."""
-        return [{"functionDeclarations": orjson.loads(self.catalog.render("gemini"))}] if self.catalog else []
+        catalog = entered_catalog(self)
+        return [{"functionDeclarations": orjson.loads(catalog.render("gemini"))}] if catalog else []
 
     async def answer(self, calls: Iterable[object] | None, context: CallContext | None = None) -> list[Message]:
         """Run the calls of one turn of a model side by side, and return the messages that answer them, in order.
@@ -101,9 +108,22 @@ class ModelTools(ToolExecutor, Protocol):
         results = await asyncio.gather(*(self.execute(call, context) for call in made))
         answers: list[Message] = []
         for api in dict.fromkeys(api for api, _ in found):
-            answered = [result for (each, _), result in zip(found, results, strict=True) if each is api]
-            answers += api.messages(answered)
+            answers += api.messages(
+                [
+                    result._replace(name=call.name)  # that of `call_tool` is the name of the tool that it calls
+                    for (each, call), result in zip(found, results, strict=True)
+                    if each is api
+                ]
+            )
         return answers
+
+
+def entered_catalog(executor: ToolExecutor) -> Catalog:
+    """Return the current catalog, for a model. Raises `RuntimeError` if the registry of its tools is not entered."""
+    reason: str = getattr(executor, "closed_because", "")
+    if reason:
+        raise RuntimeError(f"there are no tools yet: {reason}")
+    return executor.catalog
 
 
 def _functions(tools: Iterable[Message]) -> Iterator[Message]:
@@ -134,6 +154,8 @@ def _read(item: object) -> list[tuple[_Api, ToolCall]]:
         raise TypeError(f"{item!r} is no item of a model's answer; give message.tool_calls or response.output")
     if kind in _UNANSWERED:
         raise ValueError(f"an item of type {kind!r} is no function call; answer it yourself and leave it out here")
+    if kind == _SEARCH and _field(item, "execution") == "client":
+        raise ValueError(f"an item of type {kind!r} with execution: client is a search of yours; answer it yourself")
     api = _APIS.get(kind)
     return [] if api is None else [(api, api.read(item))]
 
@@ -235,6 +257,7 @@ def _gemini_messages(results: Sequence[ToolResult]) -> list[Message]:
 
 
 _GEMINI = "gemini"
+_SEARCH = "tool_search_call"
 _APIS: Mapping[str, _Api] = {
     "function": _Api(_chat_call, _chat_messages),
     "function_call": _Api(_responses_call, _responses_messages),

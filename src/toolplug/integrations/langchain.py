@@ -10,7 +10,7 @@ from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, tex
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
-from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
 
 Content = str | list[str | dict[str, Any]]
 
@@ -33,7 +33,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
             executor=executor,
             context=context,
         )
-        for item in executor.catalog.shown.values()
+        for item in entered_catalog(executor).shown.values()
     ]
 
 

@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_resul
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
-from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[AsyncBaseTool]:
@@ -34,7 +34,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
                 schema=_schema(item.definition, strict),
             ),
         )
-        for item in executor.catalog.shown.values()
+        for item in entered_catalog(executor).shown.values()
     ]
 
 

@@ -10,7 +10,7 @@ from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, tex
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
-from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:
@@ -22,7 +22,8 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     An error is the text that the model reads, images of a result are image outputs. A tool that is gone is no longer
     offered at the next step of a run, and answers with an error.
     """
-    return [_tool(executor, item.definition, context, strict) for item in executor.catalog.shown.values()]
+    listed = entered_catalog(executor).shown
+    return [_tool(executor, item.definition, context, strict) for item in listed.values()]
 
 
 def _tool(

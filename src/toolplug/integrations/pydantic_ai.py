@@ -16,7 +16,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition as Definition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
-from toolplug.execution.executor import ToolExecutor, without_absent
+from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 
@@ -50,7 +50,7 @@ class _Toolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of now; the same ones while the catalog is the same object."""
-        catalog = self.executor.catalog
+        catalog = entered_catalog(self.executor)
         if self._listed is None or self._listed[0] is not catalog:
             self._listed = (
                 catalog,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import ModuleType, TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -391,6 +391,7 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
 
     Raises `InvalidDefinition` for anything that is not a provider, and for one instance under two keys.
     """
+    _check_several(providers)
     named = providers.items() if isinstance(providers, Mapping) else keyed(providers)
     wanted: list[DesiredProvider] = []
     keys: dict[int, str] = {}
@@ -407,3 +408,14 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
         entry = ProviderEntry(key=key, type=kind.__name__, package=kind.__module__.partition(".")[0])
         wanted.append(DesiredProvider(entry, build, single=single))
     return wanted
+
+
+def _check_several(given: object) -> None:
+    """Raise `InvalidDefinition` for a path, and for a provider in place of a list of providers."""
+    if isinstance(given, str | os.PathLike):
+        path = str(cast("object", given))
+        message = f"{path!r} is no list of providers; for the providers of a file: FunctionRegistry.from_yaml({path!r})"
+        raise InvalidDefinition(message)
+    if not isinstance(given, Iterable):
+        name: str = getattr(given, "__name__", f"{type(given).__name__}()")
+        raise InvalidDefinition(f"{name} is one provider; give a list, [{name}], or a mapping of keys to providers")
