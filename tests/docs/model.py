@@ -14,7 +14,7 @@ from tests.responses.backend.script import Answer, Call, calls, says
 from tests.responses.backend.scripted import Asked, ScriptedBackend
 from uvicorn import Config, Server
 
-ARGUMENTS: Mapping[str, str] = {"hello": '{"name": "Ada"}'}
+ARGUMENTS: Mapping[str, str] = {"hello": '{"name": "Ada"}', "search_tools": '{"query": "open orders"}'}
 
 
 @contextmanager
