@@ -27,6 +27,8 @@ def plain_tool(
     hosted: Hosted | None = None,
     gates: tuple[Gate, ...] = (),
     runner: TaskRunner | None = None,
+    title: str = "",
+    icons: tuple[Mapping[str, object], ...] = (),
 ) -> Tool:
     """A tool of a native provider that answers `<source>:<its own name>`."""
     definition = ToolDefinition(
@@ -37,6 +39,8 @@ def plain_tool(
         hints=hints,
         notes=notes,
         hosted=hosted,
+        title=title,
+        icons=icons,
     ).owned_by("native", source)
     accounting = CallAccounting()
     plan = Plan(

@@ -97,9 +97,13 @@ def test_mcp_tools_have_the_canonical_name_beside_the_wire_name() -> None:
 @pytest.mark.requirement("I2-2-render")
 def test_an_mcp_tool_under_its_own_name_says_no_more_than_there_is() -> None:
     hints = ToolHints(read_only=False, idempotent=True, destructive=True, internal=True)
-    assert rendered(Catalog([plain_tool("plain", hints=hints)]), "mcp") == [
+    icon = {"src": "https://example.com/plain.png"}
+    plain = plain_tool("plain", hints=hints, title="A plain\u200b tool", icons=(icon,))
+    assert rendered(Catalog([plain]), "mcp") == [
         {
             "name": "plain",
+            "title": "A plain tool",
+            "icons": [icon],
             "description": "",
             "inputSchema": NOTHING,
             "annotations": {"readOnlyHint": False, "idempotentHint": True, "destructiveHint": True},

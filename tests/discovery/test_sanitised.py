@@ -93,6 +93,45 @@ def test_a_good_tool_stays_as_it_is() -> None:
 
 
 @pytest.mark.requirement("C-8-sanitised")
+@pytest.mark.parametrize(
+    ("sent", "title", "icons"),
+    [
+        ({"title": "The\u202e time\nof day"}, "The time of day", ()),
+        ({"annotations": {"title": "Time"}}, "Time", ()),
+        ({"title": "Now", "annotations": {"title": "Time"}}, "Now", ()),
+        ({"title": "\u00e4" * 200}, "\u00e4" * 128, ()),
+        ({"title": ["Now"], "icons": {"src": "https://a.example/i.png"}}, "", ()),
+        (
+            {"icons": [{"src": "https://a.example/i.png", "sizes": ["48x48"], "theme": "dark", "alt": "?"}]},
+            "",
+            ({"src": "https://a.example/i.png", "sizes": ["48x48"], "theme": "dark"},),
+        ),
+        (
+            {"icons": [{"src": f"{scheme}a.example/i"} for scheme in ("http://", "javascript:", "file://", "data:,")]},
+            "",
+            (),
+        ),
+        (
+            {
+                "icons": [
+                    {"src": "data:image/png;base64," + "A" * 9_000},
+                    {"src": "data:image/png;base64," + "B" * 9_000},
+                ]
+            },
+            "",
+            ({"src": "data:image/png;base64," + "A" * 9_000},),
+        ),
+    ],
+)
+def test_titles_and_icons_are_kept_as_far_as_they_are_small_and_safe(
+    sent: dict[str, object], title: str, icons: tuple[object, ...]
+) -> None:
+    found = tool(**sent)
+    assert (found.definition.title, found.definition.icons) == (title, icons)
+    assert found.definition.ref.digest == tool().definition.ref.digest
+
+
+@pytest.mark.requirement("C-8-sanitised")
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "\uff54", "a\u202eb", "x" * 129, None, 7, ["t"]])
 def test_a_tool_with_a_bad_name_is_refused(name: object) -> None:
     with pytest.raises(InvalidDefinition):

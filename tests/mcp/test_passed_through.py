@@ -111,6 +111,14 @@ def texts(result: Any) -> list[str]:
     return [part.text for part in parts]
 
 
+async def test_titles_and_icons_of_tools_come_through(opened: Opened, url: str) -> None:
+    async with discovered(url, "library"), opened() as client:
+        touch, learn = (await client.list_tools()).tools
+    assert (touch.name, touch.title) == ("library__touch", "Touch a book")
+    assert [icon.src for icon in touch.icons or ()] == ["https://example.com/touch.png"]
+    assert (learn.title, learn.icons) == (None, None)
+
+
 async def refusal(asked: Any) -> tuple[int, str]:
     with pytest.raises(MCPError) as caught:
         await asked

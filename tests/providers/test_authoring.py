@@ -64,6 +64,7 @@ def test_what_stands_in_the_decorator_reaches_the_definition() -> None:
     class Finder(FunctionProvider):
         @tool(
             name="find-it",
+            title="Find it",
             description="Finds it.",
             read_only=True,
             idempotent=True,
@@ -78,6 +79,7 @@ def test_what_stands_in_the_decorator_reaches_the_definition() -> None:
 
     definition = the_tool(Finder()).definition
     assert (definition.name, definition.description, definition.timeout_s) == ("find-it", "Finds it.", 1.5)
+    assert definition.title == "Find it"
     assert definition.hints == ToolHints(read_only=True, idempotent=True, destructive=False)
     options = {
         "properties": {"size": {"default": 1, "maximum": 9, "type": "integer"}},

@@ -17,6 +17,7 @@ from toolplug.catalog.text import cleaned_description
 from toolplug.errors import InvalidDefinition
 
 MAX_DESCRIPTION_BYTES = 8 * 1024
+MAX_TITLE_BYTES = 256
 
 _LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FOREIGN_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
@@ -118,10 +119,12 @@ class ToolDefinition:
     * `ref`: the identity; without one, the registry fills it in
     * `timeout_s`: seconds that the author proposes; configuration overrides them
     * `offered`: how models are offered it, which configuration sets
+    * `title`, `icons`: what MCP clients show to people, icons as the protocol has them; not part of the digest
     * `wire`: the name on model APIs
     * `fragments`: the encoded definition by dialect, for `listing`
 
-    Raises `InvalidDefinition` for an invalid schema, and for a description that is not Unicode text or over 8 KiB.
+    Raises `InvalidDefinition` for an invalid schema, and for a description or title that is not Unicode text, or over
+    8 KiB and 256 bytes.
     """
 
     name: str
@@ -134,6 +137,8 @@ class ToolDefinition:
     hosted: Hosted | None
     timeout_s: float | None
     offered: Offered
+    title: str
+    icons: tuple[Mapping[str, object], ...]
     wire: str = field(init=False, repr=False)
     fragments: dict[str, bytes] = field(init=False, repr=False)
 
@@ -150,8 +155,11 @@ class ToolDefinition:
         hosted: Hosted | None = None,
         timeout_s: float | None = None,
         offered: Offered = ALWAYS,
+        title: str = "",
+        icons: tuple[Mapping[str, object], ...] = (),
     ) -> None:
-        _check_description(name, description)
+        _check_text(name, "description", description, MAX_DESCRIPTION_BYTES)
+        _check_text(name, "title", title, MAX_TITLE_BYTES)
         description = cleaned_description(description)
         schema = parameters if isinstance(parameters, Schema) else Schema(parameters)
         output = Schema(output_schema) if isinstance(output_schema, Mapping) else output_schema
@@ -166,14 +174,17 @@ class ToolDefinition:
         put(self, "hosted", hosted)
         put(self, "timeout_s", timeout_s)
         put(self, "offered", offered)
+        put(self, "title", cleaned_description(title) if title else "")
+        put(self, "icons", icons)
         put(self, "wire", wire_name(name))
         put(self, "fragments", {})
 
     @property
     def signature(self) -> tuple[object, ...]:
         """A tuple that is equal for definitions with the same listing in every dialect."""
-        told = (self.name, self.ref, self.hints, self.notes)
-        return told if self.offered.how == "always" else (*told, self.offered.how)
+        listed = (self.name, self.ref, self.hints, self.notes)
+        shown = (*listed, self.title, self.icons) if self.title or self.icons else listed
+        return shown if self.offered.how == "always" else (*shown, self.offered.how)
 
     @property
     def deferred(self) -> bool:
@@ -185,13 +196,13 @@ class ToolDefinition:
         return replace(self, ref=self.ref._replace(kind=kind, source=source), offered=offered)
 
 
-def _check_description(name: str, description: str) -> None:
+def _check_text(name: str, what: str, text: str, limit: int) -> None:
     try:
-        size = len(description.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidDefinition(f"the description of {name!r} is not Unicode text (it has a lone surrogate)") from None
-    if size > MAX_DESCRIPTION_BYTES:
-        raise InvalidDefinition(f"the description of {name!r} has {size} bytes, {MAX_DESCRIPTION_BYTES} are allowed")
+        raise InvalidDefinition(f"the {what} of {name!r} is not Unicode text (it has a lone surrogate)") from None
+    if size > limit:
+        raise InvalidDefinition(f"the {what} of {name!r} has {size} bytes, {limit} are allowed")
 
 
 def _digest(name: str, description: str, parameters: Schema, output: Schema | None) -> str:

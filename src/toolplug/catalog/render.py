@@ -82,9 +82,12 @@ def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> 
 def _mcp(definition: ToolDefinition) -> bytes:
     start = _function(definition, b"inputSchema")
     output, hints = definition.output_schema, definition.hints
-    if output is None and hints is NO_HINTS and definition.wire == definition.name:
+    title, icons = definition.title, definition.icons
+    if output is None and hints is NO_HINTS and definition.wire == definition.name and not (title or icons):
         return start
     parts = [start[:-1]]
+    parts += [b',"title":', orjson.dumps(title)] if title else []
+    parts += [b',"icons":', orjson.dumps(icons)] if icons else []
     if output is not None:
         parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
     if promises := promised(hints):

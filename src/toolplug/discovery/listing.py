@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
@@ -35,6 +35,8 @@ class _ToolLine(TypedDict):
     output: dict[str, object] | None
     hints: list[bool | None]
     cut: list[str]
+    title: NotRequired[str]  # neither is in earlier records
+    icons: NotRequired[list[dict[str, object]]]
 
 
 def record_bytes(name: ServerName, kept: ServerState) -> bytes:
@@ -59,7 +61,8 @@ def _tool_line(tool: FoundTool) -> bytes:
         "hints": definition.hints[:3],
         "cut": tool.cut,
     }
-    return orjson.dumps(line)
+    shown = {key: value for key, value in (("title", definition.title), ("icons", definition.icons)) if value}
+    return orjson.dumps(line | shown)
 
 
 async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, ServerState]:
@@ -121,6 +124,8 @@ def _tool(server: str, line: _ToolLine) -> FoundTool:
         output_schema=line["output"],
         ref=ToolRef(KIND, server, line["name"], line["digest"]),
         hints=ToolHints(read_only, idempotent, destructive),
+        title=line.get("title", ""),
+        icons=tuple(line.get("icons", ())),
     )
     return FoundTool(definition, tuple(line["cut"]))
 

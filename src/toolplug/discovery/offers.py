@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
+from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_description, cleaned_json, hidden_character
 from toolplug.errors import InvalidDefinition
@@ -28,10 +28,9 @@ MAX_ARGUMENTS = 64
 MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024
 MAX_META_BYTES = 16 * 1024
-_MAX_LABEL = 256
 
 _NAME = re.compile(r"[!-~]{1,128}")
-_ICON = re.compile(r"(https?://|data:image/)[!-~]+")
+_ICON = re.compile(r"(https://|data:image/)[!-~]+")
 _UNFIT = re.compile("[\\s\ud800-\udfff]")
 _OWN_META = ("io.modelcontextprotocol/", "toolplug/")
 
@@ -73,7 +72,7 @@ async def read_offers(raw: RawOffers, left_out: RemovedParts) -> FoundOffers:
         prompts=await _kept("prompts", "name", raw.prompts, _prompt, room, left_out),
         resources=await _kept("resources", "uri", raw.resources, _resource, room, left_out),
         templates=await _kept("resourceTemplates", "uriTemplate", raw.templates, _template, room, left_out),
-        instructions=_text(raw.instructions, MAX_DESCRIPTION_BYTES),
+        instructions=bounded_text(raw.instructions, MAX_DESCRIPTION_BYTES),
     )
 
 
@@ -123,7 +122,7 @@ def _prompt(raw: Object) -> dict[str, object]:
 
 def _argument(raw: Object) -> dict[str, object]:
     named: dict[str, object] = {"name": _name(raw.get("name"))}
-    texts = {key: _text(raw.get(key), MAX_DESCRIPTION_BYTES) for key in ("title", "description")}
+    texts = {key: bounded_text(raw.get(key), MAX_DESCRIPTION_BYTES) for key in ("title", "description")}
     named |= {key: text for key, text in texts.items() if text}
     return {**named, "required": raw.get("required") is True}
 
@@ -142,11 +141,11 @@ def _template(raw: Object) -> dict[str, object]:
 
 def _labelled(raw: Object) -> dict[str, object]:
     """Return name, media type, annotations and descriptions of a resource or template."""
-    name = _text(raw.get("name"), _MAX_LABEL)
+    name = bounded_text(raw.get("name"), MAX_TITLE_BYTES)
     if not name:
         raise InvalidDefinition("name must be text", at="name")
     labelled: dict[str, object] = {"name": name, **_described(raw)}
-    if mime_type := _text(raw.get("mimeType"), _MAX_LABEL):
+    if mime_type := bounded_text(raw.get("mimeType"), MAX_TITLE_BYTES):
         labelled["mimeType"] = mime_type
     known = as_object(raw.get("annotations"))
     annotations: dict[str, object] = {}
@@ -155,7 +154,7 @@ def _labelled(raw: Object) -> dict[str, object]:
     priority = known.get("priority")
     if isinstance(priority, int | float) and not isinstance(priority, bool) and 0 <= priority <= 1:
         annotations["priority"] = priority
-    if modified := _text(known.get("lastModified"), _MAX_LABEL):
+    if modified := bounded_text(known.get("lastModified"), MAX_TITLE_BYTES):
         annotations["lastModified"] = modified
     return {**labelled, "annotations": annotations} if annotations else labelled
 
@@ -163,8 +162,8 @@ def _labelled(raw: Object) -> dict[str, object]:
 def _described(raw: Object) -> dict[str, object]:
     """Return title, description, icons and `_meta` of an entry."""
     described: dict[str, object] = {}
-    for key, limit in (("title", _MAX_LABEL), ("description", MAX_DESCRIPTION_BYTES)):
-        if text := _text(raw.get(key), limit):
+    for key, limit in (("title", MAX_TITLE_BYTES), ("description", MAX_DESCRIPTION_BYTES)):
+        if text := bounded_text(raw.get(key), limit):
             described[key] = text
     if icons := icons_of(raw.get("icons")):
         described["icons"] = icons
@@ -182,18 +181,20 @@ def _is_small(meta: Object) -> bool:
 
 
 def icons_of(raw: object) -> list[dict[str, object]]:
-    """Return the valid icons of a list, at most eight: pictures over HTTP or in a `data:` URL."""
+    """Return the valid icons of a list: pictures over HTTPS or in a `data:` URL, at most eight and 16 KiB together."""
     icons: list[dict[str, object]] = []
+    room = MAX_ICON_BYTES
     for item in _list(raw)[:MAX_ICONS]:
         given = as_object(item)
         source = given.get("src")
-        if not isinstance(source, str) or len(source) > MAX_ICON_BYTES or not _ICON.fullmatch(source):
+        if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
             continue
+        room -= len(source)
         icon: dict[str, object] = {"src": source}
-        if mime_type := _text(given.get("mimeType"), _MAX_LABEL):
+        if mime_type := bounded_text(given.get("mimeType"), MAX_TITLE_BYTES):
             icon["mimeType"] = mime_type
         if sizes := _list(given.get("sizes"))[:MAX_ICONS]:
-            icon["sizes"] = [_text(size, _MAX_LABEL) for size in sizes]
+            icon["sizes"] = [bounded_text(size, MAX_TITLE_BYTES) for size in sizes]
         if given.get("theme") in ("light", "dark"):
             icon["theme"] = given["theme"]
         icons.append(icon)
@@ -224,7 +225,7 @@ def _uri(raw: object) -> str:
     return raw
 
 
-def _text(raw: object, limit: int) -> str:
+def bounded_text(raw: object, limit: int) -> str:
     """Return the cleaned text, cut to so many bytes; empty if it is no text."""
     if not isinstance(raw, str):
         return ""

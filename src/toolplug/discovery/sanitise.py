@@ -6,6 +6,7 @@ from typing import cast
 
 from toolplug.catalog.definition import (
     MAX_DESCRIPTION_BYTES,
+    MAX_TITLE_BYTES,
     NO_HINTS,
     ToolDefinition,
     ToolHints,
@@ -15,9 +16,11 @@ from toolplug.catalog.definition import (
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
-from toolplug.catalog.text import cleaned, cleaned_description
+from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
+from toolplug.discovery.offers import bounded_text, icons_of
 from toolplug.discovery.record import FoundTool
 from toolplug.errors import HiddenCharacter, InvalidDefinition
+from toolplug.signatures.values import as_object
 
 KIND = "mcp"
 
@@ -44,8 +47,16 @@ def sanitised(raw: object, server: str) -> FoundTool:
         parameters=_schema(given.get("inputSchema"), "inputSchema", cuts, "; any object is taken") or _ANY_OBJECT,
         output_schema=None if output is None else _schema(output, "outputSchema", cuts),
         hints=_hints(given.get("annotations"), cuts),
+        title=_title(given),
+        icons=tuple(icons_of(given.get("icons"))),
     )
     return FoundTool(definition.owned_by(KIND, server), cuts.lines())
+
+
+def _title(given: dict[str, object]) -> str:
+    """Return the title of a tool, which before 2025-06-18 was among its annotations."""
+    titles = (given.get("title"), as_object(given.get("annotations")).get("title"))
+    return next((title for raw in titles if (title := in_one_line(bounded_text(raw, MAX_TITLE_BYTES)))), "")
 
 
 def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Schema | None:

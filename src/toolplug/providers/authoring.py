@@ -42,6 +42,7 @@ class ToolOptions(NamedTuple):
     """The arguments of `@tool(…)`."""
 
     name: str | None
+    title: str
     description: str | None
     hints: ToolHints
     hosted: Hosted | None
@@ -118,6 +119,7 @@ def tool(function: Method, /) -> Method: ...
 def tool(
     *,
     name: str | None = None,
+    title: str = "",
     description: str | None = None,
     read_only: bool | None = None,
     idempotent: bool | None = None,
@@ -132,6 +134,7 @@ def tool(
     /,
     *,
     name: str | None = None,
+    title: str = "",
     description: str | None = None,
     read_only: bool | None = None,
     idempotent: bool | None = None,
@@ -143,7 +146,8 @@ def tool(
 ) -> object:
     """Make a method a tool. Use it bare, or with arguments that override its signature and docstring.
 
-    `name`: replaces the method's name. `description`: replaces the docstring's text. `read_only`, `idempotent`,
+    `name`: replaces the method's name. `title`: the name that MCP clients show to people. `description`: replaces the
+    docstring's text. `read_only`, `idempotent`,
     `destructive`: hints about its effects; the first two allow retries. `stub`: types of built-in tool stubs that
     expand to this tool; `stub_options`: the options that such a stub may have, as a pydantic model or a JSON Schema;
     none by default. `item`: how the Responses API shows its calls. `timeout`: seconds, or a text such as `5s`; the
@@ -155,6 +159,7 @@ def tool(
     """
     options = ToolOptions(
         name=name,
+        title=title,
         description=description,
         hints=ToolHints(read_only, idempotent, destructive),
         hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options, item),
@@ -281,6 +286,7 @@ def _read(owner: type, item: Marked[ToolMark]) -> tuple[ToolDefinition, Signatur
                 hints=options.hints,
                 hosted=options.hosted,
                 timeout_s=options.timeout_s,
+                title=options.title,
             )
         except InvalidDefinition as error:
             raise InvalidDefinition(f"{place}: {error}") from None

@@ -47,7 +47,7 @@ async def completed(reference: object, argument: object, context: object) -> Com
     return Completion(values=[*BOOKS])
 
 
-@server.tool()
+@server.tool(title="Touch a book", icons=[Icon(src="https://example.com/touch.png"), Icon(src="http://example.com/")])
 async def touch(uri: str, context: Context) -> str:
     """Say that a resource has been updated."""
     await context.notify_resource_updated(uri)
