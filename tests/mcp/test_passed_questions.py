@@ -129,7 +129,7 @@ async def test_a_client_without_elicitation_is_not_asked(opened: Opened) -> None
 async def test_a_client_of_the_newer_era_is_told_that_it_cannot_be_asked(opened: Opened) -> None:
     async with asyncio.timeout(WAIT_S), opened(elicitation_callback=Person()) as client:
         assert (
-            "the user cannot be asked: the caller's client speaks 2026-07-28, which has no such requests"
+            "the user cannot be asked: the caller's client speaks 2026-07-28, which is not asked while a call runs"
             in await said(client, "book")
         )
 

@@ -99,9 +99,19 @@ class UserAnswer(NamedTuple):
 Ask = Callable[[str, Mapping[str, object]], Awaitable[UserAnswer]]
 
 
-async def ask_nobody(question: str, schema: Mapping[str, object]) -> UserAnswer:
-    """Raise `CannotAsk`: the caller of a call is no MCP client."""
-    raise CannotAsk("its caller is not an MCP client, and only those can ask a user")
+class NobodyToAsk:
+    """An `Ask` that raises `CannotAsk` with this reason."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason: str = reason
+
+    async def __call__(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
+        raise CannotAsk(self.reason)
+
+
+ask_nobody: Ask = NobodyToAsk("its caller is not an MCP client, and only those can ask a user")
 
 
 class ToolCall(NamedTuple):

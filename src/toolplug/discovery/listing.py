@@ -17,8 +17,8 @@ import orjson
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import FoundOffers, RawOffers, read_offers
-from toolplug.discovery.record import DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
-from toolplug.discovery.sanitise import KIND, sanitised
+from toolplug.discovery.record import KIND, DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
+from toolplug.discovery.sanitise import sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.runtime.tasks import in_slices
 

@@ -11,6 +11,9 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.execution.accounting import timestamp
 
+KIND = "mcp"
+"""The `kind` of the `ref` of a server's tool."""
+
 
 class ServerName(NamedTuple):
     """The identity of a server. `tenant` is None for one of the operator's file, which every tenant has."""

@@ -18,11 +18,9 @@ from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
 from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
 from toolplug.discovery.offers import bounded_text, icons_of
-from toolplug.discovery.record import FoundTool
+from toolplug.discovery.record import KIND, FoundTool
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 from toolplug.signatures.values import as_object
-
-KIND = "mcp"
 
 _ANY_OBJECT = Schema({"type": "object"})
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")

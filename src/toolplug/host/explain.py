@@ -11,7 +11,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.plan import Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
-from toolplug.discovery.sanitise import KIND as OF_SERVER
+from toolplug.discovery.record import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN

@@ -12,7 +12,7 @@ from toolplug.catalog.exact_json import Answer, load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
 from toolplug.errors import InvalidJson
-from toolplug.execution.plans import Policy, PolicyWord, ToolRule
+from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.records import ServerRecord, ServerSource, ServerView, not_found
@@ -95,6 +95,15 @@ class TransportAnswer(Answer):
     oauth: NotRequired[JsonObject]
 
 
+class AskCallerAnswer(Answer):
+    """The policy `{ask: caller}`."""
+
+    ask: Literal["caller"]
+
+
+PolicyAnswer = PolicyWord | AskCallerAnswer
+
+
 class FoundToolAnswer(Answer):
     """A tool as it was found last, with what was cut from its definition at the door."""
 
@@ -102,7 +111,7 @@ class FoundToolAnswer(Answer):
     description: str
     inputSchema: JsonObject
     outputSchema: NotRequired[JsonObject]
-    policy: Policy
+    policy: PolicyAnswer
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
     quarantined: Annotated[bool, Field(description="it is new or has changed, and is not accepted yet")]
 
@@ -113,9 +122,9 @@ class ServerAnswer(Answer):
     id: str
     source: ServerSource
     enabled: bool
-    policy: Policy
+    policy: PolicyAnswer
     pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
-    toolPolicies: Annotated[dict[str, Policy], Field(description="of tools with a policy of their own")]
+    toolPolicies: Annotated[dict[str, PolicyAnswer], Field(description="of tools with a policy of their own")]
     transport: NotRequired[Annotated[TransportAnswer, Field(title="Transport", description="for admin alone")]]
     status: Status
     tools: list[FoundToolAnswer]
@@ -209,9 +218,9 @@ def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
         "id": view.id,
         "source": view.source,
         "enabled": view.enabled,
-        "policy": view.policy,
+        "policy": _policy(view.policy),
         "pin": view.pin,
-        "toolPolicies": dict(view.tools),
+        "toolPolicies": {name: _policy(policy) for name, policy in view.tools.items()},
         **reached,
         "status": record.status,
         "tools": [_tool(view, found) for found in record.tools],
@@ -233,10 +242,14 @@ def _tool(view: ServerView, found: FoundTool) -> FoundToolAnswer:
         "description": definition.description,
         "inputSchema": definition.parameters.value,
         **given,
-        "policy": view.tools.get(found.name, view.policy),
+        "policy": _policy(view.tools.get(found.name, view.policy)),
         "cut": [*found.cut],
         "quarantined": found.quarantined,
     }
+
+
+def _policy(policy: Policy) -> PolicyAnswer:
+    return {"ask": policy.ask} if isinstance(policy, AskCaller) else policy
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol, cast
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask_nobody
 from toolplug.discovery.offers import RawOffers
 from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
@@ -39,6 +39,29 @@ class ServerRefused(Exception):
 
 class BadAnswer(Exception):
     """The server answered with a result that does not fit the request."""
+
+
+class Question(NamedTuple):
+    """What a server asks a user: the text, and the JSON Schema of the form."""
+
+    text: str
+    schema: Mapping[str, object]
+
+
+class InputRequired(Exception):
+    """A server of 2026-07-28 answers a call when it is repeated with answers to these questions, and with `state`."""
+
+    def __init__(self, questions: Mapping[str, Question], state: str | None) -> None:
+        self.questions = questions
+        self.state = state
+        super().__init__(f"the server asks {len(questions)} questions before it answers")
+
+
+class Repetition(NamedTuple):
+    """What a repeated call carries: the answers to the questions of an `InputRequired`, by key, and its `state`."""
+
+    answers: Mapping[str, UserAnswer]
+    state: str | None
 
 
 _NO_META: Mapping[str, object] = MappingProxyType({})
@@ -84,11 +107,15 @@ class ServerConnection(Protocol):
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
+        repetition: Repetition | None = None,
     ) -> Answer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
-        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` is asked what the server asks meanwhile.
-        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
+        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` is asked what the server asks meanwhile; the
+        server hears whether it can be asked anything. `repetition`: of a call that ended with `InputRequired`.
+
+        Raises `ConnectionFailed`, `ServerRefused`, `BadAnswer`, `InputRequired`, and `CannotAsk` if it asks for
+        something that cannot be passed on.
         """
         ...
 
@@ -102,7 +129,7 @@ class ServerConnection(Protocol):
     async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
         """Send a request for a prompt, a resource or a completion, and return its result as JSON.
 
-        Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer`.
+        Raises `ConnectionFailed`, `ServerRefused`, `BadAnswer`, and `CannotAsk` if the server asks something first.
         """
         ...
 

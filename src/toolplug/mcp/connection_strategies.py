@@ -21,7 +21,7 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import counted
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import SourceAway
-from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerConnection
 from toolplug.mcp.server_config import Server
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 
@@ -49,9 +49,12 @@ class ConnectionStrategy(Protocol):
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
+        repetition: Repetition | None = None,
     ) -> Answer:
-        """Run a tool by the server's own name for it. Raises like `ask`."""
-        return await self.ask(lambda connection: connection.call(name, arguments, report, trace_context, ask))
+        """Run a tool by the server's own name for it. Raises like `ask`; also `InputRequired` and `CannotAsk`."""
+        return await self.ask(
+            lambda connection: connection.call(name, arguments, report, trace_context, ask, repetition)
+        )
 
     async def aclose(self) -> None:
         """Close it. Running and later calls raise `ServerDown`."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from toolplug.catalog.offering import EMPTY_OFFERING, KINDS, OfferedKind, Offering
 from toolplug.execution.executor import ToolExecutor, Unsubscribe
-from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
+from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
 
 LOOKED_AT = 16
 """Lists that are looked at in one turn of the loop."""

@@ -9,7 +9,7 @@ from secrets import token_urlsafe
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.mcp.list_changed import ListChangedNotifier, Seen
-from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
+from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.tools import FoundTools

@@ -9,21 +9,21 @@ from functools import partial
 from typing import cast
 
 from toolplug.catalog.access import Gate, TenantsGate
-from toolplug.catalog.call import EMPTY, Ask, CallContext, ToolCall, ToolResult, ToolStatus, UserAnswer, no_report
+from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.plan import NO_HOOKS, CallCounters, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
-from toolplug.discovery.record import FoundTool, ServerName
-from toolplug.discovery.sanitise import KIND
+from toolplug.discovery.record import KIND, FoundTool, ServerName
 from toolplug.errors import ToolError
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.results import SourceAway
-from toolplug.mcp.connection import Answer, BadAnswer, ServerRefused
+from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.content import META, PlacedText
+from toolplug.mcp.input_rounds import answered_in_rounds, of_server
 from toolplug.mcp.server_config import Server
 from toolplug.signatures.values import encoded
 
@@ -184,20 +184,19 @@ class Labels:
 
 def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
     """Return the target that calls the tool of this definition over a connection."""
-    output, server, name = definition.output_schema, definition.ref.source, definition.ref.name
+    output = definition.output_schema
 
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
+
+        async def send(repetition: Repetition | None) -> Answer:
+            return await line.call(call.name, arguments, report, context.trace_context, ask, repetition)
+
+        ask = of_server(context.ask, definition.ref)
         with refusals_in_words():
-            answer = await line.call(call.name, arguments, report, context.trace_context, asking(context.ask))
+            answer = await answered_in_rounds(send, ask, definition.ref, arguments)
         return result_of(answer, output)
-
-    def asking(ask: Ask) -> Ask:
-        async def as_server(question: str, schema: Mapping[str, object]) -> UserAnswer:
-            return await ask(f'The MCP server "{server}" asks, for the tool "{name}":\n\n{question}', schema)
-
-        return as_server
 
     return target
 
@@ -208,7 +207,7 @@ RPC_CODE = "rpc_code"
 
 @contextmanager
 def refusals_in_words(*, coded: bool = False) -> Generator[None]:
-    """Turn the refusal of a server, and an answer that cannot be read, into a `ToolError`.
+    """Turn the refusal of a server, an answer that cannot be read, and `CannotAsk` into a `ToolError`.
 
     If it is `coded`, the metadata has the server's code, which is passed on to the client of a prompt or resource.
     """
@@ -220,6 +219,9 @@ def refusals_in_words(*, coded: bool = False) -> Generator[None]:
         raise ToolError(said, metadata={"code": "server_refused", **code}) from None
     except BadAnswer:
         raise ToolError("its server gave no answer that can be read", metadata={"code": "bad_answer"}) from None
+    except CannotAsk as error:
+        said = f"its server asks something before it answers, and the user cannot be asked: {error}"
+        raise ToolError(said, metadata={"code": "cannot_ask"}) from None
 
 
 def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:

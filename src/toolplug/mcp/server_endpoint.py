@@ -19,8 +19,9 @@ from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp.connection import import_with_sdk
 from toolplug.mcp.list_changed import Watch
-from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
+from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.search.tools import FoundTools
+from toolplug.stores.store import Store
 
 
 def _nobody(catalog: Catalog) -> None:
@@ -41,16 +42,16 @@ class Caller(NamedTuple):
 
     `context` is that of its calls. `catalog` returns its tools, after opening sources that list later; it raises the
     host's errors for a caller without permission. `watch` follows the catalog. `listed` is called with each catalog of
-    which the caller has received a page. `approvals` has the calls that wait for approval. `offering` returns the
-    caller's prompts and resources; `offered` is called with each that it has received a page of. `subscriptions` are
-    the resources that it follows; None before it can follow any.
-    `found` are the deferred tools that the searches of a client of the older era have found, None without a
-    conversation.
+    which the caller has received a page. `approvals` has the calls that wait for approval, `store` the questions that
+    wait for answers. `offering` returns the caller's prompts and resources; `offered` is called with each that it has
+    received a page of. `subscriptions` are the resources that it follows; None before it can follow any. `found` are
+    the deferred tools that the searches of a client of the older era have found, None without a conversation.
     """
 
     executor: ToolExecutor
     context: CallContext
     approvals: Approvals
+    store: Store
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]
     listed: Callable[[Catalog], None] = _nobody

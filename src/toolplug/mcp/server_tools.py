@@ -27,8 +27,8 @@ from toolplug.mcp.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
-from toolplug.mcp.followed_resources import FollowedResources
-from toolplug.mcp.offering_plans import planned_offers
+from toolplug.mcp.offering.followed_resources import FollowedResources
+from toolplug.mcp.offering.plans import planned_offers
 from toolplug.mcp.plans import Labels, Planner, over
 from toolplug.mcp.server_config import Command, Server
 

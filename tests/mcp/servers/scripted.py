@@ -20,7 +20,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, ServerRefused
+from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerRefused
 from toolplug.mcp.server_config import Command, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.memory import MemoryStore
@@ -86,6 +86,7 @@ class ScriptedConnection:
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
+        repetition: Repetition | None = None,
     ) -> Answer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))

@@ -55,6 +55,7 @@ def _operator(host: Host, agent: str | None) -> Caller:
         executor=executor,
         context=CallContext(principal=principal, agent=agent),
         approvals=host.approvals,
+        store=host.store,
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
         watch=lambda: host.mcp.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
         offering=offering,

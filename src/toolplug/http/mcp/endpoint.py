@@ -94,6 +94,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
             trace_context=passed_trace_context(request.scope),
         ),
         approvals=state["host"].approvals,
+        store=state["host"].store,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: state["host"].mcp.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions

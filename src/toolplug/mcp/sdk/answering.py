@@ -356,7 +356,7 @@ async def _call_tool(
         context = context._replace(approval=approval)
     if passed := trace_context(meta.get(TRACEPARENT), meta.get(TRACESTATE)):
         context = context._replace(trace_context=passed)
-    context = context._replace(ask=asking(ctx))
+    context = context._replace(ask=await asking(ctx, params, context))
     wants_progress = progress_token_from_params(ctx.params) is not None
 
     async def execute(context: CallContext) -> ToolResult:

@@ -1,9 +1,11 @@
-"""Passing on what a server of 2025-11-25 asks during a call to the user of that call's caller.
+"""Passing on what a server asks during a call to the user of that call's caller.
 
-    server ─ elicitation/create ─▶ `Askers.before` ─▶ the `ask` of the only running call ─▶ client of the caller
+    2025-11-25  server ─ elicitation/create ─▶ `Askers.before` ─▶ the `ask` of the only running call
+    2026-07-28  server ─ `InputRequiredResult` of the call ─▶ `required_input` ─▶ the call is repeated with the answers
 
-The protocol does not say which call a request of the server belongs to, so that it is refused unless there is just one.
-A call that ended without an answer may still run at the server; after it, nothing is passed on over this connection.
+In 2025-11-25 the protocol does not say which call a request of the server belongs to, so that it is refused unless
+there is just one. A call that ended without an answer may still run at the server; after it, nothing is passed on over
+this connection.
 """
 
 from __future__ import annotations
@@ -25,16 +27,74 @@ from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import cleaned
 from toolplug.errors import InvalidDefinition
+from toolplug.mcp.connection import BadAnswer, InputRequired, Question, Repetition
+from toolplug.signatures.values import as_object
 
 _ELICIT = "elicitation/create"
 _SAMPLE = "sampling/createMessage"
-_NO_MODEL = "sampling is not offered: toolplug has no model, and does not pass the request on to the caller's client"
+NO_MODEL = "sampling is not offered: toolplug has no model, and does not pass the request on to the caller's client"
+_NO_ROOTS = "roots are not offered: a host has no folders to show"
+MAX_QUESTIONS = 8
+"""Of one round."""
+
+CAN_ASK = "toolplug/can-ask"
+"""In the `_meta` of a call of 2026-07-28 on its way to `with_capability_of_call`: its caller's user can be asked."""
+
 _params: TypeAdapter[types.ElicitRequestParams] = TypeAdapter(types.ElicitRequestParams)
 
 
 def offering_forms(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters of `initialize` with the capability to ask users by forms."""
     return {**params, "capabilities": {**params.get("capabilities", {}), "elicitation": {"form": {}}}}
+
+
+def with_capability_of_call(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of `tools/call`; if its user can be asked, with the capability to ask by forms."""
+    meta = as_object(params.get("_meta"))
+    if CAN_ASK not in meta:
+        return params
+    capabilities: dict[str, object] = {
+        **as_object(meta.get(types.CLIENT_CAPABILITIES_META_KEY)),
+        "elicitation": {"form": {}},
+    }
+    kept = {key: value for key, value in meta.items() if key != CAN_ASK}
+    return {**params, "_meta": {**kept, types.CLIENT_CAPABILITIES_META_KEY: capabilities}}
+
+
+def repeated_fields(repetition: Repetition | None) -> dict[str, Any]:
+    """Return the fields of the parameters of `tools/call` that make it the repetition of a call."""
+    if repetition is None:
+        return {}
+    responses = {key: _result_of(answer) for key, answer in repetition.answers.items()}
+    return {"input_responses": responses or None, "request_state": repetition.state}
+
+
+def _result_of(answer: UserAnswer) -> types.ElicitResult:
+    content = dict(answer.content) if answer.action == "accept" else None
+    return types.ElicitResult.model_validate({"action": answer.action, "content": content})
+
+
+def required_input(result: Mapping[str, object]) -> InputRequired:
+    """Return what a server asks by a result that is not complete.
+
+    Raises `BadAnswer` for another kind of result, and `CannotAsk` for what cannot be passed on.
+    """
+    try:
+        required = types.InputRequiredResult.model_validate(result, by_name=False)
+    except ValidationError:
+        raise BadAnswer("its answer is of no kind that can be read") from None
+    requests = required.input_requests or {}
+    if len(requests) > MAX_QUESTIONS:
+        raise CannotAsk(f"it asks {len(requests)} questions at once, {MAX_QUESTIONS} are allowed")
+    return InputRequired({key: _question(request) for key, request in requests.items()}, required.request_state)
+
+
+def _question(request: types.InputRequest) -> Question:
+    if isinstance(request, types.CreateMessageRequest):
+        raise CannotAsk(NO_MODEL)
+    if isinstance(request, types.ListRootsRequest):
+        raise CannotAsk(_NO_ROOTS)
+    return read_question(request.params.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
 class Askers:
@@ -65,7 +125,7 @@ class Askers:
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
             if method == _SAMPLE:
-                raise MCPError(types.INVALID_REQUEST, _NO_MODEL)
+                raise MCPError(types.INVALID_REQUEST, NO_MODEL)
             if method != _ELICIT:
                 return await on_request(context, method, params)
             try:
@@ -78,7 +138,7 @@ class Askers:
         return answer
 
     async def _answer(self, params: Mapping[str, Any]) -> UserAnswer:
-        question, schema = _read(params)
+        question, schema = read_question(params)
         if self._abandoned:
             raise CannotAsk("an earlier call ended without an answer, and the question may belong to it")
         if not self._running:
@@ -114,8 +174,8 @@ class _Asker:
             asking.cancel()
 
 
-def _read(params: Mapping[str, Any]) -> tuple[str, dict[str, object]]:
-    """Return the question and its schema, cleaned. Raises `CannotAsk` for a URL and for what is over the limits."""
+def read_question(params: Mapping[str, Any]) -> Question:
+    """Return the question, cleaned. Raises `CannotAsk` for a URL and for what is over the limits."""
     try:
         asked = _params.validate_python(params, by_name=False)
     except ValidationError:
@@ -129,4 +189,4 @@ def _read(params: Mapping[str, Any]) -> tuple[str, dict[str, object]]:
         Schema(schema).check()
     except InvalidDefinition as error:
         raise CannotAsk(f"the schema of its form cannot be passed on: {error}") from None
-    return cleaned(asked.message), schema
+    return Question(cleaned(asked.message), schema)

@@ -18,12 +18,27 @@ from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.discovery.offers import MAX_OFFERS, RawOffers
-from toolplug.mcp.connection import MAX_PAGES, MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
-from toolplug.mcp.sdk.askers import Askers, offering_forms
+from toolplug.mcp.connection import (
+    MAX_PAGES,
+    MAX_TOOLS,
+    Answer,
+    BadAnswer,
+    ConnectionFailed,
+    Repetition,
+    ServerRefused,
+)
+from toolplug.mcp.sdk.askers import (
+    CAN_ASK,
+    Askers,
+    offering_forms,
+    repeated_fields,
+    required_input,
+    with_capability_of_call,
+)
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
 from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.signatures.values import as_object
@@ -65,6 +80,7 @@ class RawListing(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
         if method == _CALL and params is not None:
+            params = with_capability_of_call(params)
             opts = _with_headers(opts, params.get("_meta") or {})
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
@@ -246,7 +262,9 @@ class SdkConnection:
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
         if raw.get("resultType", "complete") != "complete":
-            raise BadAnswer("it asks for something more before it answers, which is not offered here")
+            raise CannotAsk(
+                "only calls of tools can ask, and this is a request for a prompt, a resource or a completion"
+            )
         return raw
 
     async def follow(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
@@ -268,22 +286,28 @@ class SdkConnection:
         report: Report | None,
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
+        repetition: Repetition | None = None,
     ) -> Answer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
+        meta: dict[str, object] = dict(trace_context)
+        if self.version in MODERN_PROTOCOL_VERSIONS and not isinstance(ask, NobodyToAsk):
+            meta[CAN_ASK] = True
+        params = types.CallToolRequestParams(
+            name=name,
+            arguments=dict(arguments),
+            _meta=cast("types.RequestParamsMeta", meta) if meta else None,
+            **repeated_fields(repetition),
+        )
         with self._pages.askers.running(ask):
             try:
-                return await self._called(name, arguments, report, trace_context)
+                return await self._called(params, report)
             except ServerRefused as refused:
                 if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                     raise
             await self.tools()
-            return await self._called(name, arguments, report, trace_context)
+            return await self._called(params, report)
 
-    async def _called(
-        self, name: str, arguments: Mapping[str, object], report: Report | None, trace_context: Mapping[str, str]
-    ) -> Answer:
-        meta = cast("types.RequestParamsMeta", dict(trace_context)) if trace_context else None
-        params = types.CallToolRequestParams(name=name, arguments=dict(arguments), _meta=meta)
+    async def _called(self, params: types.CallToolRequestParams, report: Report | None) -> Answer:
         request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:
@@ -291,7 +315,7 @@ class SdkConnection:
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
         if raw.get("resultType", "complete") != "complete":
-            raise BadAnswer("it asks for something more before it answers, which is not offered here")
+            raise required_input(raw)
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
         return Answer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
 

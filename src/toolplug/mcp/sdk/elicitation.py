@@ -3,10 +3,12 @@
     2025-11-25  `elicitation/create` is sent to the client while its call waits
     2026-07-28  the call is answered by an `InputRequiredResult`; the client repeats it with the answer
 
-The approval ticket of the call is the `requestState`. It needs no signature: a ticket is valid for one call of one
-caller, and only a caller that may decide it is asked.
+The `requestState` is the approval ticket of the call, or names the round of questions of a server behind the host
+(`input_rounds`). Neither needs a signature: both are valid for one call of one caller, and only a caller that may
+decide a ticket is asked.
 
-What a running call asks itself is sent in 2025-11-25 only: in 2026-07-28 the call would have to end first.
+What a running call of a server of 2025-11-25 asks is sent in 2025-11-25 only: in 2026-07-28 the call would have to end
+first, and its server cannot be called again with the answer.
 """
 
 from __future__ import annotations
@@ -23,10 +25,21 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.catalog.call import EMPTY, Ask, CallContext, CannotAsk, ToolResult, ToolStatus, UserAnswer
+from toolplug.catalog.call import (
+    EMPTY,
+    Ask,
+    CallContext,
+    CannotAsk,
+    NobodyToAsk,
+    ToolResult,
+    ToolStatus,
+    UserAnswer,
+)
 from toolplug.catalog.text import cleaned
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
+from toolplug.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
+from toolplug.mcp.sdk.askers import MAX_QUESTIONS
 from toolplug.mcp.server_endpoint import Caller
 from toolplug.signatures.values import as_object
 
@@ -35,6 +48,10 @@ MAX_QUESTION = 16_384
 
 _KEY = "approval"
 _NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
+_UNKNOWN_STATE = (
+    "this requestState is unknown, has expired or been used, or belongs to another call; call the tool again without it"
+)
+_NOT_KEPT = "its server asks the user first, and the host cannot keep the question now; try again later"
 _DECISIONS: dict[str, Decision] = {"accept": "approve", "decline": "deny"}
 
 _LOG = logging.getLogger("toolplug.mcp")
@@ -47,13 +64,17 @@ async def call_with_approval(
 ) -> ToolResult | types.InputRequiredResult:
     """Run the call; if it needs approval and the client can ask its user, ask, and return the result of the decision.
 
-    If the user dismisses the question, the call stays refused and its ticket open.
+    If the user dismisses the question, the call stays refused and its ticket open. A call that ends with the questions
+    of a server is answered by them.
     """
-    if params.request_state is not None:  # the call is repeated with the answer
+    if params.request_state is not None and not is_round(params.request_state):  # repeated with the decision
         response = (params.input_responses or {}).get(_KEY)
         await _decide(ctx.lifespan_context.approvals, params.request_state, response, context)
         return await execute(context._replace(approval=params.request_state))
     result = await execute(context)
+    if (asked := round_of(context.ask, result)) is not None:
+        questions = await _with_questions(ctx, params, context, asked)
+        return result._replace(output=_NOT_KEPT) if questions is None else questions
     ticket = None if result.status is not ToolStatus.DENIED else await _decidable(ctx, result, context)
     question = None if ticket is None else question_of(ticket)
     if ticket is None or question is None:
@@ -69,14 +90,19 @@ async def call_with_approval(
     return await execute(context._replace(approval=ticket.id))
 
 
-def asking(ctx: ServerRequestContext[Caller, Any]) -> Ask:
-    """Return what asks the client's user during the call of this request."""
+async def asking(
+    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext
+) -> Ask:
+    """Return what asks the client's user during the call of this request.
+
+    Raises `MCPError` for a call that is repeated with answers to questions that were not asked for it.
+    """
+    if not _can_ask(ctx):
+        return NobodyToAsk("the caller's client does not offer elicitation of forms, or reads no stream of events")
+    if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return await _rounds(ctx, params, context)
 
     async def ask(question: str, schema: Mapping[str, object]) -> UserAnswer:
-        if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            raise CannotAsk(f"the caller's client speaks {ctx.session.protocol_version}, which has no such requests")
-        if not _can_ask(ctx):
-            raise CannotAsk("the caller's client does not offer elicitation of forms, or reads no stream of events")
         params = types.ElicitRequestFormParams(message=question, requested_schema=dict(schema))
         answer = await _answer(ctx, types.ElicitRequest(params=params))
         if answer is None:
@@ -84,6 +110,59 @@ def asking(ctx: ServerRequestContext[Caller, Any]) -> Ask:
         return UserAnswer(answer.action, answer.content or EMPTY)
 
     return ask
+
+
+async def _rounds(
+    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext
+) -> Ask:
+    """Return what ends the call with questions, and has the answers to those with which it has ended before."""
+    state = params.request_state
+    if context.approval is not None or (state is not None and not is_round(state)):
+        return NobodyToAsk("the call needs an approval, which is used by one request of a client of 2026-07-28")
+    if state is None:
+        return InputRounds()
+    responses = params.input_responses or {}
+    given = [_user_answer(responses.get(_key_of(number))) for number in range(MAX_QUESTIONS)]
+    try:
+        answers = await OpenRounds(ctx.lifespan_context.store).take(
+            state, given, params.name, params.arguments, context
+        )
+    except StoreError as error:
+        _LOG.error("answers to a server are lost, as the store of its questions fails: %s", error)
+        raise MCPError(types.INTERNAL_ERROR, "the store of the host cannot answer; call the tool again") from None
+    if answers is None:
+        raise MCPError(types.INVALID_PARAMS, _UNKNOWN_STATE)
+    return InputRounds(answers)
+
+
+async def _with_questions(
+    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext, asked: Round
+) -> types.InputRequiredResult | None:
+    """Return the answer of a call that ends with questions; None if the round cannot be kept."""
+    try:
+        rounds = OpenRounds(ctx.lifespan_context.store)
+        state = await rounds.keep(asked, params.name, params.arguments, context)
+    except StoreError as error:
+        _LOG.error("questions of a server are not asked, as the store fails: %s", error)
+        return None
+    if state is None:
+        _LOG.error("questions of a server are not asked, as too many wait for answers")
+        return None
+    requests: dict[str, types.InputRequest] = {
+        _key_of(number): types.ElicitRequest(
+            params=types.ElicitRequestFormParams(message=item.text, requested_schema=dict(item.schema))
+        )
+        for number, item in enumerate(asked.questions.values())
+    }
+    return types.InputRequiredResult(input_requests=requests, request_state=state)
+
+
+def _key_of(number: int) -> str:
+    return f"question-{number + 1}"
+
+
+def _user_answer(response: object) -> UserAnswer | None:
+    return UserAnswer(response.action, response.content or EMPTY) if isinstance(response, types.ElicitResult) else None
 
 
 def question_of(ticket: Ticket) -> str | None:

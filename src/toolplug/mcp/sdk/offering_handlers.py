@@ -15,7 +15,7 @@ from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolplug.catalog.offering import OfferedKind
-from toolplug.mcp.offering_calls import (
+from toolplug.mcp.offering.calls import (
     RESOURCE_NOT_FOUND,
     RequestRefused,
     complete,

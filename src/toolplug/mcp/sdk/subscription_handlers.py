@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from toolplug.errors import ToolError
 from toolplug.execution.results import SourceAway
 from toolplug.mcp.list_changed import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Watch, notifications_of
-from toolplug.mcp.offering_calls import RequestRefused, resource_of
-from toolplug.mcp.resource_subscriptions import ResourceSubscriptions
+from toolplug.mcp.offering.calls import RequestRefused, resource_of
+from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.mcp.sdk.offering_handlers import refusal_of, template_variables
 from toolplug.mcp.server_endpoint import INTERNAL_ERROR, Caller
 
