@@ -24,6 +24,8 @@ MAX_OFFERS = 1_000
 MAX_OFFERS_BYTES = 1024 * 1024
 """Of all of them together; later ones are left out."""
 MAX_URI_BYTES = 2_048
+MAX_VARIABLES = 16
+"""Of a URI template: a URI is matched in time that grows with both lengths."""
 MAX_ARGUMENTS = 64
 MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024
@@ -136,7 +138,10 @@ def _resource(raw: Object) -> dict[str, object]:
 
 
 def _template(raw: Object) -> dict[str, object]:
-    return {"uriTemplate": _uri(raw.get("uriTemplate")), **_labelled(raw)}
+    template = _uri(raw.get("uriTemplate"))
+    if template.count("{") + template.count(",") > MAX_VARIABLES:
+        raise InvalidDefinition(f"the URI template has more than {MAX_VARIABLES} variables", at="uriTemplate")
+    return {"uriTemplate": template, **_labelled(raw)}
 
 
 def _labelled(raw: Object) -> dict[str, object]:

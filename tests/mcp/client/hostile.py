@@ -19,6 +19,11 @@ TOOLS = [
     {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}},
     {"name": "other", "description": "Does nothing.", "inputSchema": {"type": "object"}},
 ]
+OFFERS = {
+    "prompts": [{"name": "ask", "arguments": [{"name": "what"}]}],
+    "resources": [{"uri": "odd://one", "name": "one"}],
+    "resourceTemplates": [{"uriTemplate": "odd://by/{name}", "name": "by"}],
+}
 Message = dict[str, object]
 
 
@@ -56,12 +61,21 @@ def answered(request: Message) -> None:
     match request["method"]:
         case "initialize":
             info = {"name": "hostile", "version": "1"}
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities: Message = {"tools": {"listChanged": True}}
+            if sys.argv[1].startswith("offers"):
+                capabilities |= {"prompts": {}, "resources": {}, "completions": {}}
             answer(request, {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info})
         case "tools/list":
             answer(request, {"tools": TOOLS})
         case "tools/call":
             answer(request, echoed(request))
+        case "prompts/list" | "resources/list" | "resources/templates/list" if sys.argv[1].startswith("offers"):
+            answer(request, OFFERS)
+        case "prompts/get" | "resources/read" if sys.argv[1].startswith("offers"):
+            uri = request["params"].get("uri", "a:b")  # pyright: ignore
+            answer(request, {"messages": [], "contents": [{"uri": uri, "text": "fine"}]})
+        case "completion/complete" if sys.argv[1].startswith("offers"):
+            answer(request, {"completion": {"values": ["fine"]}})
         case method:
             say({"id": request["id"], "error": {"code": -32601, "message": f"no method {method}"}})
 
@@ -148,6 +162,18 @@ def counted(request: Message) -> None:
 
 
 CANCELLED: list[object] = []
+
+
+def at_lists(result: Callable[[Message], Message]) -> dict[str, Callable[[Message], None]]:
+    """The same at each list of offers."""
+    lists = ("prompts/list", "resources/list", "resources/templates/list")
+    return dict.fromkeys(lists, lambda request: answer(request, result(request)))
+
+
+def at_requests(odd: Callable[[Message], None]) -> dict[str, Callable[[Message], None]]:
+    """The same at each request for what is offered."""
+    return dict.fromkeys(("prompts/get", "resources/read", "completion/complete"), odd)
+
 
 BEFORE: dict[str, Callable[..., None]] = {
     "dies at start": lambda: sys.exit(3),
@@ -239,6 +265,30 @@ AT: dict[str, dict[str, Odd]] = {
         )
     },
     "reads no more": {"tools/call": lambda _: never()},
+    "offers dying at a list": {"prompts/list": lambda _: sys.exit(6)},
+    "offers mute": {"prompts/list": lambda _: None},
+    "offers pages for ever": at_lists(lambda request: {**OFFERS, "nextCursor": f"page {request['id']}"}),
+    "offers in a circle": at_lists(lambda _: {**OFFERS, "nextCursor": "again"}),
+    "offers no lists": at_lists(lambda _: {"prompts": {}, "resources": "all", "nextCursor": 7}),
+    "offers too much": at_lists(lambda _: {key: value * 1_001 for key, value in OFFERS.items()} | {"nextCursor": "x"}),
+    "offers sloppily": at_lists(
+        lambda _: {
+            key: [*value, 7, None, {}, {"name": 7, "uri": [], "uriTemplate": 1}] for key, value in OFFERS.items()
+        }
+    ),
+    "offers and dies": at_requests(lambda _: sys.exit(7)),
+    "offers and is mute": at_requests(lambda _: None),
+    "offers a flood": at_requests(lambda _: for_ever(b"x" * 65536)),
+    "offers 10 MB": at_requests(lambda request: answer(request, {"messages": [], "contents": [], "x": "x" * 10**7})),
+    "offers bad types": at_requests(
+        lambda request: answer(request, {"messages": 7, "contents": {"uri": 7}, "completion": ["a"]})
+    ),
+    "offers depth": at_requests(
+        lambda request: answer(request, {"messages": [], "contents": [], "_meta": nested(400)})
+    ),
+    "offers surrogates": at_requests(
+        lambda request: put(b'{"jsonrpc": "2.0", "result": {"x": "\\ud800"}, "id": %d}\n' % request["id"])
+    ),
     "forks and dies": {"tools/call": lambda _: (forked(sys.argv[2]), sys.exit(0))},
 }
 

@@ -43,15 +43,24 @@ from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
 from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.signatures.values import as_object
 
-# Tools as the server sent them: the SDK would lose a whole page to one tool that it finds malformed.
+# Lists as the server sent them: the SDK would lose a whole page to one entry that it finds malformed.
 #
 # ClientSession.list_tools → RawListing → JSONRPCDispatcher → server
 #               kept in `page` ┘    └ the session is handed only what it must know: the tools that mirror arguments in
 #                                     HTTP headers (`x-mcp-header`, 2026-07-28)
+#
+# A page of prompts, resources or templates passes the session under a key of its `_meta`.
 
 _LISTING = "tools/list"
 _CALL = "tools/call"
+_OFFER_LISTS = {
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
 _INITIALIZE = "initialize"
+_AS_SENT = "toolplug/as-sent"
+_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = b'"x-mcp-header"'
 
 
@@ -85,11 +94,13 @@ class RawListing(Dispatcher[TransportContext]):
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
         result = await self._dispatcher.send_raw_request(method, params, opts)
+        if method in _OFFER_LISTS:
+            return {_OFFER_LISTS[method]: [], **_UNCACHED, "_meta": {_AS_SENT: result}}
         if method != _LISTING:
             return result
         mirrored = _mirrored(result.get("tools"))
         self._page = RawPage(result, frozenset(str(tool["name"]) for tool in mirrored))
-        return {"tools": mirrored, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        return {"tools": mirrored, **_UNCACHED}
 
     def taken(self, learned: Collection[str]) -> RawPage:
         """Return the last page, after the session has accepted its valid tools and refused the others."""
@@ -218,7 +229,8 @@ class SdkConnection:
         """Return prompts, resources and templates of all pages as sent, and the instructions."""
         lists: dict[str, Sequence[object]] = {}
         failed: list[str] = []
-        for key, method in _offered_lists(self._session.server_capabilities):
+        for method in _offered_lists(self._session.server_capabilities):
+            key = _OFFER_LISTS[method]
             try:
                 async with asyncio.timeout(_OFFERS_S):
                     lists[key] = await self._listed(method, key)
@@ -240,8 +252,11 @@ class SdkConnection:
         params: dict[str, object] = {}
         for _ in range(MAX_PAGES):
             page = await self._requested(_request_of(method, params))
-            found.extend(cast("Sequence[object]", page.get(key, ())))  # the SDK has checked the shape
-            cursor = page.get("nextCursor")
+            sent = as_object(as_object(page.get("_meta")).get(_AS_SENT))
+            entries, cursor = sent.get(key), sent.get("nextCursor")
+            if not isinstance(entries, list) or not isinstance(cursor, str | None):
+                raise BadAnswer("the list is no list, or names a next page that is no text")
+            found.extend(cast("list[object]", entries))
             if not cursor or len(found) > MAX_OFFERS:
                 return found
             if cursor in cursors:
@@ -342,13 +357,13 @@ def _request_of(method: str, params: Mapping[str, object]) -> types.ClientReques
     return _request.validate_python({"method": method, "params": params}, by_name=False)
 
 
-def _offered_lists(capabilities: types.ServerCapabilities | None) -> list[tuple[str, str]]:
-    """Return key and method of each list that the server has besides tools."""
-    lists: list[tuple[str, str]] = []
+def _offered_lists(capabilities: types.ServerCapabilities | None) -> list[str]:
+    """Return the method of each list that the server has besides tools."""
+    lists: list[str] = []
     if capabilities is not None and capabilities.prompts is not None:
-        lists.append(("prompts", "prompts/list"))
+        lists.append("prompts/list")
     if capabilities is not None and capabilities.resources is not None:
-        lists += [("resources", "resources/list"), ("resourceTemplates", "resources/templates/list")]
+        lists += ["resources/list", "resources/templates/list"]
     return lists
 
 

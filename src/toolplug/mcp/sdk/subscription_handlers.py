@@ -51,7 +51,7 @@ async def _unsubscribe(ctx: _Context, params: types.UnsubscribeRequestParams) ->
 
 async def _follow(ctx: _Context, uri: str, subscriptions: ResourceSubscriptions) -> None:
     """Follow a resource of the caller. Raises `RequestRefused`."""
-    resource, _ = resource_of(ctx.lifespan_context.offering(), uri, template_variables)
+    resource, _ = await resource_of(ctx.lifespan_context.offering(), uri, template_variables)
     try:
         await subscriptions.add(uri, resource)
     except (ToolError, SourceAway) as error:
