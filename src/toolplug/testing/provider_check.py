@@ -18,6 +18,7 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
 from toolplug.testing.provider_rules.calls import call_rules, pressure_rules
 from toolplug.testing.provider_rules.life import bare_rules, life_rules
+from toolplug.testing.provider_rules.offers import offer_rules
 from toolplug.testing.provider_rules.routes import metric_rules, route_rules, stub_rules
 from toolplug.testing.provider_rules.subject import TESTER, Subject, started
 
@@ -63,6 +64,8 @@ async def check_provider(
     *,
     settings: Mapping[str, object] = NO_SETTINGS,
     calls: Mapping[str, Mapping[str, object]] = NO_CALLS,
+    prompts: Mapping[str, Mapping[str, object]] = NO_CALLS,
+    resources: Mapping[str, Mapping[str, object]] = NO_CALLS,
     uncalled: Collection[str] = (),
     key: str = KEY,
     principal: Principal = TESTER,
@@ -72,13 +75,17 @@ async def check_provider(
 
     `make`: its class, with the `settings` of its entry, or a function that returns a new instance. `calls`: for each
     tool arguments with which it succeeds, in an order in which they can be made; each is made many times, also
-    concurrently. `uncalled`: tools not to call. `within_s`: seconds that a cancelled call, a route, and tasks left
-    after the close may take. Starts and closes several instances, each with an empty store and directory.
+    concurrently. `prompts`: for each prompt with required arguments, arguments with which it succeeds. `resources`: for
+    each URI template, values of its variables. `uncalled`: tools, prompts and URIs not to call. `within_s`: seconds
+    that a cancelled call, a route, and tasks left after the close may take. Starts and closes several instances, each
+    with an empty store and directory.
     """
     subject = Subject(
         make=partial(made, make, settings, key=key),
         key=key,
         calls=calls,
+        prompts=prompts,
+        resources=resources,
         uncalled=tuple(uncalled),
         principal=principal,
         within_s=within_s,
@@ -88,5 +95,6 @@ async def check_provider(
     raise_broken(await life_rules(subject))
     async with started(subject) as run:
         broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]
+        broken += await offer_rules(run)
         broken += [*metric_rules(run.generation.collectors), *stub_rules(run)]
     raise_broken(broken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from typing import NamedTuple, cast
 
 from toolplug.catalog.call import ToolResult, ToolStatus
@@ -46,7 +46,7 @@ def mutations(schema: Schema, example: Mapping[str, object]) -> Iterator[Mutatio
 _TURNS = (1, 3)
 """Iterations of the event loop after which the caller is cancelled."""
 
-_FAIR = frozenset({ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR, ToolStatus.LIMITED})
+FAIR = frozenset({ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR, ToolStatus.LIMITED})
 """Valid results of a repeated example: a note cannot be deleted twice."""
 
 
@@ -59,23 +59,30 @@ async def pressure_rules(run: Started) -> list[BrokenRule]:
 
 
 async def _cancelled(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
+    if await cancelled_after(run, lambda: run.call(name, arguments)):
+        return []
+    what = f"still runs {run.subject.within_s:g} s after its caller was cancelled"
+    fix = "let CancelledError through; a synchronous tool must end on its own"
+    return [BrokenRule("cancellation", f"tool {name!r}", what, fix)]
+
+
+async def cancelled_after(run: Started, call: Callable[[], Coroutine[object, object, ToolResult]]) -> bool:
+    """Cancel the caller of a call early and later; return whether the provider's code ended each time."""
     for turns in _TURNS:
-        task = asyncio.create_task(run.call(name, arguments))
+        task = asyncio.create_task(call())
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
         if not await run.quiet():
-            what = f"still runs {run.subject.within_s:g} s after its caller was cancelled"
-            fix = "let CancelledError through; a synchronous tool must end on its own"
-            return [BrokenRule("cancellation", f"tool {name!r}", what, fix)]
-    return []
+            return False
+    return True
 
 
 async def _at_once(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
     ids = [f"call-{number}" for number in range(CONCURRENT)]
     results = await asyncio.gather(*(run.call(name, arguments, call_id=call_id) for call_id in ids))
-    failed = [result for result in results if result.status not in _FAIR]
+    failed = [result for result in results if result.status not in FAIR]
     if not failed:
         return []
     what = f"of {CONCURRENT} calls at once {len(failed)} failed, the first with {failed[0].status}: {failed[0].output}"
@@ -100,7 +107,9 @@ def _named(run: Started) -> list[BrokenRule]:
     """Check that each tool has an example, each example a tool, and that `can_execute` agrees with `tools`."""
     subject, provider = run.subject, run.generation.provider
     listed = [item.name for item in provider.tools()]
-    given = [*subject.calls, *subject.uncalled]
+    offering = run.generation.offering
+    offered = {*offering.prompts, *offering.resources, *offering.templates}
+    given = [*subject.calls, *(name for name in subject.uncalled if name in listed or name not in offered)]
     broken = [
         BrokenRule("examples", f"tool {name!r}", "has no example call", "give its arguments in calls=, or uncalled=")
         for name in listed

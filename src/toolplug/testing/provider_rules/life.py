@@ -20,6 +20,7 @@ from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
+from toolplug.testing.provider_rules.offers import listed_offers, requests
 from toolplug.testing.provider_rules.subject import Subject, started
 
 _POLL_S = 0.01
@@ -162,19 +163,26 @@ async def _closed(entry: ProviderEntry, provider: FunctionProvider, when: str) -
 
 
 async def life_rules(subject: Subject) -> list[BrokenRule]:
-    """Start and close two instances in turn: they must list the same tools and leave nothing behind."""
-    listings: list[tuple[bytes, ...]] = []
+    """Start and close two instances in turn: they must list the same and leave nothing behind."""
+    listings: list[tuple[object, ...]] = []
+    offers: list[object] = []
     before = held()
     for _ in range(_STARTS):
         try:
             async with started(subject) as run:
                 for name, arguments in run.examples():
                     await run.call(name, arguments)
+                for request in requests(run):
+                    await request.made(run)
                 await run.quiet()
+                offers.append(listed_offers(run))
                 listings.append(tuple(run.registry.catalog.render(dialect) for dialect in _DIALECTS))
         except ConfigError as error:
             return [BrokenRule("starts", "in a registry", str(error), "fix the cause")]
     broken: list[BrokenRule] = []
+    if offers[0] != offers[1]:
+        fix = "list the same prompts and resources, in the same words and order"
+        broken.append(BrokenRule("stable", "prompts() and resources()", "list something else at another start", fix))
     if len(set(listings)) > 1:
         fix = "list the same tools, in the same words and order: model prompt caches depend on it"
         broken.append(BrokenRule("stable", "tools()", "lists something else at another start", fix))

@@ -21,11 +21,16 @@ TESTER = Principal(subject="tester", tenant="tested", scopes=frozenset({"admin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A provider to check. `calls`: arguments of successful calls by tool, in the order of the calls."""
+    """A provider to check. `calls`: arguments of successful calls by tool, in the order of the calls.
+
+    `prompts` and `resources`: arguments by prompt, and values of the variables by URI template.
+    """
 
     make: Callable[[], FunctionProvider]
     key: str
     calls: Mapping[str, Mapping[str, object]]
+    prompts: Mapping[str, Mapping[str, object]]
+    resources: Mapping[str, Mapping[str, object]]
     uncalled: Sequence[str]
     principal: Principal
     within_s: float
