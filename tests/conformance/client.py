@@ -13,12 +13,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.call import CannotAsk, UserAnswer
+from toolplug.catalog.definition import ToolDefinition, ToolRef
+from toolplug.discovery.record import KIND
 from toolplug.discovery.sanitise import sanitised
 from toolplug.execution.egress import Egress
-from toolplug.mcp.connection import BadAnswer, ServerConnection, ServerRefused
+from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
+from toolplug.mcp.input_rounds import answered_in_rounds
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server_config import ClientCredentials, Endpoint
 
@@ -98,11 +101,21 @@ def _example(schema: Mapping[str, Any]) -> object:
 
 
 async def made(connection: ServerConnection, name: str, arguments: Mapping[str, object]) -> None:
-    """One call, and what came of it."""
+    """One call with what its server asks, and what came of it."""
+
+    async def send(repetition: Repetition | None) -> Answer:
+        return await connection.call(name, arguments, None, ask=answered, repetition=repetition)
+
     try:
-        print(name, await connection.call(name, arguments, None))
-    except (ServerRefused, BadAnswer) as error:
+        print(name, await answered_in_rounds(send, answered, ToolRef(KIND, "peer", name, ""), arguments))
+    except (ServerRefused, BadAnswer, CannotAsk) as error:
         print(name, repr(error))
+
+
+async def answered(question: str, schema: Mapping[str, object]) -> UserAnswer:
+    """A user who accepts each form as it is filled in."""
+    fields: Mapping[str, Any] = cast("Mapping[str, Any]", schema.get("properties", {}))
+    return UserAnswer("accept", {name: field["default"] for name, field in fields.items() if "default" in field})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from httpx2 import AsyncClient
@@ -21,6 +21,7 @@ from toolplug import (
     resource,
     tool,
 )
+from toolplug.catalog.call import CannotAsk, UserAnswer
 
 PICTURE = {
     "type": "image",
@@ -61,6 +62,36 @@ FULL_SCHEMA = ToolDefinition(
         "additionalProperties": False,
     },
 )
+
+
+USER = {
+    "username": {"type": "string", "description": "User's response"},
+    "email": {"type": "string", "description": "User's email address"},
+}
+DEFAULTS = {
+    "name": {"type": "string", "default": "John Doe"},
+    "age": {"type": "integer", "default": 30},
+    "score": {"type": "number", "default": 95.5},
+    "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+    "verified": {"type": "boolean", "default": True},
+}
+TITLED = [{"const": f"value{number}", "title": f"Choice {number}"} for number in (1, 2, 3)]
+OPTIONS = ["option1", "option2", "option3"]
+CHOICES = {
+    "untitledSingle": {"type": "string", "enum": OPTIONS},
+    "titledSingle": {"type": "string", "oneOf": TITLED},
+    "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+    "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
+    "titledMulti": {"type": "array", "items": {"anyOf": TITLED}},
+}
+
+
+async def asked(context: CallContext, message: str, properties: Mapping[str, object]) -> UserAnswer:
+    """Ask the user of the client by a form."""
+    try:
+        return await context.ask(message, {"type": "object", "properties": properties, "required": [*properties]})
+    except CannotAsk as error:
+        raise ToolError(f"the user cannot be asked: {error}") from None
 
 
 class Conformance(FunctionProvider):
@@ -129,8 +160,26 @@ class Conformance(FunctionProvider):
         return "logged"
 
     @tool
+    async def test_elicitation(self, message: str, context: CallContext) -> str:
+        """Ask the user of the client."""
+        answer = await asked(context, message, USER)
+        return f"User response: action={answer.action}, content={dict(answer.content)}"
+
+    @tool
+    async def test_elicitation_sep1034_defaults(self, context: CallContext) -> str:
+        """Ask by a form with defaults."""
+        answer = await asked(context, "Who are you?", DEFAULTS)
+        return f"Elicitation completed: action={answer.action}, content={dict(answer.content)}"
+
+    @tool
+    async def test_elicitation_sep1330_enums(self, context: CallContext) -> str:
+        """Ask by a form with choices."""
+        answer = await asked(context, "Which ones?", CHOICES)
+        return f"Elicitation completed: action={answer.action}, content={dict(answer.content)}"
+
+    @tool
     async def test_streaming_elicitation(self, context: CallContext) -> str:
-        """Say something on the way: a tool here can tell the client things, and cannot ask it."""
+        """Say something on the way; in 2026-07-28 nobody is asked while a call runs."""
         context.report(1, 1, "nothing to ask")
         return "asked nothing"
 

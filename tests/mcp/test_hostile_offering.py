@@ -36,7 +36,8 @@ def url() -> Iterator[str]:
             "args": [script.name, mode],
             "cwd": str(script.parent),
             "prefix": name,
-            "limits": {"timeout": "1s"},
+            "limits": {"timeout": "1s" if name == "mute" else "30s"},
+            "tools": {"echo": {"limits": {"timeout": "30s"}}},  # it starts the server
         }
         for name, mode in MODES.items()
     }
@@ -48,7 +49,8 @@ def url() -> Iterator[str]:
     ):
         for name in (*MODES, "library"):
             assert http.post(f"/api/mcp-servers/{name}/discover?wait=30s").json()["status"] == "success"
-        assert http.post("/v1/tool-calls", json={"name": "library.touch", "arguments": {"uri": "a:b"}}).is_success
+        for call in ({"name": "library.touch", "arguments": {"uri": "a:b"}}, {"name": "mute.echo"}):
+            assert http.post("/v1/tool-calls", json=call).json()["status"] == "success"
         yield f"http://127.0.0.1:{port}"
 
 
