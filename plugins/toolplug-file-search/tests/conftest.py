@@ -53,13 +53,24 @@ class Tenant:
         return answer.json()["id"]
 
     async def add(self, name: str, content: str | bytes, store: str | None = None) -> tuple[str, str]:
-        """Upload into a vector store, a new one if none is given; the store's id and the file's."""
+        """Upload into a vector store, a new one if none is given, and wait until it is read; both ids."""
         file = await self.upload(name, content)
         if store is None:
-            return await self.store(name="notes", file_ids=[file]), file
-        answer = await self.http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file})
-        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+            store = await self.store(name="notes", file_ids=[file])
+        else:
+            answer = await self.http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file})
+            assert answer.status_code == 200, answer.text
+        assert (await self.read(store, file))["status"] == "completed"
         return store, file
+
+    async def read(self, store: str, file: str) -> dict[str, Any]:
+        """The file in the store once it was read, or could not be."""
+        while (member := await self.member(store, file))["status"] == "in_progress":
+            pass  # each question is a turn of the loop
+        return member
+
+    async def member(self, store: str, file: str) -> dict[str, Any]:
+        return (await self.http.get(f"/v1/vector_stores/{store}/files/{file}")).json()
 
 
 @dataclass(frozen=True)

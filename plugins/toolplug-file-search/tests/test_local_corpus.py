@@ -92,7 +92,7 @@ async def test_a_path_that_leaves_the_configuration_leaves_the_index(serve: Serv
 async def test_a_file_that_cannot_be_read_is_named_once_and_the_others_are_searched(
     serve: Serve, docs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (docs / "bad.md").write_bytes(b"\xff\xfe")
+    (docs / "bad.md").write_bytes(b"\x00\xff")
     (docs / "big.md").write_text("x" * 200)
     (docs / os.fsdecode(b"c\xff.md")).write_text("river")
     with caplog.at_level(logging.WARNING, "toolplug.providers.file_search"):
@@ -101,7 +101,7 @@ async def test_a_file_that_cannot_be_read_is_named_once_and_the_others_are_searc
                 assert len(await served.one.found("river")) == 1
     said = [record.getMessage() for record in caplog.records if "it is not searched" in record.getMessage()]
     assert len(said) == 3
-    assert "bad.md' is not UTF-8" in said[0]
+    assert "bad.md' is not text" in said[0]
     assert "big.md' has 200 bytes, max_file_bytes allows 100" in said[1]
     assert "cannot be shown" in said[2]
 

@@ -40,7 +40,15 @@ class Caller:
             "/v1/files", files={"file": (name, content.encode())}, data={"purpose": "assistants"}
         )
         made = await self.http.post("/v1/vector_stores", json={"file_ids": [upload.json()["id"]]})
-        return made.json()["id"], upload.json()["id"]
+        store, file = made.json()["id"], upload.json()["id"]
+        await self.read(store, file)
+        return store, file
+
+    async def read(self, store: str, file: str) -> None:
+        """Wait until the file was read."""
+        path = f"/v1/vector_stores/{store}/files/{file}"
+        while (await self.http.get(path)).json()["status"] == "in_progress":
+            pass
 
     async def ids(self, path: str) -> set[str]:
         """The ids of a listing."""

@@ -151,7 +151,12 @@ async def test_the_stub_narrows_what_a_call_may_look_through(serve: Serve) -> No
         assert await files({"ranking_options": {"score_threshold": 1}}) == []
         hosted = served.host.registry.catalog["file_search"].definition.hosted
         assert hosted.stubs == ("file_search",)
-        assert set(hosted.options.value["properties"]) == {"vector_store_ids", "max_num_results", "ranking_options"}
+        assert set(hosted.options.value["properties"]) == {
+            "vector_store_ids",
+            "max_num_results",
+            "ranking_options",
+            "filters",
+        }
 
 
 async def test_a_vector_store_that_is_not_there_is_named(serve: Serve) -> None:
@@ -174,6 +179,7 @@ async def test_the_list_of_files_goes_on_where_the_last_one_ended(serve: Serve) 
             for name, file in zip("ab", added, strict=False)
         ],
         "total": 3,
+        "skipped": [],
     }
     assert [item["file"] for item in rest["files"]] == ["c.txt"]
     assert unknown.output == "no file 'file-x'"
@@ -186,6 +192,7 @@ async def test_searching_goes_on_while_files_come_in(serve: Serve) -> None:
         async def add(number: int) -> None:
             file = await served.one.upload(f"{number}.txt", f"river {number}")
             await served.one.http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file})
+            await served.one.read(store, file)
             found = await served.one.found(f"river {number}", max_results=50)
             assert f"{number}.txt" in {item["file"] for item in found}
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import Any
 
 import httpx2
 import openai
@@ -50,6 +51,13 @@ def call(http: httpx2.Client, tool: str, **arguments: object) -> dict[str, objec
     return answer
 
 
+def read(http: httpx2.Client, store: str) -> dict[str, Any]:
+    """The vector store once all of its files were read."""
+    while (shown := http.get(f"/v1/vector_stores/{store}").json())["status"] == "in_progress":
+        pass
+    return shown
+
+
 def client(url: str) -> httpx2.Client:
     return httpx2.Client(base_url=url, headers={"Authorization": "Bearer key-one"}, timeout=30)
 
@@ -64,12 +72,13 @@ def test_two_hundred_documents_are_found_after_a_restart_each_by_its_own_questio
             name, text, *_ = document
             form = {"files": {"file": (name, text)}, "data": {"purpose": "assistants"}}
             file = http.post("/v1/files", **form).json()["id"]
-            return http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file}).json()["status"]
+            return http.post(f"/v1/vector_stores/{store}/files", json={"file_id": file}).json()["id"]
 
         with ThreadPoolExecutor(8) as threads:
-            assert set(threads.map(add, documents)) == {"completed"}
+            assert len(set(threads.map(add, documents))) == 210
+    # what was not read when the server ended is read by the next one
     with start() as (url, _), client(url) as http:
-        assert http.get(f"/v1/vector_stores/{store}").json()["file_counts"]["completed"] == 210
+        assert read(http, store)["file_counts"]["completed"] == 210
         for name, text, question, answer in documents[::7]:
             [best] = call(http, "file_search", query=question, max_results=1)["structured"]["results"]
             assert (best["file"], best["headings"].split(" > ")[-1]) == (name, "Errors")
@@ -102,9 +111,10 @@ def test_what_was_acknowledged_before_a_kill_is_found_after_it(start: Start) -> 
             list(threads.map(add, range(200)))
     assert 30 <= len(completed) < 200
     with start() as (url, _), client(url) as http:
+        counts = read(http, store)["file_counts"]
         files = call(http, "list_files", limit=1000)["structured"]
         assert set(completed) <= {file["file"] for file in files["files"]}
-        assert http.get(f"/v1/vector_stores/{store}").json()["file_counts"]["completed"] == files["total"]
+        assert counts["completed"] == files["total"]
         for file in files["files"]:
             word = file["file"].removesuffix(".txt")
             [best] = call(http, "file_search", query=f"word{word}", max_results=1)["structured"]["results"]
@@ -141,10 +151,16 @@ def test_the_openai_client_understands_what_is_refused(start: Start) -> None:
             ai.vector_stores.retrieve("vs_x")
         assert missing.value.code == "vector_store_not_found"
         with pytest.raises(openai.BadRequestError) as unreadable:
-            ai.files.create(file=("a.pdf", b"%PDF\xff"), purpose="assistants")
-        assert (unreadable.value.code, unreadable.value.param) == ("not_utf8", "file")
+            ai.files.create(file=("a.png", b"\x89PNG\xff"), purpose="assistants")
+        assert (unreadable.value.code, unreadable.value.param) == ("unsupported_file", "file")
         with pytest.raises(openai.BadRequestError) as unsupported:
-            ai.vector_stores.create(expires_after={"anchor": "last_active_at", "days": 1})
-        assert (unsupported.value.code, unsupported.value.param) == ("unknown_parameter", "expires_after")
+            ai.vector_stores.create(extra_body={"sharing": True})
+        assert (unsupported.value.code, unsupported.value.param) == ("unknown_parameter", "sharing")
+        damaged = ai.files.create(file=("a.pdf", b"%PDF-1.7 and no more"), purpose="assistants")
+        store = ai.vector_stores.create()
+        failed = ai.vector_stores.files.create_and_poll(damaged.id, vector_store_id=store.id)
+        assert (failed.status, failed.last_error.code) == ("failed", "invalid_file")
+        assert "'a.pdf' cannot be read as PDF" in failed.last_error.message
+        assert ai.vector_stores.retrieve(store.id).file_counts.failed == 1
         with pytest.raises(openai.AuthenticationError):
             ai.with_options(api_key="wrong").vector_stores.list()

@@ -22,6 +22,7 @@ async def test_a_vector_store_is_made_filled_shown_and_deleted(serve: Serve) -> 
         made = (await http.post("/v1/vector_stores", json={"name": "notes", "metadata": {"team": "docs"}})).json()
         path = f"/v1/vector_stores/{made['id']}"
         member = (await http.post(f"{path}/files", json={"file_id": file, "attributes": {"year": 2026}})).json()
+        read = await served.one.read(made["id"], file)
         shown = (await http.get(path)).json()
         assert made == {
             "id": made["id"],
@@ -42,13 +43,15 @@ async def test_a_vector_store_is_made_filled_shown_and_deleted(serve: Serve) -> 
             "created_at": member["created_at"],
             "usage_bytes": 17,
             "vector_store_id": made["id"],
-            "status": "completed",
+            "status": "in_progress",
             "last_error": None,
             "attributes": {"year": 2026},
+            "chunking_strategy": {"type": "other"},
         }
+        assert read == {**member, "status": "completed"}
         assert (shown["usage_bytes"], shown["file_counts"]["completed"]) == (17, 1)
-        assert (await http.get(f"{path}/files/{file}")).json() == member
-        assert (await http.get(f"{path}/files")).json()["data"] == [member]
+        assert (await http.get(f"{path}/files/{file}")).json() == read
+        assert (await http.get(f"{path}/files")).json()["data"] == [read]
         deleted = (await http.delete(path)).json()
         assert deleted == {"id": made["id"], "object": "vector_store.deleted", "deleted": True}
         assert (await http.get(path)).status_code == 404
@@ -133,7 +136,9 @@ async def test_a_page_that_cannot_be_is_refused(serve: Serve, query: dict[str, o
         ("[]", "invalid_value", None),
         ('{"name": 1}', "invalid_value", "name"),
         (json.dumps({"name": "x" * 256}), "invalid_value", "name"),
-        ('{"expires_after": {"anchor": "last_active_at", "days": 1}}', "unknown_parameter", "expires_after"),
+        ('{"expires_after": {"anchor": "created_at", "days": 1}}', "invalid_value", "expires_after.anchor"),
+        ('{"expires_after": {"anchor": "last_active_at", "days": 366}}', "invalid_value", "expires_after.days"),
+        ('{"ranking": 1}', "unknown_parameter", "ranking"),
         ('{"chunking_strategy": {"type": "static"}}', "invalid_value", "chunking_strategy.type"),
         (json.dumps({"metadata": {str(number): "" for number in range(17)}}), "invalid_value", "metadata"),
         (json.dumps({"metadata": {"k": "v" * 513}}), "invalid_value", "metadata.k"),
@@ -168,8 +173,8 @@ async def test_a_store_that_names_an_unknown_file_is_not_made(serve: Serve) -> N
 @pytest.mark.parametrize(
     ("name", "content", "status", "code"),
     [
-        ("a.pdf", b"%PDF-1.7\n\xe2\xe3\xcf\xd3", 400, "not_utf8"),
-        ("a.txt", "grün".encode("latin-1"), 400, "not_utf8"),
+        ("a.png", b"\x89PNG\r\n\x1a\n", 400, "unsupported_file"),
+        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", 400, "unsupported_file"),
         ("a.bin", b"a\0b", 400, "not_text"),
         ("a.txt", b" \n\t ", 400, "empty_file"),
         ("a.txt", b"x" * 101, 413, "file_too_large"),

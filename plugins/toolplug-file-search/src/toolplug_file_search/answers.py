@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolplug_file_search.database import IndexUnavailable
-from toolplug_file_search.documents import UnreadableDocument
-from toolplug_file_search.library import Library, NotThere, TooMany
+from toolplug_file_search.documents.formats import UnreadableDocument
+from toolplug_file_search.library import Library, TooMany
 from toolplug_file_search.paging import UnknownCursor
-from toolplug_file_search.records import Listed, Order, Page, Record
+from toolplug_file_search.records import Listed, Order, Page, Record, Status
+from toolplug_file_search.selection import NotThere
 
 OpenLibrary = Callable[[Request], Library]
 """The library of the caller that a request comes from."""
@@ -43,6 +44,8 @@ class _Query(BaseModel):
     order: Order = "desc"
     after: str | None = None
     before: str | None = None
+    filter: Status | None = None
+    purpose: str | None = None
 
 
 def answering(handler: Handler) -> Handler:
@@ -79,6 +82,11 @@ def page(request: Request) -> Page:
     """The part of a list that is asked for; raises `RequestRefused`."""
     query = _validated(lambda: _Query.model_validate(dict(request.query_params)))
     return Page(query.limit, query.order, query.after, query.before)
+
+
+def state(request: Request) -> Status | None:
+    """The state that the listed files of a vector store have to be in; raises `RequestRefused`."""
+    return _validated(lambda: _Query.model_validate(dict(request.query_params))).filter
 
 
 def list_answer(listed: Listed[Record], shape: Callable[[Record], Mapping[str, object]]) -> Response:

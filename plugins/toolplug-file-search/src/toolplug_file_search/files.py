@@ -12,10 +12,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, list_answer, page
-from toolplug_file_search.documents import check_name
+from toolplug_file_search.documents.formats import check_name
 from toolplug_file_search.records import StoredFile
 
 PURPOSES = ("assistants", "user_data")
+MIN_EXPIRY_S, MAX_EXPIRY_S = 3600, 2_592_000
 
 
 class FileRoutes:
@@ -45,14 +46,16 @@ class FileRoutes:
         try:
             async with request.form(max_files=1, max_fields=8) as form:
                 name, content, purpose = await self._upload(form.get("file"), form.get("purpose"))
+                expires_s = _expiry(form.get("expires_after[anchor]"), form.get("expires_after[seconds]"))
         except MultiPartException as error:
             raise RequestRefused(400, "invalid_form", f"the form cannot be read: {error.message}") from None
-        file = await to_thread(self._library(request).add_file, name, content, purpose)
+        file = await to_thread(self._library(request).add_file, name, content, purpose, expires_s)
         self._ingested(file.bytes)
         return JSONResponse(_file(file))
 
     async def list(self, request: Request) -> Response:
-        return list_answer(await to_thread(self._library(request).files, page(request)), _file)
+        purpose = request.query_params.get("purpose")
+        return list_answer(await to_thread(self._library(request).files, page(request), purpose), _file)
 
     async def retrieve(self, request: Request) -> Response:
         return JSONResponse(_file(await to_thread(self._library(request).file, _file_id(request))))
@@ -86,6 +89,17 @@ class FileRoutes:
         return name, content, purpose
 
 
+def _expiry(anchor: UploadFile | str | None, seconds: UploadFile | str | None) -> int | None:
+    if anchor is None and seconds is None:
+        return None
+    if anchor != "created_at":
+        raise RequestRefused(400, "invalid_value", "expires_after.anchor: must be created_at", "expires_after")
+    if not isinstance(seconds, str) or not seconds.isdecimal() or not MIN_EXPIRY_S <= int(seconds) <= MAX_EXPIRY_S:
+        message = f"expires_after.seconds: must be between {MIN_EXPIRY_S} and {MAX_EXPIRY_S}"
+        raise RequestRefused(400, "invalid_value", message, "expires_after")
+    return int(seconds)
+
+
 def _file_id(request: Request) -> str:
     return str(request.path_params["file_id"])
 
@@ -99,6 +113,6 @@ def _file(file: StoredFile) -> dict[str, object]:
         "filename": file.name,
         "purpose": file.purpose,
         "status": "processed",
-        "expires_at": None,
+        "expires_at": file.expires_at,
         "status_details": None,
     }

@@ -9,50 +9,19 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from toolplug_file_search import selection
 from toolplug_file_search.database import Database
-from toolplug_file_search.documents import document_text
-from toolplug_file_search.ingest import Cutting, put_in, take_out, take_out_unused
+from toolplug_file_search.documents.formats import check
+from toolplug_file_search.ingest import take_out, take_out_unused
 from toolplug_file_search.paging import listed
-from toolplug_file_search.records import Attribute, Caller, Listed, Member, Page, StoredFile, VectorStore
-from toolplug_file_search.schema import corpus_number, made_corpus
-
-NO_CORPUS = -1
-
-_STORES = (
-    "SELECT place, id, name, metadata, created_at, "
-    "(SELECT count(*) FROM members WHERE store_id = stores.id), "
-    "(SELECT coalesce(sum(bytes), 0) FROM members JOIN files ON files.id = file_id WHERE store_id = stores.id) "
-    "FROM stores WHERE corpus = ? AND owner IS coalesce(?, owner)"
-)
-_FILES = (
-    "SELECT place, id, name, purpose, bytes, created_at FROM files WHERE corpus = ? AND owner IS coalesce(?, owner)"
-)
-_MEMBERS = (
-    "SELECT members.place AS place, store_id, file_id, attributes, members.created_at, files.bytes "
-    "FROM members JOIN files ON files.id = file_id "
-    "WHERE files.corpus = ? AND files.owner IS coalesce(?, files.owner) AND store_id = ?"
-)
-
-
-class NotThere(Exception):
-    """No such vector store or file, or none that the caller sees: one answer for both."""
-
-    def __init__(self, what: str, which: str) -> None:
-        self.what = what
-        super().__init__(f"no {what} {which!r}")
+from toolplug_file_search.records import Attribute, Batch, Caller, Listed, Member, Page, Status, StoredFile, VectorStore
+from toolplug_file_search.selection import Scope, made_scope, scope_of
 
 
 class TooMany(Exception):
     """The tenant keeps as many files or vector stores as it may."""
-
-
-class _Scope(NamedTuple):
-    """The records that a caller sees: of a corpus, and of one owner or (None) of all; the values of the queries."""
-
-    corpus: int
-    owner: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,67 +30,106 @@ class Quotas:
 
     files: int
     stores: int
+    bytes: int
+
+
+class Attached(NamedTuple):
+    """A file that is put into a vector store, and what is known of it there."""
+
+    file_id: str
+    attributes: Mapping[str, Attribute]
 
 
 class Library:
-    """Each method is one transaction, and blocks; all raise `IndexUnavailable`, and `NotThere` for an unknown id."""
+    """Each method is one transaction, and blocks; all raise `IndexUnavailable`, and `NotThere` for an unknown id.
+
+    `ingest` is called after files were put into vector stores: they are read in the background.
+    """
 
     def __init__(
         self,
         database: Database,
         caller: Caller,
-        cutting: Cutting,
         quotas: Quotas,
+        ingest: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._caller = caller
-        self._cutting = cutting
         self._quotas = quotas
+        self._ingest = ingest
         self._clock = clock
 
-    def create_store(self, name: str, metadata: Mapping[str, str], file_ids: Sequence[str] = ()) -> VectorStore:
+    def create_store(
+        self,
+        name: str,
+        metadata: Mapping[str, str],
+        files: Sequence[Attached] = (),
+        expires_days: int | None = None,
+    ) -> VectorStore:
         """Make a vector store that holds these files. Raises `TooMany`."""
         with self._database.writing() as connection:
-            scope = self._made_scope(connection)
-            self._check_quota(connection, "stores", scope.corpus, self._quotas.stores)
+            scope = made_scope(connection, self._caller)
+            self._check_count(connection, "stores", scope.corpus, self._quotas.stores)
             store_id = f"vs_{secrets.token_hex(12)}"
             connection.execute(
-                "INSERT INTO stores (id, corpus, name, metadata, created_at, owner) VALUES (?, ?, ?, ?, ?, ?)",
-                (store_id, scope.corpus, name, json.dumps(dict(metadata)), int(self._clock()), self._caller.subject),
+                "INSERT INTO stores (id, corpus, name, metadata, created_at, owner, expires_days) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    store_id,
+                    scope.corpus,
+                    name,
+                    json.dumps(dict(metadata)),
+                    int(self._clock()),
+                    self._caller.subject,
+                    expires_days,
+                ),
             )
-            for file_id in dict.fromkeys(file_ids):
-                self._attach(connection, scope, store_id, file_id, {})
-            return _store(connection, scope, store_id)
+            self._attach(connection, scope, store_id, files)
+            made = selection.store(connection, scope, store_id)
+        self._ingest()
+        return made
+
+    def update_store(self, store_id: str, changes: Mapping[str, object]) -> VectorStore:
+        """Change `name`, `metadata` or `expires_days`, as far as they are given."""
+        with self._database.writing() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            for column, value in changes.items():
+                connection.execute(f"UPDATE stores SET {column} = ? WHERE id = ?", (value, store_id))
+            return selection.store(connection, scope, store_id)
 
     def stores(self, page: Page) -> Listed[VectorStore]:
         """Raises `UnknownCursor`."""
         with self._database.reading() as connection:
-            return listed(connection, _STORES, self._scope(connection), page, id_column="id", read=_to_store)
+            scope = scope_of(connection, self._caller)
+            return listed(connection, selection.STORES, scope, page, id_column="id", read=selection.to_store)
 
     def store(self, store_id: str) -> VectorStore:
         """One vector store."""
         with self._database.reading() as connection:
-            return _store(connection, self._scope(connection), store_id)
+            return selection.store(connection, scope_of(connection, self._caller), store_id)
 
     def delete_store(self, store_id: str) -> None:
         """Delete a vector store; its files stay, and those that are in no other are no longer found."""
         with self._database.writing() as connection:
-            scope = self._scope(connection)
-            _store(connection, scope, store_id)
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
             connection.execute("DELETE FROM stores WHERE id = ?", (store_id,))
             take_out_unused(connection, scope.corpus)
 
-    def add_file(self, name: str, content: bytes, purpose: str) -> StoredFile:
+    def add_file(self, name: str, content: bytes, purpose: str, expires_s: int | None = None) -> StoredFile:
         """Keep a file; it is found once it is in a vector store. Raises `TooMany` and `UnreadableDocument`."""
-        document_text(name, content)
+        check(name, content)
         with self._database.writing() as connection:
-            scope = self._made_scope(connection)
-            self._check_quota(connection, "files", scope.corpus, self._quotas.files)
-            file_id = f"file-{secrets.token_hex(12)}"
+            scope = made_scope(connection, self._caller)
+            self._check_count(connection, "files", scope.corpus, self._quotas.files)
+            self._check_bytes(connection, scope.corpus, len(content))
+            file_id, now = f"file-{secrets.token_hex(12)}", int(self._clock())
             connection.execute(
-                "INSERT INTO files (id, corpus, name, purpose, bytes, content, fingerprint, created_at, owner) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO files "
+                "(id, corpus, name, purpose, bytes, content, fingerprint, created_at, owner, expires_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     file_id,
                     scope.corpus,
@@ -130,138 +138,169 @@ class Library:
                     len(content),
                     content,
                     hashlib.sha256(content).hexdigest(),
-                    int(self._clock()),
+                    now,
                     self._caller.subject,
+                    None if expires_s is None else now + expires_s,
                 ),
             )
-            return _file(connection, scope, file_id)
+            return selection.file(connection, scope, file_id)
 
-    def files(self, page: Page) -> Listed[StoredFile]:
+    def files(self, page: Page, purpose: str | None = None) -> Listed[StoredFile]:
         """Raises `UnknownCursor`."""
         with self._database.reading() as connection:
-            return listed(connection, _FILES, self._scope(connection), page, id_column="id", read=_to_file)
+            scope: Sequence[object] = scope_of(connection, self._caller)
+            select = selection.FILES
+            if purpose is not None:
+                select, scope = f"{select} AND purpose = ?", [*scope, purpose]
+            return listed(connection, select, scope, page, id_column="id", read=selection.to_file)
 
     def file(self, file_id: str) -> StoredFile:
         """One file."""
         with self._database.reading() as connection:
-            return _file(connection, self._scope(connection), file_id)
+            return selection.file(connection, scope_of(connection, self._caller), file_id)
 
     def content(self, file_id: str) -> bytes:
         """A file to the byte as it was uploaded."""
         with self._database.reading() as connection:
-            return _content(connection, self._scope(connection), file_id)
+            selection.file(connection, scope_of(connection, self._caller), file_id)
+            return bytes(connection.execute("SELECT content FROM files WHERE id = ?", (file_id,)).fetchone()[0])
 
     def delete_file(self, file_id: str) -> None:
         """Delete a file, from every vector store too."""
         with self._database.writing() as connection:
-            scope = self._scope(connection)
-            _file(connection, scope, file_id)
+            scope = scope_of(connection, self._caller)
+            selection.file(connection, scope, file_id)
             take_out(connection, scope.corpus, file_id)
             connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-    def attach(self, store_id: str, file_id: str, attributes: Mapping[str, Attribute]) -> Member:
-        """Put a file into a vector store; it is searchable when this returns. Again: only the attributes change."""
+    def attach(self, store_id: str, attached: Attached) -> Member:
+        """Put a file into a vector store; it is read in the background. Again: only the attributes change."""
         with self._database.writing() as connection:
-            scope = self._scope(connection)
-            _store(connection, scope, store_id)
-            self._attach(connection, scope, store_id, file_id, attributes)
-            return _member(connection, scope, store_id, file_id)
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            self._attach(connection, scope, store_id, [attached])
+            made = selection.member(connection, scope, store_id, attached.file_id)
+        self._ingest()
+        return made
 
-    def members(self, store_id: str, page: Page) -> Listed[Member]:
-        """Raises `UnknownCursor`."""
+    def update_member(self, store_id: str, attached: Attached) -> Member:
+        """Change the attributes of a file of a vector store."""
+        with self._database.writing() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            selection.member(connection, scope, store_id, attached.file_id)
+            connection.execute(
+                "UPDATE members SET attributes = ? WHERE store_id = ? AND file_id = ?",
+                (json.dumps(dict(attached.attributes)), store_id, attached.file_id),
+            )
+            return selection.member(connection, scope, store_id, attached.file_id)
+
+    def members(
+        self, store_id: str, page: Page, status: Status | None = None, batch_id: str | None = None
+    ) -> Listed[Member]:
+        """The files of a vector store, or of one batch of it. Raises `UnknownCursor`."""
         with self._database.reading() as connection:
-            scope = self._scope(connection)
-            _store(connection, scope, store_id)
-            return listed(connection, _MEMBERS, [*scope, store_id], page, id_column="file_id", read=_to_member)
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            select, values = selection.MEMBERS, [*scope, store_id]
+            if batch_id is not None:
+                selection.batch(connection, store_id, batch_id)
+                select += " AND file_id IN (SELECT file_id FROM batch_files WHERE batch_id = ?)"
+                values.append(batch_id)
+            if status is not None:
+                select = f"SELECT * FROM ({select}) WHERE state = ?"
+                values.append(status)
+            return listed(connection, select, values, page, id_column="file_id", read=selection.to_member)
 
     def member(self, store_id: str, file_id: str) -> Member:
         """One file of a vector store."""
         with self._database.reading() as connection:
-            scope = self._scope(connection)
-            _store(connection, scope, store_id)
-            return _member(connection, scope, store_id, file_id)
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            return selection.member(connection, scope, store_id, file_id)
+
+    def text(self, store_id: str, file_id: str) -> list[str]:
+        """The passages of a file of a vector store, as they are searched."""
+        with self._database.reading() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            selection.member(connection, scope, store_id, file_id)
+            rows = connection.execute("SELECT text FROM chunks WHERE file_id = ? ORDER BY number", (file_id,))
+            return [row[0] for row in rows]
 
     def detach(self, store_id: str, file_id: str) -> None:
         """Take a file out of a vector store; the file stays."""
         with self._database.writing() as connection:
-            scope = self._scope(connection)
-            _store(connection, scope, store_id)
-            _member(connection, scope, store_id, file_id)
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            selection.member(connection, scope, store_id, file_id)
             connection.execute("DELETE FROM members WHERE store_id = ? AND file_id = ?", (store_id, file_id))
             take_out_unused(connection, scope.corpus)
 
+    def create_batch(self, store_id: str, files: Sequence[Attached]) -> Batch:
+        """Put files into a vector store by one request."""
+        with self._database.writing() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            batch_id = f"vsfb_{secrets.token_hex(12)}"
+            connection.execute(
+                "INSERT INTO batches (id, store_id, created_at) VALUES (?, ?, ?)",
+                (batch_id, store_id, int(self._clock())),
+            )
+            self._attach(connection, scope, store_id, files)
+            connection.executemany(
+                "INSERT OR IGNORE INTO batch_files (batch_id, file_id) VALUES (?, ?)",
+                [(batch_id, each.file_id) for each in files],
+            )
+            made = selection.batch(connection, store_id, batch_id)
+        self._ingest()
+        return made
+
+    def batch(self, store_id: str, batch_id: str) -> Batch:
+        """One batch of a vector store."""
+        with self._database.reading() as connection:
+            selection.store(connection, scope_of(connection, self._caller), store_id)
+            return selection.batch(connection, store_id, batch_id)
+
+    def cancel_batch(self, store_id: str, batch_id: str) -> Batch:
+        """Leave out those files of a batch that were not read yet."""
+        with self._database.writing() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            selection.batch(connection, store_id, batch_id)
+            connection.execute("UPDATE batches SET cancelled = 1 WHERE id = ?", (batch_id,))
+            connection.execute(
+                "UPDATE members SET cancelled = 1 WHERE store_id = ? AND file_id IN (SELECT file_id FROM batch_files "
+                "JOIN files ON files.id = file_id WHERE batch_id = ? AND status = 'waiting')",
+                (store_id, batch_id),
+            )
+            take_out_unused(connection, scope.corpus)
+            return selection.batch(connection, store_id, batch_id)
+
     def _attach(
-        self,
-        connection: sqlite3.Connection,
-        scope: _Scope,
-        store_id: str,
-        file_id: str,
-        attributes: Mapping[str, Attribute],
+        self, connection: sqlite3.Connection, scope: Scope, store_id: str, attached: Sequence[Attached]
     ) -> None:
-        file = _file(connection, scope, file_id)
-        connection.execute(
-            "INSERT INTO members (store_id, file_id, attributes, created_at) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (store_id, file_id) DO UPDATE SET attributes = excluded.attributes",
-            (store_id, file_id, json.dumps(dict(attributes)), int(self._clock())),
-        )
-        if not connection.execute("SELECT chunks FROM files WHERE id = ?", (file_id,)).fetchone()[0]:
-            text = document_text(file.name, _content(connection, scope, file_id))
-            put_in(connection, scope.corpus, file_id, file.name, text, self._cutting)
+        for file_id, attributes in attached:
+            selection.file(connection, scope, file_id)
+            connection.execute(
+                "INSERT INTO members (store_id, file_id, attributes, created_at) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (store_id, file_id) DO UPDATE SET attributes = excluded.attributes, cancelled = 0",
+                (store_id, file_id, json.dumps(dict(attributes)), int(self._clock())),
+            )
+            connection.execute("UPDATE files SET status = 'waiting' WHERE id = ? AND status = 'stored'", (file_id,))
+        connection.execute("UPDATE stores SET active_at = ? WHERE id = ?", (int(self._clock()), store_id))
 
-    def _scope(self, connection: sqlite3.Connection) -> _Scope:
-        number = corpus_number(connection, self._caller.tenant)
-        return _Scope(NO_CORPUS if number is None else number, self._caller.only)
-
-    def _made_scope(self, connection: sqlite3.Connection) -> _Scope:
-        return _Scope(made_corpus(connection, self._caller.tenant), self._caller.only)
-
-    def _check_quota(self, connection: sqlite3.Connection, table: str, corpus: int, most: int) -> None:
+    def _check_count(self, connection: sqlite3.Connection, table: str, corpus: int, most: int) -> None:
         count: int = connection.execute(f"SELECT count(*) FROM {table} WHERE corpus = ?", (corpus,)).fetchone()[0]
         if count >= most:
             what = "vector stores" if table == "stores" else table
             raise TooMany(f"{most} {what} are kept already; delete one first")
 
-
-def _store(connection: sqlite3.Connection, scope: _Scope, store_id: str) -> VectorStore:
-    row = connection.execute(f"{_STORES} AND id = ?", (*scope, store_id)).fetchone()
-    if row is None:
-        raise NotThere("vector store", store_id)
-    return _to_store(row)
-
-
-def _file(connection: sqlite3.Connection, scope: _Scope, file_id: str) -> StoredFile:
-    row = connection.execute(f"{_FILES} AND id = ?", (*scope, file_id)).fetchone()
-    if row is None:
-        raise NotThere("file", file_id)
-    return _to_file(row)
-
-
-def _content(connection: sqlite3.Connection, scope: _Scope, file_id: str) -> bytes:
-    _file(connection, scope, file_id)
-    return bytes(connection.execute("SELECT content FROM files WHERE id = ?", (file_id,)).fetchone()[0])
-
-
-def _member(connection: sqlite3.Connection, scope: _Scope, store_id: str, file_id: str) -> Member:
-    row = connection.execute(f"{_MEMBERS} AND file_id = ?", (*scope, store_id, file_id)).fetchone()
-    if row is None:
-        raise NotThere("file", file_id)
-    return _to_member(row)
-
-
-def _to_store(row: Sequence[Any]) -> VectorStore:
-    _, store_id, name, metadata, created_at, files, size = row
-    return VectorStore(
-        id=store_id, name=name, metadata=json.loads(metadata), created_at=created_at, files=files, bytes=size
-    )
-
-
-def _to_file(row: Sequence[Any]) -> StoredFile:
-    _, file_id, name, purpose, size, created_at = row
-    return StoredFile(id=file_id, name=name, purpose=purpose, bytes=size, created_at=created_at)
-
-
-def _to_member(row: Sequence[Any]) -> Member:
-    _, store_id, file_id, attributes, created_at, size = row
-    return Member(
-        store_id=store_id, file_id=file_id, attributes=json.loads(attributes), created_at=created_at, bytes=size
-    )
+    def _check_bytes(self, connection: sqlite3.Connection, corpus: int, size: int) -> None:
+        kept: int = connection.execute(
+            "SELECT coalesce(sum(bytes), 0) FROM files WHERE corpus = ?", (corpus,)
+        ).fetchone()[0]
+        if kept + size > self._quotas.bytes:
+            raise TooMany(
+                f"files of {kept} bytes are kept already, {self._quotas.bytes} are allowed; delete some first"
+            )

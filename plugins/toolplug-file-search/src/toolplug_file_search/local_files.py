@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from toolplug_file_search.documents import SUFFIXES
+from toolplug_file_search.documents.formats import SUFFIXES
 
 _MAGIC = frozenset("*?[")
 
 
 class Pattern(NamedTuple):
-    """A path of the configuration: a folder, and which of its files. `everything` of a folder means texts only.
+    """A path of the configuration: a folder, and which of its files; `everything`: those with a known suffix.
 
     `start` is where a relative path of the configuration begins.
     """
@@ -29,10 +29,14 @@ class Pattern(NamedTuple):
 
 
 class LocalFile(NamedTuple):
-    """A file on the operator's disk. `name` is how it is shown: the path as the configuration begins it."""
+    """A file on the operator's disk. `name` is how it is shown: the path as the configuration begins it.
+
+    `supported`: it is named itself, or has a suffix that can be searched.
+    """
 
     name: str
     path: Path
+    supported: bool = True
 
 
 def pattern(path: str, start: Path) -> Pattern:
@@ -66,10 +70,9 @@ def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
             inner = path.relative_to(wanted.root)
             if any(part.startswith(".") for part in inner.parts):
                 continue
-            if wanted.everything and path.suffix.lower() not in SUFFIXES:
-                continue
+            supported = not wanted.everything or path.suffix.lower() in SUFFIXES
             whole = root / inner
             if whole in seen or not path.is_file() or path.resolve() != whole:
                 continue
             seen.add(whole)
-            yield LocalFile(wanted.shown(path), whole)
+            yield LocalFile(wanted.shown(path), whole, supported)

@@ -12,21 +12,28 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from toolplug import CallContext, FunctionProvider, Principal, ProviderContext, ToolError, ToolResult, tool
+from toolplug_file_search.analysis import Analyzer
+from toolplug_file_search.background import BackgroundIngest, Indexer
 from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.documents.reader import DocumentReader
 from toolplug_file_search.files import FileRoutes
+from toolplug_file_search.filters import Condition
 from toolplug_file_search.ingest import Cutting
-from toolplug_file_search.library import Library, NotThere, Quotas
+from toolplug_file_search.library import Library, Quotas
 from toolplug_file_search.local_files import pattern
 from toolplug_file_search.metrics import Contents, Measures
 from toolplug_file_search.mirror import Mirror
 from toolplug_file_search.records import Caller
 from toolplug_file_search.results import ITEM, list_result, search_result
-from toolplug_file_search.search import search, searchable_files
+from toolplug_file_search.search import Passage, left_out, search, searchable_files
+from toolplug_file_search.selection import NotThere
 from toolplug_file_search.settings import Settings
-from toolplug_file_search.stub import MAX_RESULTS, StubOptions, narrowed
+from toolplug_file_search.store_files import StoreFileRoutes
+from toolplug_file_search.stub import MAX_RESULTS, RankingOptions, StubOptions, narrowed
 from toolplug_file_search.vector_stores import VectorStoreRoutes
 
 RETRY_S = 1.0
+MAX_SKIPPED = 100
 
 StoreIds = Annotated[list[str], Field(max_length=50)]
 
@@ -42,18 +49,22 @@ class FileSearch(FunctionProvider):
         """Open the index, which an earlier run may have filled, and begin to look at the operator's files."""
         settings = self.config
         self._measures = Measures()
-        self._cutting = Cutting(size=settings.chunk_size, overlap=settings.overlap)
-        self._quotas = Quotas(files=settings.max_files, stores=settings.max_vector_stores)
+        self._quotas = Quotas(files=settings.max_files, stores=settings.max_vector_stores, bytes=settings.max_bytes)
+        self._analyzer, self._reader = Analyzer(), DocumentReader()
+        cutting = Cutting(size=settings.chunk_size, overlap=settings.overlap)
+        indexer = Indexer(self._reader, self._analyzer, cutting)
         self._database = await to_thread(Database, site.state_dir / "index.db")
+        self._background = BackgroundIngest(self._database, indexer, self.log)
         self._mirror = Mirror(
             self._database,
             [pattern(path, site.config_dir) for path in settings.paths],
-            self._cutting,
+            indexer,
             max_file_bytes=settings.max_file_bytes,
             refresh_s=settings.refresh,
             log=self.log,
             ingested=self._measures.ingested,
         )
+        self._background.start()
         self._first_look = create_task(self._look())
 
     async def aclose(self) -> None:
@@ -61,7 +72,9 @@ class FileSearch(FunctionProvider):
         if self._first_look is not None:
             try:
                 await to_thread(self._mirror.stop)
+                await to_thread(self._background.stop)
                 await self._first_look
+                await to_thread(self._reader.close)
             finally:
                 await to_thread(self._database.close)
 
@@ -71,7 +84,8 @@ class FileSearch(FunctionProvider):
     def routes(self) -> Sequence[Route]:
         settings = self.config
         files = FileRoutes(self._library, max_file_bytes=settings.max_file_bytes, ingested=self._measures.ingested)
-        return (*VectorStoreRoutes(self._library).routes(), *files.routes())
+        stores = VectorStoreRoutes(self._library, self._search_store)
+        return (*stores.routes(), *StoreFileRoutes(self._library).routes(), *files.routes())
 
     @tool(read_only=True, stub="file_search", stub_options=StubOptions, item=ITEM)
     def file_search(
@@ -97,11 +111,13 @@ class FileSearch(FunctionProvider):
                 self._mirror.refresh()
                 passages = search(
                     self._database,
+                    self._analyzer,
                     _caller(context.principal),
                     query,
                     stores=asked.stores,
                     limit=asked.limit,
-                    at_least=asked.at_least,
+                    at_least=asked.ranking.score_threshold,
+                    filtered=asked.filtered,
                 )
             except NotThere as error:
                 raise ToolError(str(error)) from None
@@ -117,7 +133,7 @@ class FileSearch(FunctionProvider):
         after: str = "",
         limit: Annotated[int, Field(ge=1, le=1000)] = 100,
     ) -> dict[str, object]:
-        """List the files that can be searched.
+        """List the files that can be searched, and those that are skipped, with the reason.
 
         Args:
             after: the file_id of the last file of the list before, to go on from there
@@ -125,12 +141,24 @@ class FileSearch(FunctionProvider):
         """
         try:
             self._mirror.refresh()
-            files, total = searchable_files(self._database, _caller(context.principal), after=after, limit=limit)
+            caller = _caller(context.principal)
+            files, total = searchable_files(self._database, caller, after=after, limit=limit)
+            left = left_out(self._database, caller, limit=MAX_SKIPPED)
         except NotThere as error:
             raise ToolError(str(error)) from None
         except IndexUnavailable as error:
             raise _try_again(error) from error
-        return list_result(files, total)
+        return list_result(files, total, left, self._mirror.progress)
+
+    async def diagnose(self) -> Sequence[str]:
+        """Report for `toolplug doctor` how many files are skipped."""
+        await self._first_look if self._first_look else None
+        left = await to_thread(left_out, self._database, Caller(tenant="", subject="", own_only=False), limit=1)
+        if not left.total:
+            return ()
+        [first] = left.skipped
+        message = f"{left.total} of the files of paths cannot be searched, such as {first.file!r}: {first.reason}"
+        return [f"{message} (list_files names each, with the reason)"]
 
     async def _look(self) -> None:
         try:
@@ -138,8 +166,25 @@ class FileSearch(FunctionProvider):
         except IndexUnavailable as error:
             self.log.warning("the local files are not indexed yet: %s; the next search tries again", error)
 
+    def _search_store(
+        self, request: Request, store: str, query: str, limit: int, ranking: RankingOptions, filtered: Condition
+    ) -> Sequence[Passage]:
+        with self._measures.searching() as found:
+            passages = search(
+                self._database,
+                self._analyzer,
+                _caller(request.state.principal),
+                query,
+                stores=[store],
+                limit=limit,
+                at_least=ranking.score_threshold,
+                filtered=filtered,
+            )
+            found.extend(passages)
+        return passages
+
     def _library(self, request: Request) -> Library:
-        return Library(self._database, _caller(request.state.principal), self._cutting, self._quotas)
+        return Library(self._database, _caller(request.state.principal), self._quotas, self._background.wake)
 
 
 def _caller(principal: Principal) -> Caller:

@@ -67,16 +67,15 @@ def _count(connection: sqlite3.Connection, corpus: int) -> int:
 
 
 def _weighed(connection: sqlite3.Connection, term: Term, sizes: Mapping[int, int]) -> _Weighed:
-    counts = {
-        corpus: int(
-            connection.execute(
-                f"SELECT count(*) FROM {passages(corpus)} WHERE {passages(corpus)} MATCH ?", (term.expression,)
-            ).fetchone()[0]
-        )
-        for corpus in sizes
-    }
+    counts = {corpus: _held_by(connection, corpus, " OR ".join(term.alternatives)) for corpus in sizes}
     holding = sum(counts.values())
     return _Weighed(term, counts, math.log(1 + (sum(sizes.values()) - holding + 0.5) / (holding + 0.5)))
+
+
+def _held_by(connection: sqlite3.Connection, corpus: int, expression: str) -> int:
+    table = passages(corpus)
+    found = connection.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (expression,))
+    return int(found.fetchone()[0])
 
 
 def _telling(weighed: Sequence[_Weighed], all_passages: int) -> Sequence[_Weighed]:
@@ -98,23 +97,29 @@ def _scored(
     """Chunks with their sums over the terms, FTS5's own measure of rarity exchanged for ours."""
     table = passages(corpus)
     one = (
-        f"SELECT rowid AS chunk, -bm25({table}, {NAME_WEIGHT}, {HEADINGS_WEIGHT}, {TEXT_WEIGHT}) * ? AS score "
-        f"FROM {table} WHERE {table} MATCH ?"
+        f"SELECT ? AS term, rowid AS chunk, -bm25({table}, {NAME_WEIGHT}, {HEADINGS_WEIGHT}, {TEXT_WEIGHT}) * ? "
+        f"AS score FROM {table} WHERE {table} MATCH ?"
     )
-    present = [item for item in weighed if item.counts[corpus]]
-    if not present:
-        return []
     values: list[object] = []
-    for item in present:
-        factor = item.term.weight * item.rarity / _rarity_in_fts5(size, item.counts[corpus])
-        values += [factor, item.term.expression]
+    for place, item in enumerate(weighed):
+        for expression, weight in item.term.alternatives.items():
+            several = len(item.term.alternatives) > 1
+            count = _held_by(connection, corpus, expression) if several else item.counts[corpus]
+            if count:
+                factor = weight * item.term.weight * item.rarity / _rarity_in_fts5(size, count)
+                values += [place, factor, expression]
+    if not values:
+        return []
+    each = " UNION ALL ".join([one] * (len(values) // 3))  # bm25() cannot stand in a sum
+    best = "scores"
+    if any(len(item.term.alternatives) > 1 for item in weighed):  # of a term the best alternative counts
+        best = "(SELECT chunk, max(score) AS score FROM scores GROUP BY term, chunk)"
     narrowed = ""
     if files is not None:
         narrowed = "WHERE chunk IN (SELECT number FROM chunks JOIN json_each(?) ON value = file_id) "
         values.append(json.dumps(list(files)))
     rows = connection.execute(
-        f"WITH scores AS MATERIALIZED ({' UNION ALL '.join([one] * len(present))}) "  # bm25() cannot stand in a sum
-        f"SELECT chunk, sum(score) AS total FROM scores {narrowed}"
+        f"WITH scores AS MATERIALIZED ({each}) SELECT chunk, sum(score) AS total FROM {best} {narrowed}"
         "GROUP BY chunk ORDER BY total DESC, chunk LIMIT ?",
         [*values, limit],
     )

@@ -8,6 +8,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 Order = Literal["asc", "desc"]
 Attribute = str | float | bool
+Status = Literal["in_progress", "completed", "failed", "cancelled"]
 Record = TypeVar("Record")
 
 
@@ -29,14 +30,33 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many files are in which state; what was asked for comes to an end as one of the last three."""
+
+    in_progress: int
+    completed: int
+    failed: int
+    cancelled: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.in_progress + self.completed + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStore:
-    """A named set of files. `bytes` is the size of its files together."""
+    """A named set of files. `bytes` is the size of its files together; `expires_at` is a time of the Unix clock."""
 
     id: str
     name: str
     metadata: Mapping[str, str]
     created_at: int
-    files: int
+    active_at: int
+    expires_days: int | None
+    expires_at: int | None
+    expired: bool
+    counts: Counts
     bytes: int
 
 
@@ -49,17 +69,32 @@ class StoredFile:
     purpose: str
     bytes: int
     created_at: int
+    expires_at: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A file in a vector store; it is searchable as long as it is there."""
+    """A file in a vector store; it is searchable once it is `completed`, and as long as it is there."""
 
     store_id: str
     file_id: str
     attributes: Mapping[str, Attribute]
     created_at: int
     bytes: int
+    status: Status
+    error_code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Files that were put into a vector store by one request."""
+
+    id: str
+    store_id: str
+    created_at: int
+    cancelled: bool
+    counts: Counts
 
 
 class Page(NamedTuple):

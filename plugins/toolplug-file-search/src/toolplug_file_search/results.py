@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolplug import HostedItem, ToolResult
-from toolplug_file_search.search import ListedFile, Passage
+from toolplug_file_search.mirror import Progress
+from toolplug_file_search.search import Left, ListedFile, Passage
 
 ITEM = HostedItem(
     "file_search_call", events=("searching",), fields={"queries": [], "results": None}, on_include=("results",)
@@ -25,8 +26,8 @@ def search_result(query: str, passages: Sequence[Passage]) -> ToolResult:
     )
 
 
-def list_result(files: Sequence[ListedFile], total: int) -> dict[str, object]:
-    """The files of one page, and how many there are in all."""
+def list_result(files: Sequence[ListedFile], total: int, left: Left, indexing: Progress | None) -> dict[str, object]:
+    """The files of one page and how many there are in all; what is skipped, with the reason; what is still read."""
     shown = [
         {
             "file": file.name,
@@ -37,7 +38,11 @@ def list_result(files: Sequence[ListedFile], total: int) -> dict[str, object]:
         }
         for file in files
     ]
-    return {"files": shown, "total": total}
+    result: dict[str, object] = {"files": shown, "total": total, "skipped": [each._asdict() for each in left.skipped]}
+    if left.total > len(left.skipped):
+        result["skipped_total"] = left.total
+    waiting = left.waiting + (indexing.total - indexing.done if indexing else 0)
+    return {**result, "waiting": waiting} if waiting else result
 
 
 def _shown(passage: Passage) -> dict[str, object]:

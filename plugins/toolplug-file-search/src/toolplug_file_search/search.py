@@ -5,13 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from toolplug_file_search import selection
+from toolplug_file_search.analysis import Analyzer
 from toolplug_file_search.database import Database
-from toolplug_file_search.library import NotThere
+from toolplug_file_search.filters import ALL, Condition
 from toolplug_file_search.ranking import Hit, hits
 from toolplug_file_search.records import Caller
-from toolplug_file_search.schema import corpus_number, passages
+from toolplug_file_search.schema import corpus_number
+from toolplug_file_search.selection import NotThere, scope_of
 from toolplug_file_search.terms import terms
+
+_HELD = f"FROM members JOIN stores ON stores.id = store_id WHERE NOT cancelled AND NOT ({selection.EXPIRED})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +46,25 @@ class ListedFile:
 
 
 def search(
-    database: Database, caller: Caller, query: str, *, stores: Sequence[str] | None, limit: int, at_least: float = 0.0
+    database: Database,
+    analyzer: Analyzer,
+    caller: Caller,
+    query: str,
+    *,
+    stores: Sequence[str] | None,
+    limit: int,
+    at_least: float = 0.0,
+    filtered: Condition = ALL,
 ) -> list[Passage]:
     """The best passages, best first.
 
     `stores`: only what is in these vector stores; None: all files that the caller sees, and the operator's. Blocks.
     Raises `NotThere` for a store that the caller does not see, and `IndexUnavailable`.
     """
-    asked = terms(query)
     with database.reading() as connection:
-        corpora = _corpora(connection, caller, stores)
-        if not asked or not corpora:
+        corpora = _corpora(connection, caller, stores, filtered)
+        asked = terms(query, connection, list(corpora), analyzer) if corpora else []
+        if not asked:
             return []
         found = hits(connection, asked, corpora, limit)
         return [_passage(connection, hit) for hit in found if hit.score >= at_least]
@@ -84,41 +98,80 @@ def searchable_files(
         ], total
 
 
+class Skipped(NamedTuple):
+    """A file that is not searched, and why."""
+
+    file: str
+    reason: str
+
+
+class Left(NamedTuple):
+    """What a search does not find: files that cannot be searched, of all `total` the first, and those that wait."""
+
+    skipped: Sequence[Skipped]
+    total: int
+    waiting: int
+
+
+def left_out(database: Database, caller: Caller, *, limit: int) -> Left:
+    """The operator's files and the caller's own that are not searched, by name. Blocks."""
+    own_files = "FROM files WHERE corpus IS ? AND owner IS coalesce(?, owner) AND status"
+    with database.reading() as connection:
+        own = (corpus_number(connection, caller.tenant), caller.only)
+        every = f"SELECT name, reason FROM skipped UNION ALL SELECT name, error {own_files} = 'failed'"
+        rows = connection.execute(f"{every} ORDER BY name LIMIT ?", [*own, limit]).fetchall()
+        total: int = connection.execute(f"SELECT count(*) FROM ({every})", own).fetchone()[0]
+        waiting: int = connection.execute(f"SELECT count(*) {own_files} = 'waiting'", own).fetchone()[0]
+    return Left([Skipped(name, reason) for name, reason in rows], total, waiting)
+
+
 def _corpora(
-    connection: sqlite3.Connection, caller: Caller, stores: Sequence[str] | None
+    connection: sqlite3.Connection, caller: Caller, stores: Sequence[str] | None, filtered: Condition
 ) -> Mapping[int, Sequence[str] | None]:
-    """The corpora to look through, as far as there is anything in them, and of the tenant's the files where not all."""
+    """The corpora to look through, as far as there is anything in them, and of the tenant's the files where not all.
+
+    Only files in vector stores have attributes: a filter leaves out the operator's.
+    """
     own, operators = corpus_number(connection, caller.tenant), corpus_number(connection, None)
-    if stores is None:
-        files = _files(connection, own, caller, "chunks > 0", ()) if caller.own_only else None
+    if stores is None and filtered is ALL:
+        narrow = caller.own_only or _any_expired(connection, own)
+        files = _files(connection, own, caller, f"id IN (SELECT file_id {_HELD})", ()) if narrow else None
         return {number: which for number, which in ((own, files), (operators, None)) if number is not None}
-    seen = "SELECT 1 FROM stores WHERE corpus IS ? AND owner IS coalesce(?, owner) AND id = ?"
-    for store in stores:
-        if not connection.execute(seen, (own, caller.only, store)).fetchone():
-            raise NotThere("vector store", store)
-    if own is None or not stores:
+    for store in stores or ():
+        if selection.store(connection, scope_of(connection, caller), store).expired:
+            raise NotThere("vector store that has not expired", store)
+    if own is None or (stores is not None and not stores):
         return {}
-    marks = ", ".join("?" * len(stores))
-    held = f"id IN (SELECT file_id FROM members WHERE store_id IN ({marks}))"
-    return {own: _files(connection, own, caller, held, stores)}
+    where, values = f"({filtered.sql})", list(filtered.values)
+    if stores is not None:
+        where += f" AND store_id IN ({', '.join('?' * len(stores))})"
+        values += stores
+    held = f"id IN (SELECT file_id {_HELD} AND {where})"
+    return {own: _files(connection, own, caller, held, values)}
+
+
+def _any_expired(connection: sqlite3.Connection, corpus: int | None) -> bool:
+    """Is there anything that has expired and was not deleted yet."""
+    files = "SELECT 1 FROM files WHERE corpus IS ? AND expires_at <= unixepoch()"
+    stores = f"SELECT 1 FROM stores WHERE corpus IS ? AND {selection.EXPIRED}"
+    return connection.execute(f"{files} UNION ALL {stores} LIMIT 1", (corpus, corpus)).fetchone() is not None
 
 
 def _files(
-    connection: sqlite3.Connection, corpus: int | None, caller: Caller, condition: str, values: Sequence[str]
+    connection: sqlite3.Connection, corpus: int | None, caller: Caller, condition: str, values: Sequence[object]
 ) -> list[str]:
     """The ids of the files that the caller sees and that the condition holds for."""
     rows = connection.execute(
-        f"SELECT id FROM files WHERE corpus IS ? AND owner IS coalesce(?, owner) AND {condition}",
+        f"SELECT id FROM files WHERE corpus IS ? AND owner IS coalesce(?, owner) AND {selection.LIVE} AND {condition}",
         (corpus, caller.only, *values),
     )
     return [row[0] for row in rows]
 
 
 def _passage(connection: sqlite3.Connection, hit: Hit) -> Passage:
-    table = passages(hit.corpus)
     name, file_id, text, headings, first_line, last_line, start, end = connection.execute(
-        f"SELECT files.name, files.id, {table}.text, {table}.headings, first_line, last_line, start, stop "
-        f"FROM chunks JOIN files ON files.id = file_id JOIN {table} ON {table}.rowid = number WHERE number = ?",
+        "SELECT files.name, files.id, text, headings, first_line, last_line, start, stop "
+        "FROM chunks JOIN files ON files.id = file_id WHERE number = ?",
         (hit.chunk,),
     ).fetchone()
     return Passage(

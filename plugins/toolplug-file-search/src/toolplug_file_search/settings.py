@@ -33,7 +33,7 @@ class Settings(BaseModel):
         tuple[LocalPath, ...],
         Field(
             strict=False,
-            description="folders, files and globs of text and Markdown that every tenant may search and nobody may "
+            description="folders, files and globs that every tenant may search and nobody may "
             "change; relative to the configuration file; symbolic links are not followed",
         ),
     ] = ()
@@ -50,6 +50,9 @@ class Settings(BaseModel):
         10 * 1024 * 1024
     )
     max_files: Annotated[int, Field(ge=1, description="files that each tenant may keep")] = 10_000
+    max_bytes: Annotated[int, Field(ge=1, description="bytes that the files of each tenant have together at most")] = (
+        1024 * 1024 * 1024
+    )
     max_vector_stores: Annotated[int, Field(ge=1, description="vector stores that each tenant may keep")] = 1_000
 
     @model_validator(mode="after")

@@ -7,7 +7,18 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolplug_file_search.filters import ALL, Condition, Filter, condition
+
 MAX_RESULTS = 50
+
+
+class HybridWeights(BaseModel):
+    """How much the ranks by meaning and by words count when they are fused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    embedding_weight: Annotated[float, Field(ge=0, le=100)]
+    text_weight: Annotated[float, Field(ge=0, le=100)]
 
 
 class RankingOptions(BaseModel):
@@ -15,18 +26,20 @@ class RankingOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    ranker: Literal["auto", "default-2024-11-15"] = "auto"
+    ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
     score_threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
+    hybrid_search: HybridWeights | None = None
 
 
 class StubOptions(BaseModel):
-    """OpenAI's options of the built-in tool but for `filters`, which is not supported."""
+    """OpenAI's options of the built-in tool."""
 
     model_config = ConfigDict(extra="forbid")
 
     vector_store_ids: Annotated[list[str] | None, Field(min_length=1, max_length=50)] = None
     max_num_results: Annotated[int | None, Field(ge=1, le=MAX_RESULTS)] = None
     ranking_options: RankingOptions = RankingOptions()
+    filters: Filter | None = None
 
 
 class Narrowed(NamedTuple):
@@ -34,7 +47,8 @@ class Narrowed(NamedTuple):
 
     stores: Sequence[str] | None
     limit: int
-    at_least: float
+    ranking: RankingOptions
+    filtered: Condition
 
 
 def narrowed(
@@ -46,4 +60,5 @@ def narrowed(
     both = stores if allowed is None else allowed if stores is None else [store for store in stores if store in allowed]
     most = said.max_num_results or MAX_RESULTS
     wanted = limit or said.max_num_results or default_limit
-    return Narrowed(both, min(wanted, most), said.ranking_options.score_threshold)
+    filtered = ALL if said.filters is None else condition(said.filters)
+    return Narrowed(both, min(wanted, most), said.ranking_options, filtered)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,11 +12,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import OpenLibrary, answering, body, list_answer, page
-from toolplug_file_search.records import Attribute, Member, VectorStore
+from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page
+from toolplug_file_search.filters import ALL, Condition, Filter, condition
+from toolplug_file_search.library import Attached
+from toolplug_file_search.records import Counts, VectorStore
+from toolplug_file_search.search import Passage
+from toolplug_file_search.stub import MAX_RESULTS, RankingOptions
 
 Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
+Metadata = Annotated[dict[Key, Value], Field(max_length=16)]
+Search = Callable[[Request, str, str, int, RankingOptions, Condition], Sequence[Passage]]
+"""Searches a vector store for a query: request, store, query, limit, ranking, filter. Blocks."""
 
 
 class AutoChunking(BaseModel):
@@ -26,116 +34,166 @@ class AutoChunking(BaseModel):
     type: Literal["auto"]
 
 
+class ExpiresAfter(BaseModel):
+    """Days after the last activity."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    anchor: Literal["last_active_at"]
+    days: Annotated[int, Field(ge=1, le=365)]
+
+
 class NewStore(BaseModel):
     """The body of `POST /v1/vector_stores`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Annotated[str, Field(max_length=255)] = ""
-    metadata: Annotated[dict[Key, Value], Field(max_length=16)] | None = None
+    description: Annotated[str, Field(max_length=512)] = ""
+    metadata: Metadata | None = None
     file_ids: Annotated[list[str], Field(max_length=500)] = []
     chunking_strategy: AutoChunking | None = None
+    expires_after: ExpiresAfter | None = None
 
 
-class NewMember(BaseModel):
-    """The body of `POST /v1/vector_stores/{id}/files`."""
+class ChangedStore(BaseModel):
+    """The body of `POST /v1/vector_stores/{id}`: only what is given changes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    file_id: str
-    attributes: Annotated[dict[Key, Value | bool | int | float], Field(max_length=16)] | None = None
-    chunking_strategy: AutoChunking | None = None
+    name: Annotated[str, Field(max_length=255)] | None = None
+    metadata: Metadata | None = None
+    expires_after: ExpiresAfter | None = None
+
+
+class Question(BaseModel):
+    """The body of `POST /v1/vector_stores/{id}/search`; several queries are asked as one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    query: Annotated[str, Field(min_length=1, max_length=10_000)] | Annotated[list[str], Field(min_length=1)]
+    max_num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 10
+    ranking_options: RankingOptions = RankingOptions()
+    filters: Filter | None = None
+    rewrite_query: bool = False
 
 
 class VectorStoreRoutes:
     """The handlers; each opens the library of the request's caller and works in a thread."""
 
-    def __init__(self, library: OpenLibrary) -> None:
+    def __init__(self, library: OpenLibrary, search: Search) -> None:
         self._library = library
+        self._search = search
 
     def routes(self) -> list[Route]:
         stores, store = "/v1/vector_stores", "/v1/vector_stores/{store_id}"
-        members, member = f"{store}/files", f"{store}/files/{{file_id}}"
         return [
             Route(stores, answering(self.create), methods=["POST"]),
             Route(stores, answering(self.list), methods=["GET"]),
             Route(store, answering(self.retrieve), methods=["GET"]),
+            Route(store, answering(self.update), methods=["POST"]),
             Route(store, answering(self.delete), methods=["DELETE"]),
-            Route(members, answering(self.attach), methods=["POST"]),
-            Route(members, answering(self.list_files), methods=["GET"]),
-            Route(member, answering(self.retrieve_file), methods=["GET"]),
-            Route(member, answering(self.detach), methods=["DELETE"]),
+            Route(f"{store}/search", answering(self.search), methods=["POST"]),
         ]
 
     async def create(self, request: Request) -> Response:
-        """Make one; the files that it names are searchable when it answers."""
+        """Make one; the files that it names are read in the background."""
         new = await body(request, NewStore)
-        made = await to_thread(self._library(request).create_store, new.name, new.metadata or {}, new.file_ids)
+        files = [Attached(file_id, {}) for file_id in dict.fromkeys(new.file_ids)]
+        days = new.expires_after.days if new.expires_after else None
+        made = await to_thread(self._library(request).create_store, new.name, new.metadata or {}, files, days)
         return JSONResponse(_store(made))
 
     async def list(self, request: Request) -> Response:
         return list_answer(await to_thread(self._library(request).stores, page(request)), _store)
 
     async def retrieve(self, request: Request) -> Response:
-        return JSONResponse(_store(await to_thread(self._library(request).store, _store_id(request))))
+        return JSONResponse(_store(await to_thread(self._library(request).store, store_id(request))))
+
+    async def update(self, request: Request) -> Response:
+        changed = await body(request, ChangedStore)
+        given = changed.model_fields_set
+        columns: dict[str, object] = {}
+        if "name" in given and changed.name is not None:
+            columns["name"] = changed.name
+        if "metadata" in given:
+            columns["metadata"] = json.dumps(changed.metadata or {})
+        if "expires_after" in given:
+            columns["expires_days"] = changed.expires_after.days if changed.expires_after else None
+        return JSONResponse(_store(await to_thread(self._library(request).update_store, store_id(request), columns)))
 
     async def delete(self, request: Request) -> Response:
-        await to_thread(self._library(request).delete_store, _store_id(request))
-        return JSONResponse({"id": _store_id(request), "object": "vector_store.deleted", "deleted": True})
+        await to_thread(self._library(request).delete_store, store_id(request))
+        return JSONResponse({"id": store_id(request), "object": "vector_store.deleted", "deleted": True})
 
-    async def attach(self, request: Request) -> Response:
-        """Put a file in; it is searchable when this answers, so the status is `completed` at once."""
-        new = await body(request, NewMember)
-        attributes: Mapping[str, Attribute] = new.attributes or {}
-        member = await to_thread(self._library(request).attach, _store_id(request), new.file_id, attributes)
-        return JSONResponse(_member(member))
+    async def search(self, request: Request) -> Response:
+        """Search one vector store, as a page of all that is found."""
+        asked = await body(request, Question)
+        if asked.rewrite_query:
+            raise RequestRefused(400, "unsupported_value", "rewrite_query: queries are not rewritten", "rewrite_query")
+        try:
+            filtered = ALL if asked.filters is None else condition(asked.filters)
+        except ValueError as error:
+            raise RequestRefused(400, "invalid_value", f"filters: {error}", "filters") from None
+        queries = [asked.query] if isinstance(asked.query, str) else asked.query
+        query = " ".join(queries)
+        library = self._library(request)
+        found = await to_thread(
+            self._search,
+            request,
+            store_id(request),
+            query,
+            asked.max_num_results,
+            asked.ranking_options,
+            filtered,
+        )
+        attributes = {
+            file: (await to_thread(library.member, store_id(request), file)).attributes
+            for file in {passage.file_id for passage in found}
+        }
+        data = [
+            {
+                "file_id": passage.file_id,
+                "filename": passage.file,
+                "score": passage.score,
+                "attributes": dict(attributes[passage.file_id]),
+                "content": [{"type": "text", "text": passage.text}],
+            }
+            for passage in found
+        ]
+        answer = {"object": "vector_store.search_results.page", "search_query": queries, "data": data}
+        return JSONResponse({**answer, "has_more": False, "next_page": None})
 
-    async def list_files(self, request: Request) -> Response:
-        listed = await to_thread(self._library(request).members, _store_id(request), page(request))
-        return list_answer(listed, _member)
 
-    async def retrieve_file(self, request: Request) -> Response:
-        member = await to_thread(self._library(request).member, _store_id(request), _file_id(request))
-        return JSONResponse(_member(member))
-
-    async def detach(self, request: Request) -> Response:
-        await to_thread(self._library(request).detach, _store_id(request), _file_id(request))
-        return JSONResponse({"id": _file_id(request), "object": "vector_store.file.deleted", "deleted": True})
-
-
-def _store_id(request: Request) -> str:
+def store_id(request: Request) -> str:
+    """The vector store of the path."""
     return str(request.path_params["store_id"])
 
 
-def _file_id(request: Request) -> str:
-    return str(request.path_params["file_id"])
+def shown_counts(counts: Counts) -> Mapping[str, int]:
+    """The states of files in OpenAI's shape."""
+    return {
+        "in_progress": counts.in_progress,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "total": counts.total,
+    }
 
 
 def _store(store: VectorStore) -> dict[str, object]:
-    counts = {"in_progress": 0, "completed": store.files, "failed": 0, "cancelled": 0, "total": store.files}
+    status = "expired" if store.expired else "in_progress" if store.counts.in_progress else "completed"
+    days = store.expires_days
     return {
         "id": store.id,
         "object": "vector_store",
         "created_at": store.created_at,
         "name": store.name,
         "usage_bytes": store.bytes,
-        "file_counts": counts,
-        "status": "completed",
-        "expires_after": None,
-        "expires_at": None,
-        "last_active_at": store.created_at,
+        "file_counts": shown_counts(store.counts),
+        "status": status,
+        "expires_after": None if days is None else {"anchor": "last_active_at", "days": days},
+        "expires_at": store.expires_at,
+        "last_active_at": store.active_at,
         "metadata": dict(store.metadata),
-    }
-
-
-def _member(member: Member) -> dict[str, object]:
-    return {
-        "id": member.file_id,
-        "object": "vector_store.file",
-        "created_at": member.created_at,
-        "usage_bytes": member.bytes,
-        "vector_store_id": member.store_id,
-        "status": "completed",
-        "last_error": None,
-        "attributes": dict(member.attributes),
     }

@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from toolplug_file_search.sections import sections
+from toolplug_file_search.documents.conversion import Layout
+from toolplug_file_search.documents.sections import sections
 
 _PARAGRAPH = re.compile(r"\S[\s\S]*?(?=\n[ \t\r]*\n|\Z)")
 _WORD = re.compile(r"\S")
@@ -34,13 +35,13 @@ class Span(NamedTuple):
     end: int
 
 
-def chunks(text: str, *, size: int, overlap: int, markdown: bool) -> Iterator[Chunk]:
+def chunks(text: str, *, size: int, overlap: int, layout: Layout) -> Iterator[Chunk]:
     """Cut a document. No chunk is longer than `size` characters nor reaches over a heading.
 
     `overlap` is at most half of `size`: so many characters of a chunk may come again in the next one of its section.
     """
     lines = [0, *(found.end() for found in re.finditer(r"\n", text))]
-    for section in sections(text, markdown=markdown):
+    for section in sections(text, layout):
         pieces = list(_pieces(text, section.start, section.end, size - overlap))
         for span in _packed(text, pieces, size, overlap):
             yield Chunk(

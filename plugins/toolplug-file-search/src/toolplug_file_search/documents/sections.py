@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from toolplug_file_search.documents.conversion import PAGE_BREAK, Layout
+
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r"=+[ \t]*")
@@ -26,16 +28,18 @@ class _Heading(NamedTuple):
     text: str
 
 
-def sections(text: str, *, markdown: bool) -> list[Section]:
+def sections(text: str, layout: Layout) -> list[Section]:
     """The sections in order, without those that hold nothing; together they hold all that is not blank.
 
     A heading directly followed by another one begins the other's section, so that no section is a heading alone unless
-    the document ends with it. Text that is not Markdown is one section.
+    the document ends with it. A page is a section with its number; plain text is one section.
     """
+    if layout == "pages":
+        return list(_pages(text))
     found: list[Section] = []
     path: list[_Heading] = []
     start = 0
-    for heading in _headings(text) if markdown else ():
+    for heading in _headings(text) if layout == "markdown" else ():
         if _says_something(text, start, heading.start, path):
             found.append(Section(start, heading.start, _names(path)))
             start = heading.start
@@ -43,6 +47,14 @@ def sections(text: str, *, markdown: bool) -> list[Section]:
     if text[start:].strip():
         found.append(Section(start, len(text), _names(path)))
     return found
+
+
+def _pages(text: str) -> Iterator[Section]:
+    start = 0
+    for number, page in enumerate(text.split(PAGE_BREAK), 1):
+        if page.strip():
+            yield Section(start, start + len(page), (f"page {number}",))
+        start += len(page) + len(PAGE_BREAK)
 
 
 def _says_something(text: str, start: int, end: int, path: list[_Heading]) -> bool:

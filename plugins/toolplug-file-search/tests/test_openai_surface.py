@@ -1,0 +1,156 @@
+"""The rest of OpenAI's surface: updates, searches with filters, batches, content and expiry, by its own client."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
+Serve = Callable[..., AbstractAsyncContextManager[Any]]
+INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I2-8-openai-surface")
+def test_the_openai_client_updates_searches_filters_and_fills_by_batches(start: Start) -> None:
+    with start() as (url, _), openai.OpenAI(api_key="key-one", base_url=f"{url}/v1", max_retries=0) as ai:
+        store = ai.vector_stores.create(name="old", expires_after={"anchor": "last_active_at", "days": 7})
+        assert store.expires_at == store.last_active_at + 7 * 86400
+        changed = ai.vector_stores.update(store.id, name="rivers", metadata={"a": "b"}, expires_after=None)
+        assert (changed.name, changed.metadata, changed.expires_at) == ("rivers", {"a": "b"}, None)
+
+        texts = {"elbe.md": b"# Elbe\n\nA river of 1094 km.", "oder.md": b"# Oder\n\nA river of 840 km."}
+        files = [ai.files.create(file=item, purpose="assistants") for item in texts.items()]
+        batch = ai.vector_stores.file_batches.create_and_poll(store.id, file_ids=[file.id for file in files])
+        assert (batch.status, batch.file_counts.completed, batch.file_counts.total) == ("completed", 2, 2)
+        assert len(ai.vector_stores.file_batches.list_files(batch.id, vector_store_id=store.id).data) == 2
+        assert ai.vector_stores.file_batches.cancel(batch.id, vector_store_id=store.id).status == "cancelled"
+        assert ai.vector_stores.retrieve(store.id).file_counts.completed == 2
+
+        for file, length in zip(files, (1094, 840), strict=True):
+            member = ai.vector_stores.files.update(
+                file.id,
+                vector_store_id=store.id,
+                attributes={"km": length, "sea": "north" if length > 900 else "baltic"},
+            )
+            assert member.attributes["km"] == length
+        found = ai.vector_stores.search(store.id, query="river")
+        assert [item.filename for item in found] == ["elbe.md", "oder.md"]
+        assert found.data[0].attributes == {"km": 1094, "sea": "north"}
+        assert found.data[0].content[0].text == "# Elbe\n\nA river of 1094 km."
+
+        def named(**filters: Any) -> list[str]:
+            return [item.filename for item in ai.vector_stores.search(store.id, query="river", filters=filters)]
+
+        assert named(type="eq", key="sea", value="baltic") == ["oder.md"]
+        assert named(type="ne", key="sea", value="baltic") == ["elbe.md"]
+        assert named(type="gt", key="km", value=900) == ["elbe.md"]
+        assert named(type="lte", key="km", value=840) == ["oder.md"]
+        assert named(type="in", key="sea", value=["north", "black"]) == ["elbe.md"]
+        assert named(type="nin", key="sea", value=["north", "baltic"]) == []
+        assert named(type="eq", key="km", value="1094") == []
+        either = [{"type": "eq", "key": "km", "value": 1094}, {"type": "eq", "key": "sea", "value": "baltic"}]
+        assert named(type="or", filters=either) == ["elbe.md", "oder.md"]
+        assert named(type="and", filters=either) == []
+
+        page = ai.vector_stores.files.content(files[0].id, vector_store_id=store.id)
+        assert [(item.type, item.text) for item in page] == [("text", "# Elbe\n\nA river of 1094 km.")]
+        assert [item.id for item in ai.vector_stores.files.list(store.id, filter="failed")] == []
+        assert [item.id for item in ai.files.list(purpose="user_data")] == []
+        kept = ai.files.create(
+            file=("x.txt", b"x"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600}
+        )
+        assert kept.expires_at == kept.created_at + 3600
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("search", {"query": ""}, "query.constrained-str"),
+        ("search", {"query": "x", "rewrite_query": True}, "rewrite_query"),
+        ("search", {"query": "x", "filters": {"type": "like", "key": "a", "value": "b"}}, "filters"),
+        ("file_batches", {}, "file_ids"),
+        ("file_batches", {"file_ids": ["a"], "files": [{"file_id": "a"}]}, "file_ids"),
+        ("files/file-x", {}, "attributes"),
+    ],
+)
+async def test_a_wrong_request_names_what_is_wrong(serve: Serve, path: str, body: object, param: str) -> None:
+    async with serve() as served:
+        store = await served.one.store()
+        answer = await served.one.http.post(f"/v1/vector_stores/{store}/{path}", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.anyio
+async def test_filters_that_are_nested_without_end_are_refused(serve: Serve) -> None:
+    nested: dict[str, object] = {"type": "eq", "key": "a", "value": 1}
+    for _ in range(20):
+        nested = {"type": "and", "filters": [nested]}
+    async with serve() as served:
+        store = await served.one.store()
+        answer = await served.one.http.post(f"/v1/vector_stores/{store}/search", json={"query": "x", "filters": nested})
+        assert answer.json()["error"]["message"] == "filters: filters are nested deeper than 8 levels"
+
+
+@pytest.mark.anyio
+async def test_another_tenants_store_and_batch_are_not_there(serve: Serve) -> None:
+    async with serve() as served:
+        store, file = await served.one.add("a.txt", "river")
+        batch = (
+            await served.one.http.post(f"/v1/vector_stores/{store}/file_batches", json={"file_ids": [file]})
+        ).json()
+        path = f"/v1/vector_stores/{store}"
+        answers = [
+            await served.two.http.post(path, json={"name": "mine"}),
+            await served.two.http.post(f"{path}/search", json={"query": "river"}),
+            await served.two.http.post(f"{path}/files/{file}", json={"attributes": {}}),
+            await served.two.http.get(f"{path}/files/{file}/content"),
+            await served.two.http.get(f"{path}/file_batches/{batch['id']}"),
+            await served.two.http.post(f"{path}/file_batches/{batch['id']}/cancel"),
+            await served.two.http.get(f"{path}/file_batches/{batch['id']}/files"),
+        ]
+        assert {answer.status_code for answer in answers} == {404}
+        assert {answer.json()["error"]["code"] for answer in answers} == {"vector_store_not_found"}
+
+
+@pytest.mark.anyio
+async def test_what_has_expired_is_not_found_and_is_deleted_at_the_next_start(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as served:
+        store, file = await served.one.add("a.txt", "river")
+        _, other = await served.one.add("b.txt", "river")
+        await served.one.http.post(
+            f"/v1/vector_stores/{store}", json={"expires_after": {"anchor": "last_active_at", "days": 1}}
+        )
+        with closing(sqlite3.connect(tmp_path / INDEX)) as index, index:
+            index.execute("UPDATE stores SET active_at = 1 WHERE id = ?", [store])
+            index.execute("UPDATE files SET expires_at = 1 WHERE id = ?", [other])
+        assert (await served.one.http.get(f"/v1/vector_stores/{store}")).json()["status"] == "expired"
+        assert (await served.one.http.get(f"/v1/files/{other}")).status_code == 404
+        refused = await served.one.call("file_search", query="river", vector_store_ids=[store])
+        assert refused.output == f"no vector store that has not expired {store!r}"
+        assert [item["file_id"] for item in await served.one.found("river")] == []
+    async with serve() as served:
+        while (await served.one.http.get(f"/v1/vector_stores/{store}/files")).json()["data"]:
+            pass
+        with closing(sqlite3.connect(tmp_path / INDEX)) as index:
+            assert index.execute("SELECT id FROM files").fetchall() == [(file,)]
+            assert index.execute("SELECT count(*) FROM chunks").fetchone() == (0,)
+
+
+@pytest.mark.anyio
+async def test_the_bytes_of_a_tenant_are_limited(serve: Serve) -> None:
+    async with serve(max_bytes=10) as served:
+        await served.one.upload("a.txt", "x" * 10)
+        answer = await served.one.http.post(
+            "/v1/files", files={"file": ("b.txt", b"x")}, data={"purpose": "assistants"}
+        )
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "quota_exceeded")
+        await served.two.upload("b.txt", "x")
