@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from tests.host.conftest import Package
+from tests.virtual_time import VIRTUAL
 
 from toolplug import CallContext, ConfigError, Host, Principal, ToolCall, ToolResult, open_host
 from toolplug.providers.entry import ProviderState
+from toolplug.providers.lifecycle import CLOSE_S, START_S
 
 pytestmark = pytest.mark.anyio
 
@@ -275,3 +278,20 @@ async def test_what_is_no_plugin_is_named_with_its_package(install: Install, cod
         assert said in bad.reason
         assert bad.fix
         assert (await call(host)).output == "fine x"
+
+
+@pytest.mark.requirement("H-plugin-isolation")
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL])
+@pytest.mark.parametrize(("shape", "hook"), [*product(SHAPES, ("start", "aclose"))])
+async def test_one_that_hangs_in_its_life_is_given_up_and_the_others_run(
+    install: Install, caplog: pytest.LogCaptureFixture, shape: str, hook: str
+) -> None:
+    path = install(shape, plugin(shape, hook, "await asyncio.Event().wait()"))
+    loop = asyncio.get_running_loop()
+    async with open_host(path, environ={}) as host:
+        bad, good = host.records()[:2]
+        assert bad.state == (ProviderState.START_FAILED if hook == "start" else ProviderState.ACTIVE)
+        assert good.state == ProviderState.ACTIVE
+        assert (await call(host)).output == "fine x"
+    assert START_S <= loop.time() < START_S + 1 if hook == "start" else CLOSE_S <= loop.time() < CLOSE_S + 1
+    assert any(f"{hook}()" in line and "'bad'" in line for line in [bad.reason, *errors(caplog)])
