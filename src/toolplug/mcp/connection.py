@@ -111,8 +111,8 @@ class ServerConnection(Protocol):
     ) -> Answer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
-        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` is asked what the server asks meanwhile; the
-        server hears whether it can be asked anything. `repetition`: of a call that ended with `InputRequired`.
+        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` answers questions of the server, which
+        is told whether any can be answered. `repetition`: of a call that ended with `InputRequired`.
 
         Raises `ConnectionFailed`, `ServerRefused`, `BadAnswer`, `InputRequired`, and `CannotAsk` if it asks for
         something that cannot be passed on.

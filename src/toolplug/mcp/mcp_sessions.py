@@ -17,7 +17,7 @@ from toolplug.search.tools import FoundTools
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
 MOST = 10_000
-"""Beyond it, the one that was used longest ago goes: its client is told to begin again."""
+"""Beyond it, the least recently used one is ended, and its client starts a new one."""
 
 CallOff = Callable[[], None]
 

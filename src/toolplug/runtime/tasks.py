@@ -57,7 +57,7 @@ class OpeningFailed(Exception):
 
 
 class OwnedTask(Generic[T]):
-    """A task that opens something, hands it out, and closes it again when it is told to end.
+    """A task that opens something, hands it out, and closes it again when it is asked to end.
 
     One task does both, so that what is opened may use task groups and timeouts. `life(owned)` calls `hand_out` once and
     returns after `ended` is set, or earlier by itself, and then `ended` is set too. `on_end` is called once with the

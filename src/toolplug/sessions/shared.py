@@ -73,7 +73,7 @@ class Background:
         return task
 
     async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
-        """Run the work to its end and return its result, even if the caller or `aclose` is cancelled meanwhile."""
+        """Run the work to its end and return its result, even if the caller or `aclose` is cancelled."""
         return await asyncio.shield(self._started(work, name))
 
     def finish(self, work: Coroutine[None, None, None], name: str) -> None:

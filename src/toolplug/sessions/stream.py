@@ -216,7 +216,7 @@ class EventFanout:
     async def open(self, role: StreamRole, last_event_id: str | None) -> Reader:
         """Open a stream after its last event if the log has that, else from a snapshot. Raises `StoreError`.
 
-        The reader is closed already if the session has ended meanwhile.
+        The reader is closed already if the session has ended by then.
         """
         reader = Reader(role, self._caught_up)
         if last_event_id is None or not await self._resumed(reader, last_event_id):

@@ -125,7 +125,7 @@ class SqliteFile:
         if begin != _MAGIC:
             raise StoreRefused(f"{self.path} is not a SQLite file; move it away, or name another in `store`")
         # Without a write-ahead log nothing but the file counts, and a connection that takes it as immutable makes no
-        # files beside it. With one, SQLite must read both, and makes the log's index where it is missing.
+        # files next to it. With one, SQLite must read both, and makes the log's index where it is missing.
         log = self.path.with_name(self.path.name + "-wal")
         connection = self._connect("mode=ro" if log.exists() else "mode=ro&immutable=1", busy_s=_BUSY_S)
         try:

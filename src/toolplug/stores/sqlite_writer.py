@@ -19,7 +19,7 @@ from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import is_busy, store_error
 
 QUIET_S = 60.0
-"""A file that fails now and then, such as one on a disk that is nearly full, is told of no more often."""
+"""A file that fails now and then, such as one on a disk that is nearly full, is logged no more often."""
 
 _LOG = logging.getLogger("toolplug.stores")
 
@@ -52,7 +52,7 @@ class FailureLog:
 
 _PURGED_AT_ONCE = 64
 
-# The records that the batch names, and a bounded number of expired ones beside them.
+# The records that the batch names, and a bounded number of expired ones.
 _HEADS = """
 WITH wanted (key) AS (
     SELECT value FROM json_each(:keys)
@@ -205,7 +205,7 @@ class Writer:
 
     def _next_batch(self) -> list[_Asked]:
         batch = [self._asked.popleft() for _ in range(min(len(self._asked), _MAX_BATCH))]
-        # Whoever was cancelled while waiting finds nothing done.
+        # A caller that was cancelled while waiting finds nothing done.
         return [asked for asked in batch if not asked.answer.done()]
 
     async def _write(self, batch: Sequence[_Asked]) -> None:

@@ -182,7 +182,7 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
         fix = "publish each swap of the catalog once"
         broken.append(BrokenRule("subscribe", "subscribe()", f"was told {received!r} of {expected!r}", fix))
     if stopped:
-        broken.append(BrokenRule("subscribe", "unsubscribe()", "is told all the same", "forget the listener"))
+        broken.append(BrokenRule("subscribe", "unsubscribe()", "is still called", "forget the listener"))
     for stop in stops:
         stop()
         stop()

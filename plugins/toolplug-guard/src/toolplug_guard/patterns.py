@@ -1,6 +1,6 @@
 """The kinds of secrets and personal data, and patterns whose search takes time linear in the text.
 
-Results are untrusted, so patterns are those of RE2: no backtracking, 2 ms for 1 MiB, and other threads run meanwhile.
+Results are untrusted, so patterns are those of RE2: no backtracking, 2 ms for 1 MiB, and other threads can run.
 The two checksums are written here: the packages that have both are LGPL and 6 MB, or bring names of all countries.
 """
 

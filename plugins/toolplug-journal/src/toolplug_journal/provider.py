@@ -53,7 +53,7 @@ class OpenCalls:
         self._open: OrderedDict[int, _Open] = OrderedDict()
 
     def begin(self, call: ToolCall, entry: Entry) -> None:
-        """Remember when this call began. The call is kept, so that no other has its identity meanwhile."""
+        """Remember when this call began. The call is kept, so that no other has its identity until then."""
         self._open[id(call)] = _Open(call, entry, perf_counter())
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The journal's one writing thread: whoever waits for an entry waits for one commit that holds many."""
+"""The journal's one writing thread: a call that waits for its entry waits for one commit of many."""
 
 from __future__ import annotations
 

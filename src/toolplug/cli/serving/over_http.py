@@ -105,10 +105,10 @@ class Service:
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
-            async with asyncio.TaskGroup() as beside:
-                tasks = [beside.create_task(self._reloading.run())]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._reloading.run())]
                 if watch:
-                    tasks.append(beside.create_task(self._watch()))
+                    tasks.append(group.create_task(self._watch()))
                 await self._server.serve([listening])
                 for task in tasks:
                     task.cancel()

@@ -74,7 +74,7 @@ from toolplug.search.tools import FoundTools, found_names
 from toolplug.signatures.values import encoded
 
 TTL_MS = 3_000
-"""How long a client may keep a list without asking. Whoever listens hears of a change at once."""
+"""How long a client may keep a list without asking. A client that listens is notified of a change at once."""
 
 _LIST = "tools/list"
 _CALL = "tools/call"
@@ -171,11 +171,11 @@ class SdkServerEndpoint:
     async def serve_stdio(self, caller: Caller) -> None:
         """Serve one client until it closes its end. An older client is notified of changes after it has initialized."""
         server = _server(orjson.loads, caller._replace(found=FoundTools()))
-        async with asyncio.TaskGroup() as beside:
+        async with asyncio.TaskGroup() as group:
             telling: set[asyncio.Task[None]] = set()
 
             async def begin_to_tell(ctx: _Context, params: types.NotificationParams) -> None:
-                telling.add(beside.create_task(_tell(ctx)))
+                telling.add(group.create_task(_tell(ctx)))
 
             server.add_notification_handler(_INITIALIZED, types.NotificationParams, begin_to_tell)
             with _own_stdin() as stdin:

@@ -197,9 +197,9 @@ def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
 
 async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
     """Return the user's answer; None if no valid one comes before a ticket would expire."""
-    beside = ServerMessageMetadata(related_request_id=ctx.request_id)
+    related = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:
-        return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, beside)
+        return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, related)
     except (MCPError, ValidationError) as error:
         _LOG.info("a client did not answer a question to its user: %s", type(error).__name__)
         return None

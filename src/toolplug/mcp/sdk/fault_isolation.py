@@ -178,7 +178,7 @@ def _last(code: int, reason: str) -> bytes:
 
 # The stream on which a server of the older era tells its news: asked for again, in time, whenever it is lost.
 #
-# The SDK gives it up after two errors, however far apart, and does not know what it missed meanwhile.
+# The SDK gives it up after two errors, however far apart, and does not know what it missed.
 
 _CHANGED = b"data: " + orjson.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}) + b"\n\n"
 

@@ -70,7 +70,7 @@ class ResourceUpdates:
             request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
             await self._session.send_request(request, types.EmptyResult)
         except (MCPError, ValidationError):
-            return  # the server goes on to notify, and nobody is told
+            return  # the server may still notify; its notifications are dropped
 
     async def _listened(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
