@@ -46,7 +46,7 @@ TOOLS = """
         async def get_alert(
             self, name: Annotated[str, Field(description="which")], at: Place, kind: Annotated[Any, "any"] = None
         ) -> str:
-            '''Get an alert.
+            '''Return the rule of an alert.
 
             Args:
                 kind: of any kind
@@ -55,7 +55,7 @@ TOOLS = """
 
         @tool
         async def equip(self) -> str:
-            "Equip."
+            "Put on the armour."
             return ""
 
         @tool
@@ -161,7 +161,59 @@ def test_what_is_described_is_not_warned_of_and_each_tool_shows_its_cost(run: Ru
         ("unequip", "rich"),
     ]
     assert costs[0]["characters"] > costs[1]["characters"] > 0
-    assert run("doctor", "--tools").out.startswith("TOOL       PROVIDER  CHARACTERS\nget_alert  rich")
+    assert costs[0]["tokens"] == -(-costs[0]["characters"] // 4)
+    assert run("doctor", "--tools").out.startswith("TOOL       PROVIDER  CHARACTERS  TOKENS\nget_alert  rich")
+
+
+DEEP = """
+    from __future__ import annotations
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider, tool
+
+    class Tree(BaseModel):
+        "A tree."
+        left: Tree | None = None
+
+    class Pattern(FunctionProvider):
+        @tool
+        async def get_user(self) -> str:
+            "Gets the users."
+            return ""
+
+        @tool
+        async def grow(self, tree: Tree) -> str:
+            "Grow a tree by one leaf."
+            return ""
+
+        @tool
+        async def fold(self, deep: NESTED) -> str:
+            \"\"\"Fold a list of lists.
+
+            Args:
+                deep: A list.
+            \"\"\"
+            return ""
+"""
+
+
+@pytest.mark.requirement("I15-4-lint")
+def test_vague_descriptions_and_schemas_over_the_limits_of_strict_mode_are_warned_of(
+    run: Run, write: Write, package: Package
+) -> None:
+    for levels in (9, 10):
+        nested = "list[" * levels + "int" + "]" * levels
+        package(
+            f"toolplug-deep{levels}",
+            {f"deep{levels}": f"deep{levels}_mod:Pattern"},
+            **{f"deep{levels}_mod": DEEP.replace("NESTED", nested)},
+        )
+    write("providers: {deep9: {enabled: true}}")
+    assert warned(run, "--tools") == [("providers.deep9.tools.get_user", "vague_description")]
+    write("providers: {deep10: {enabled: true}}")
+    assert warned(run, "--tools")[1:] == [("providers.deep10.tools.fold", "too_deep")]
+    said = run("doctor", "--tools").out
+    assert "the description of the tool 'get_user' says no more than its name: 'Gets the users.'" in said
+    assert "the schema of the tool 'fold' has 11 levels and 1 properties; strict mode takes 10 and 5,000" in said
 
 
 @pytest.mark.process

@@ -24,6 +24,7 @@ COMMANDS = {
     "tools": "toolplug.cli.tools",
     "call": "toolplug.cli.call",
     "explain": "toolplug.cli.explain",
+    "eval": "toolplug.cli.eval",
     "why": "toolplug.cli.why",
     "diff": "toolplug.cli.diff",
     "schema": "toolplug.cli.schema",

@@ -20,7 +20,7 @@ from toolplug.cli.output import print_json, print_table, problem_fields, problem
 from toolplug.errors import Problem, ToolplugError
 from toolplug.host.file.settings import Auth
 from toolplug.host.inspection import Findings, findings, open_inspected
-from toolplug.host.lint import tool_costs, tool_warnings
+from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import installed
 
@@ -47,7 +47,7 @@ async def doctor(
     """
     file = found_config(config)
     records: tuple[ProviderRecord, ...] = ()
-    costs: list[tuple[str, str, int]] = []
+    costs: list[ToolCost] = []
     problems: list[Problem] = []
     warnings: list[Problem] = []
     try:
@@ -66,11 +66,11 @@ async def doctor(
         found = found._replace(warnings=(NO_CONFIGURATION, *found.warnings))
     if as_json:
         fields = {"problems": problem_fields(found.errors), "warnings": problem_fields(found.warnings)}
-        listed = [{"name": name, "provider": key, "characters": length} for name, key, length in costs]
+        listed = [cost._asdict() for cost in costs]
         rest = {"providers": [asdict(record) for record in records], "versions": _versions()}
         print_json({**fields, **({"tools": listed} if tools else rest)})
     elif tools:
-        print_table(("tool", "provider", "characters"), [(name, key, str(length)) for name, key, length in costs])
+        print_table(("tool", "provider", "characters", "tokens"), [tuple(map(str, cost)) for cost in costs])
         _print_findings(found)
     else:
         _print(found, records)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from shutil import which
-from typing import Annotated
+from typing import Annotated, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
+from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, at_pointer, references, subschemas
 from toolplug.config.environment import has_reference
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
@@ -39,12 +40,28 @@ def tool_warnings(host: Host) -> Iterator[Problem]:
         yield Problem(code="near_names", message=message, hint=hint)
 
 
-def tool_costs(host: Host) -> list[tuple[str, str, int]]:
-    """Return name, provider and length in characters of each definition, which takes up a model's context."""
-    return [
-        (item.name, item.ref.source, len(item.name) + len(described(item)) + len(item.parameters.text))
+CHARACTERS_A_TOKEN = 4
+"""The usual estimate for English text and JSON."""
+MOST_LEVELS, MOST_PROPERTIES = 10, 5_000
+"""Limits of a schema in strict mode of OpenAI's APIs (platform.openai.com/docs/guides/structured-outputs)."""
+
+
+class ToolCost(NamedTuple):
+    """The size of a definition, which each request to a model contains; `tokens` is an estimate."""
+
+    name: str
+    provider: str
+    characters: int
+    tokens: int
+
+
+def tool_costs(host: Host) -> list[ToolCost]:
+    """Return the size of each definition."""
+    sizes = {
+        item: len(item.name) + len(described(item)) + len(item.parameters.text)
         for item in host.registry.catalog.definitions()
-    ]
+    }
+    return [ToolCost(item.name, item.ref.source, size, -(-size // CHARACTERS_A_TOKEN)) for item, size in sizes.items()]
 
 
 def _undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
@@ -52,6 +69,16 @@ def _undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
     if not definition.description.strip():
         hint = "write a docstring, or @tool(description=…)"
         yield _of_tool(key, name, "no_description", f"the tool {name!r} has no description", hint)
+    elif _words(definition.description) <= _words(name) | _EMPTY_WORDS:
+        message = f"the description of the tool {name!r} says no more than its name: {definition.description.strip()!r}"
+        yield _of_tool(key, name, "vague_description", message, "say what it returns, and when to call it")
+    levels, properties = _extent(definition.parameters.value)
+    if levels > MOST_LEVELS or properties > MOST_PROPERTIES:
+        message = (
+            f"the schema of the tool {name!r} has {levels} levels and {properties:,} properties;"
+            f" strict mode takes {MOST_LEVELS} and {MOST_PROPERTIES:,}"
+        )
+        yield _of_tool(key, name, "too_deep", message, "take fewer and flatter parameters")
     parameters = _Parameters.model_validate(definition.parameters.value)
     untyped = [repr(item) for item, shape in parameters.properties.items() if _TYPED.isdisjoint(shape)]
     if untyped:
@@ -62,6 +89,41 @@ def _undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
         message = f"parameters of the tool {name!r} have no description: {', '.join(unsaid)}"
         hint = "name them under Args: in the docstring, or Annotated[…, Field(description=…)]"
         yield _of_tool(key, name, "no_parameter_description", message, hint)
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of a text in lower case, without plurals; `snake_case` and `camelCase` are several words."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text).replace("_", " ").lower()
+    return frozenset(word.removesuffix("s") for word in re.findall(r"\w+", spaced))
+
+
+_EMPTY_WORDS = _words("a an and at by call do for from get i in it make of on or run the thi to tool use with")
+
+
+def _extent(schema: Mapping[str, object]) -> tuple[int, int]:
+    """Return the levels of objects and arrays in a schema, and its number of properties; a recursion counts once."""
+    deepest, properties = 0, 0
+    waiting: list[tuple[object, int, frozenset[str]]] = [(schema, 1, frozenset())]
+    seen: set[tuple[int, int]] = set()
+    while waiting:
+        value, level, followed = waiting.pop()
+        if not isinstance(value, Mapping):
+            continue
+        node = cast("Mapping[str, object]", value)
+        if (id(node), level) in seen:
+            continue
+        seen.add((id(node), level))
+        for reference in references(node):
+            if isinstance(reference, str) and reference not in followed:
+                waiting.append((at_pointer(schema, reference), level, followed | {reference}))
+        for keyword, _, inner in subschemas(node):
+            properties += keyword == "properties"
+            if keyword in BELOW_VALUE:
+                deepest = max(deepest, level)
+                waiting.append((inner, level + 1, followed))
+            elif keyword in SAME_VALUE:
+                waiting.append((inner, level, followed))
+    return deepest, properties
 
 
 _Shape = Annotated[dict[str, object], BeforeValidator(lambda shape: {} if shape is True else shape)]

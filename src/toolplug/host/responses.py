@@ -71,7 +71,7 @@ class ResponsesService:
 
     def __init__(self, store: Store, settings: ResponsesSettings | None, over: Callable[[str], object]) -> None:
         self.conversations: Conversations = Conversations(over)
-        self._responses = Responses(store, self._backend)
+        self._responses = Responses(store, self.backend)
         self._settings: ResponsesSettings | None = None
         self._loading: list[asyncio.Future[Backend]] = []
         self._changed = True
@@ -97,7 +97,8 @@ class ResponsesService:
         for loading in self._loading:
             await (await loading).aclose()
 
-    async def _backend(self) -> Backend:
+    async def backend(self) -> Backend:
+        """Return the client of the configured model's server."""
         if self._changed:
             settings = self._settings
             assert settings is not None, "only a host with a model's server makes responses"
