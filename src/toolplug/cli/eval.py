@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -198,7 +199,8 @@ async def _outcomes(asking: _Asking, cases: list[Case]) -> list[Outcome]:
                 return Outcome(case, why=f"no answer: {error}")
             finally:
                 done += 1
-                print_progress(done, len(cases))
+                if sys.stderr.isatty():
+                    print_progress(done, len(cases))
 
     return [first, *await asyncio.gather(*map(asked, cases[1:]))]
 
