@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
@@ -175,6 +178,60 @@ def test_a_new_package_passes_its_own_tests_at_once(run: Run, tmp_path: Path) ->
     assert "4 passed" in tests.stdout
     again = run("new-provider", "unit_prices", "--json")
     assert (again.code, again.codes) == (1, ["exists"])
+
+
+PARTS = ("routes", "metrics", "storage", "stub", "prompts")
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I15-4-new-provider-with")
+@pytest.mark.parametrize("parts", [*[(part,) for part in PARTS], PARTS], ids="-".join)
+def test_a_package_has_the_parts_that_are_asked_for_and_passes_its_tests(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: tuple[str, ...]
+) -> None:
+    name = f"with_{parts[0]}" if len(parts) == 1 else "with_all"
+    done = run("new-provider", name, *(word for part in parts for word in ("--with", part)), "--json")
+    folder = tmp_path / done.json["folder"]
+    monkeypatch.syspath_prepend(folder / "src")
+    monkeypatch.syspath_prepend(folder / "tests")
+    tests = [value for key, value in vars(import_module(f"test_{name}")).items() if key.startswith("test_")]
+    for test in tests:
+        test()
+    assert len(tests) == 4 + sum(part in parts for part in ("metrics", "storage", "stub"))
+    code = (folder / "src" / f"toolplug_{name}" / "provider.py").read_text()
+    marks = {"routes": "@route", "metrics": "Counter(", "storage": "site.store", "stub": "stub=", "prompts": "@prompt"}
+    assert {part for part, mark in marks.items() if mark in code} == set(parts)
+    assert "# <" not in code
+    ruff = Path(sys.executable).with_name("ruff")
+    _must(ruff, "check", "--isolated", "--line-length=120", "--select=E,F,I,UP,B", ".", folder=folder)
+    _must(ruff, "format", "--isolated", "--line-length=120", "--check", ".", folder=folder)
+
+
+@pytest.mark.requirement("I15-4-new-provider-with")
+def test_parts_are_of_the_template_only(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(COUNTER)
+    done = run("new-provider", "--from", "notes.py", "--with", "stub")
+    assert (done.code, "--with is for a package from the template" in done.err) == (2, True)
+    unknown = run("new-provider", "notes", "--with", "stubs")
+    assert unknown.code == 2
+    assert "'routes', 'metrics', 'storage', 'stub', 'prompts'" in unknown.err
+    assert not list(tmp_path.glob("toolplug-*"))
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I15-4-new-provider-with")
+def test_at_a_terminal_it_asks_for_the_parts(tmp_path: Path) -> None:
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "toolplug.cli.main", "new-provider", "asked"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=end, stdout=subprocess.PIPE, text=True) as process:
+        os.write(terminal, b"n\ny\nn\n\ny\n")
+        said, _ = process.communicate(timeout=60)
+    os.close(end)
+    os.close(terminal)
+    assert process.returncode == 0
+    assert "a route over HTTP [Y/n]" in said
+    code = (tmp_path / "toolplug-asked" / "src" / "toolplug_asked" / "provider.py").read_text()
+    assert ("@route" in code, "Counter(" in code, "site.store" in code, "@prompt" in code) == (False, True, False, True)
 
 
 NOTES = """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.metadata import packages_distributions, version
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +34,36 @@ FILES = {
 }
 """The target of each template; an empty `py.typed` is added to the code."""
 
+
+class Part(StrEnum):
+    """What a package may have besides its tool and its setting."""
+
+    ROUTES = "routes"
+    METRICS = "metrics"
+    STORAGE = "storage"
+    STUB = "stub"
+    PROMPTS = "prompts"
+
+
+QUESTIONS = {
+    Part.ROUTES: "a route over HTTP",
+    Part.METRICS: "a metric of its own",
+    Part.STORAGE: "records for each tenant",
+    Part.STUB: "a built-in tool type that requests can name",
+    Part.PROMPTS: "a prompt for MCP clients",
+}
+USUAL = frozenset({Part.ROUTES})
+"""The parts of a package if nothing says which, and nobody can be asked."""
+
+_REGION = re.compile(r"^ *# <(not )?(\w+)>\n(.*?)^ *# </\1?\2>\n", re.MULTILINE | re.DOTALL)
+"""Lines of a template that belong to a package with this part, or without it."""
+_IMPORTS = {
+    "": ("CallContext", "FunctionProvider", "ToolError", "tool"),
+    Part.ROUTES: ("route",),
+    Part.STORAGE: ("ProviderContext",),
+    Part.PROMPTS: ("prompt",),
+}
+_TEST_IMPORTS = {"": ("CallContext", "Principal", "ToolCall", "ToolResult"), Part.METRICS: ("FunctionRegistry",)}
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 _PREFIX = "toolplug_"
@@ -51,13 +82,22 @@ def new_provider(
         str | None,
         typer.Option("--from", metavar="FILE", help="Make the package of this file: notes.py, or notes.py:Notes."),
     ] = None,
+    parts: Annotated[
+        list[Part] | None,
+        typer.Option(
+            "--with",
+            metavar="PART",
+            help=f"A part that it has: {', '.join(Part)}. May be repeated. Without it, a terminal is asked.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a complete provider package into ./toolplug-NAME: code, tests, README. Its tests pass at once.
 
-    It has one tool, one route and one setting, to be replaced by yours. With --from it has the code of a file that
-    `toolplug serve` can serve, and depends on what the file imports. Overwrites nothing.
+    It has one tool and one setting, and the parts that you choose, to be replaced by yours: a route if you choose none.
+    With --from it has the code of a file that `toolplug serve` can serve, and depends on what the file imports.
+    Overwrites nothing.
 
     Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
     """
@@ -68,9 +108,15 @@ def new_provider(
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
         wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
         raise typer.BadParameter(f"{wrong}; give one as NAME" if from_file else wrong)
+    if parts and from_file is not None:
+        raise typer.BadParameter("--with is for a package from the template; with --from it has the code of the file")
     code = None if from_file is None else _code_of(from_file, key)
     folder = Path(f"toolplug-{key.replace('_', '-')}")
-    written = _write(folder, key, code)
+    if folder.exists():
+        message, hint = "exists already and is unchanged", "take another name, or move it away"
+        raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)])
+    chosen = frozenset(parts or ()) or (_asked() if code is None and not as_json and sys.stdin.isatty() else USUAL)
+    written = _write(folder, key, code, chosen)
     text = (
         f"Created {folder}. Next steps:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
         f"Then enable it in {found_config(config) or DEFAULT_FILE}:\n\nproviders:\n  {key}:\n    enabled: true"
@@ -83,6 +129,12 @@ def new_provider(
     print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)
     if not as_json:
         print_problems(warnings, as_json=False)
+
+
+def _asked() -> frozenset[Part]:
+    """Ask the person at the terminal for each part."""
+    typer.echo("A tool and a setting are in it. What else should it have?")
+    return frozenset(part for part, what in QUESTIONS.items() if typer.confirm(f"  {what}", default=part in USUAL))
 
 
 def _taken(key: str, owner: InstalledProvider) -> Problem:
@@ -171,32 +223,47 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield node.module
 
 
+def _with(parts: frozenset[Part], text: str) -> str:
+    """Return a template without the regions of other parts."""
+    return _REGION.sub(lambda found: found[3] if (found[2] in parts) is not bool(found[1]) else "", text)
+
+
+def _names(names: Mapping[str, Sequence[str]], parts: frozenset[Part]) -> str:
+    """Return the names that a module with these parts imports, in the order of isort."""
+    every = [name for part, imported in names.items() if not part or part in parts for name in imported]
+    return ", ".join(sorted(every, key=lambda name: (name.islower(), name)))
+
+
+def _needed(parts: frozenset[Part]) -> tuple[str, ...]:
+    starlette = ("starlette>=1.3.1,<2",) if Part.ROUTES in parts else ()
+    prometheus = ("prometheus-client>=0.22",) if Part.METRICS in parts else ()
+    return ("pydantic>=2.12,<3", *prometheus, *starlette)
+
+
 def _class_name(key: str) -> str:
     return "".join(word.capitalize() for word in key.split("_"))
 
 
-def _write(folder: Path, key: str, code: _Code | None) -> list[Path]:
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        message, hint = "exists already and is unchanged", "take another name, or move it away"
-        raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)]) from None
+def _write(folder: Path, key: str, code: _Code | None, parts: frozenset[Part]) -> list[Path]:
+    folder.mkdir()
     running = Version(version("toolplug"))  # the next minor of a 0.x version may be incompatible
     requirement = f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
-    needed = ("pydantic>=2.12,<3", "starlette>=1.3.1,<2") if code is None else code.dependencies
+    needed = _needed(parts) if code is None else code.dependencies
     words = {
         "name": key,
         "dashed": key.replace("_", "-"),
         "class_name": _class_name(key),
         "entry_point": f"toolplug_{key}.provider:{_class_name(key)}",
         "dependencies": ", ".join(f'"{each}"' for each in (requirement, *needed)),
+        "imports": _names(_IMPORTS, parts),
+        "test_imports": _names(_TEST_IMPORTS, parts),
         **({} if code is None else code.words),
     }
     texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
     source = files("toolplug.cli").joinpath(TEMPLATES)
     others = {} if code is None else {"README.md": "file_README.md", "test_provider.py": f"{code.test}.py"}
     for template, target in FILES.items():
-        text = source.joinpath(f"{others.get(template, template)}.template").read_text("utf-8")
+        text = _with(parts, source.joinpath(f"{others.get(template, template)}.template").read_text("utf-8"))
         texts[folder / Template(target).substitute(words)] = Template(text).substitute(words)
     if code is not None:
         texts[folder / "src" / f"toolplug_{key}" / "provider.py"] = code.source
