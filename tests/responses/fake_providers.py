@@ -174,7 +174,19 @@ class Search(FunctionProvider):
             raise ToolError("the code raised")
         return ToolResult(
             output="2",
-            metadata={"code": code, "container_id": "box_1", "outputs": [{"type": "logs", "logs": "2"}]},
+            metadata={
+                "code": code,
+                "container_id": "box_1",
+                "outputs": [{"type": "logs", "logs": "2"}],
+                "citations": [
+                    {
+                        "type": "container_file_citation",
+                        "container_id": "box_1",
+                        "file_id": "cfile_1",
+                        "filename": "plot.png",
+                    }
+                ],
+            },
         )
 
     @tool(stub="tide", item=TIDE)

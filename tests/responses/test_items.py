@@ -104,6 +104,21 @@ async def test_a_text_that_names_a_file_that_was_found_cites_it(harness: Harness
 
 
 @pytest.mark.requirement("I6-2-annotations")
+async def test_a_text_that_names_a_file_of_a_container_cites_it(harness: Harness) -> None:
+    harness.backend.plays(calls(CODE), says("It is in plot.png."))
+    (part,) = (await made(harness))["output"][-1]["content"]
+    (cited,) = part["annotations"]
+    assert cited == {
+        "type": "container_file_citation",
+        "container_id": "box_1",
+        "file_id": "cfile_1",
+        "filename": "plot.png",
+        "start_index": 9,
+        "end_index": 17,
+    }
+
+
+@pytest.mark.requirement("I6-2-annotations")
 async def test_a_citation_is_an_event_of_the_stream(harness: Harness) -> None:
     harness.backend.plays(calls(SEARCH), Turn(text=f"See {URL}.", size=3))
     events = await harness.stream()

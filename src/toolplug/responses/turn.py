@@ -22,8 +22,8 @@ from toolplug.signatures.values import as_object
 
 # What hosted calls have found, noted where the model's text names it.
 #
-# A tool's result says in `metadata.citations` what can be cited: `{url, title}`, or `{type: "file_citation", file_id,
-# filename}`.
+# A tool's result says in `metadata.citations` what can be cited: `{url, title}`, `{type: "file_citation", file_id,
+# filename}`, or `{type: "container_file_citation", container_id, file_id, filename}`.
 
 Annotation = Mapping[str, object]
 
@@ -65,8 +65,14 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
         return
     file_id, filename = source.get("file_id"), source.get("filename")
     if isinstance(file_id, str) and isinstance(filename, str) and filename:
+        container_id = source.get("container_id")
+        named = {"file_id": file_id, "filename": filename}
         for start in _places(filename, text):
-            yield start, {"type": "file_citation", "file_id": file_id, "filename": filename, "index": start}
+            if isinstance(container_id, str):
+                place = {"start_index": start, "end_index": start + len(filename)}
+                yield start, {"type": "container_file_citation", "container_id": container_id, **named, **place}
+            else:
+                yield start, {"type": "file_citation", **named, "index": start}
 
 
 def _places(sought: str, text: str) -> Iterator[int]:
