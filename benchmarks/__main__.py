@@ -32,6 +32,7 @@ FAMILIES = (
     "toolsets",
     "equipping",
     "tool_search",
+    "code_interpreter",
     "responses",
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 INSTALL: Mapping[str, str] = {
+    "bwrap": "apt-get install bubblewrap",
     "chromium": "apt-get install chromium",
     "curl": "apt-get install curl",
     "jq": "apt-get install jq",

@@ -21,7 +21,14 @@ ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAM
 GUIDES = "docs/how-to/"
 """These pages take minutes together and are read by the slow tests; what a newcomer follows is read by each run."""
 WITH_EXAMPLES = [
-    pytest.param(page, marks=pytest.mark.judge if page.startswith(GUIDES) else pytest.mark.process, id=page)
+    pytest.param(
+        page,
+        marks=(
+            pytest.mark.judge if page.startswith(GUIDES) else pytest.mark.process,
+            pytest.mark.needs(*(["bwrap"] if "code-interpreter" in page else [])),
+        ),
+        id=page,
+    )
     for page in PAGES
     if page not in ADAPTERS and any(fences((ROOT / page).read_text("utf-8")))
 ]

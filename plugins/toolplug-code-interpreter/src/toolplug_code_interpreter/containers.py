@@ -1,0 +1,193 @@
+"""The containers of all callers: who has which, how many there may be, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+
+from toolplug import Principal
+from toolplug_code_interpreter.container import Container
+from toolplug_code_interpreter.sandbox import Launcher
+from toolplug_code_interpreter.settings import Settings
+from toolplug_code_interpreter.uids import Uids
+from toolplug_code_interpreter.watch import Watch
+
+
+class NoSuchContainer(Exception):
+    """The caller has no container of this id: one text for a deleted, an expired, an unknown and another tenant's."""
+
+    def __init__(self, container: str) -> None:
+        super().__init__(
+            f"no container {container!r}; it may have been deleted, or ended after its time without a call"
+        )
+
+
+class TooManyContainers(Exception):
+    """There is no room for another container, and none that may be ended for it."""
+
+
+SharingKey = tuple[str, str, str]
+"""Tenant, subject and session or request of calls that share a container."""
+
+
+@dataclass(slots=True, eq=False)
+class ContainerEntry:
+    """A container with its owner and its times in seconds. `shared`: None for one that was created by name."""
+
+    id: str
+    name: str
+    owner: Principal
+    idle_s: float
+    shared: SharingKey | None
+    uid: int | None
+    container: Container
+    created_at: int
+    active_at: int
+    timer: asyncio.TimerHandle | None = None
+
+
+class Containers:
+    """Starts, finds and ends containers. `started` counts them."""
+
+    def __init__(self, launcher: Launcher, settings: Settings) -> None:
+        self.started = 0
+        self._launcher = launcher
+        self._settings = settings
+        self._watch = Watch(settings)
+        self._entries: dict[str, ContainerEntry] = {}
+        self._starting: Counter[str] = Counter()
+        self._shared: dict[SharingKey, asyncio.Task[ContainerEntry]] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+        self._uids = Uids(settings.first_uid)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def check(self) -> None:
+        """Start a sandbox and end it. Raises `Unavailable` where that does not work."""
+        uid = self._uids.take()
+        try:
+            sandbox = await self._launcher.start(uid)
+            await sandbox.close()
+        finally:
+            self._uids.give_back(uid)
+
+    async def create(
+        self, owner: Principal, name: str, idle_s: float | None = None, shared: SharingKey | None = None
+    ) -> ContainerEntry:
+        """Start a container. Raises `TooManyContainers` and `Unavailable`."""
+        await self._make_room(owner.tenant)
+        uid = self._uids.take()
+        self._starting[owner.tenant] += 1
+        try:
+            sandbox = await self._launcher.start(uid)
+        except BaseException:
+            self._uids.give_back(uid)
+            raise
+        finally:
+            self._starting[owner.tenant] -= 1
+        self.started += 1
+        container = Container(sandbox, self._settings, self._watch)
+        idle_s = min(idle_s or self._settings.idle, self._settings.idle)
+        now = int(time.time())
+        entry = ContainerEntry(f"cntr_{token_hex(16)}", name, owner, idle_s, shared, uid, container, now, now)
+        self._entries[entry.id] = entry
+        self.touch(entry)
+        return entry
+
+    async def shared(self, owner: Principal, key: str) -> ContainerEntry:
+        """Return the container that calls with this key share, a new one for the first. An empty key is shared by none.
+
+        Raises `TooManyContainers` and `Unavailable`.
+        """
+        place = (owner.tenant, owner.subject, key)
+        if not key:
+            return await self.create(owner, "auto", shared=place)
+        task = self._shared.get(place)
+        if task is None:
+            task = self._shared[place] = asyncio.create_task(self.create(owner, "auto", shared=place))
+            task.add_done_callback(lambda done: self._shared_started(place, done))
+        return await asyncio.shield(task)
+
+    def _shared_started(self, place: SharingKey, task: asyncio.Task[ContainerEntry]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._shared.pop(place, None)
+
+    def find(self, caller: Principal, container: str) -> ContainerEntry:
+        """Return a container of the caller. Raises `NoSuchContainer`."""
+        entry = self._entries.get(container)
+        if entry is None or not _may_use(entry.owner, caller):
+            raise NoSuchContainer(container)
+        return entry
+
+    def listed(self, caller: Principal) -> Sequence[ContainerEntry]:
+        """Return the caller's containers, oldest first."""
+        return [each for each in self._entries.values() if _may_use(each.owner, caller)]
+
+    def touch(self, entry: ContainerEntry) -> None:
+        """Begin the time without a call again."""
+        entry.active_at = int(time.time())
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if entry.id in self._entries:
+            entry.timer = asyncio.get_running_loop().call_later(entry.idle_s, self._expire, entry)
+
+    async def delete(self, caller: Principal, container: str) -> None:
+        """End a container of the caller. Raises `NoSuchContainer`."""
+        await self._end(self.find(caller, container), "it was deleted")
+
+    async def drop_ended(self, entry: ContainerEntry) -> None:
+        """Forget a container that has ended by itself."""
+        if entry.container.ended is not None:
+            await self._end(entry, entry.container.ended)
+
+    async def aclose(self) -> None:
+        """End all containers."""
+        await asyncio.gather(*(self._end(each, "toolplug stops") for each in list(self._entries.values())))
+        await asyncio.gather(*self._ends)
+        await asyncio.to_thread(self._watch.close)
+
+    async def _make_room(self, tenant: str) -> None:
+        """End the automatic container that is longest without a call, if need be. Raises `TooManyContainers`."""
+        settings = self._settings
+        mine = [each for each in self._entries.values() if each.owner.tenant == tenant]
+        if len(mine) + self._starting[tenant] >= settings.max_containers_per_tenant:
+            await self._end_one(mine, f"{len(mine)} containers of this tenant are running (max_containers_per_tenant)")
+        if len(self._entries) + self._starting.total() >= settings.max_containers:
+            every = list(self._entries.values())
+            await self._end_one(every, f"{len(every)} containers are running (max_containers)")
+
+    async def _end_one(self, among: Sequence[ContainerEntry], full: str) -> None:
+        spare = [each for each in among if each.shared is not None and not each.container.busy]
+        if not spare:
+            raise TooManyContainers(f"{full}; delete one, or wait until one has ended")
+        await self._end(min(spare, key=lambda each: each.active_at), "another container needed its place")
+
+    def _expire(self, entry: ContainerEntry) -> None:
+        if entry.container.busy:
+            self.touch(entry)
+            return
+        task = asyncio.create_task(self._end(entry, "its time without a call is over"), name="code-interpreter-end")
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end(self, entry: ContainerEntry, why: str) -> None:
+        if self._entries.pop(entry.id, None) is None:
+            return
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if entry.shared is not None:
+            self._shared.pop(entry.shared, None)
+        try:
+            await entry.container.end(why)
+        finally:
+            self._uids.give_back(entry.uid)
+
+
+def _may_use(owner: Principal, caller: Principal) -> bool:
+    """Return whether a caller sees a container; a credential that names agents sees those of its own subject only."""
+    return owner.tenant == caller.tenant and (caller.agents is None or owner.subject == caller.subject)
