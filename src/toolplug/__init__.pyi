@@ -6,7 +6,7 @@ from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHi
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.cli.plugin_commands import state_folder
 from toolplug.discovery.sanitise import foreign_definition
-from toolplug.errors import ConfigError, StoreError, ToolError, UnmatchedStub
+from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.hookspecs import hookimpl, hookspec
@@ -54,6 +54,7 @@ __all__ = [
     "ToolReference",
     "ToolResult",
     "ToolStatus",
+    "ToolUnavailable",
     "UnmatchedStub",
     "checked_transport",
     "current_tenant",

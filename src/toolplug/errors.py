@@ -95,6 +95,19 @@ class ToolError(ToolplugError):
         super().__init__(message)
 
 
+class ToolUnavailable(ToolplugError):
+    """What a known tool needs is out of reach, such as its server; the call ends as `unavailable`, with this reason.
+
+    * `code`: a word for programs, in the metadata of the result
+    * `retry_after_s`: seconds after which it may be available; None if unknown, or if the tool may have had its effect
+    """
+
+    def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
+        self.code = code
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)
+
+
 class QuotaExceeded(ToolError):
     """A quota of the tenant or the credential is used up; `quota` is its name. A tool may let it reach the model."""
 

@@ -40,6 +40,7 @@ HOMES = {
     "ToolReference": "toolplug.toolsets.saved.saved_toolset",
     "ToolResult": "toolplug.catalog.call",
     "ToolStatus": "toolplug.catalog.call",
+    "ToolUnavailable": "toolplug.errors",
     "UnmatchedStub": "toolplug.errors",
     "checked_transport": "toolplug.mcp.sdk.pinned_transport",
     "current_tenant": "toolplug.catalog.call",

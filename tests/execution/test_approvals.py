@@ -12,12 +12,11 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
-from toolplug.errors import ApiError
+from toolplug.errors import ApiError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import LIFE_S, Approvals
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.results import SourceAway
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.stores.memory import MemoryStore
@@ -275,9 +274,10 @@ async def test_an_approval_stays_used_where_the_source_went_away_during_the_call
 ) -> None:
     ticket = await approvals_harness.asked(ALICE, {})
     await approvals_harness.approvals.decide(ticket, "approve", BOB)
-    approvals_harness.fault = SourceAway("its server is down", code="server_down", retry_after_s=2.0)  # not started
+    not_started = ToolUnavailable("its server is down", code="server_down", retry_after_s=2.0)
+    approvals_harness.fault = not_started
     assert (await approvals_harness.call(ALICE, {})).status is ToolStatus.UNAVAILABLE
-    approvals_harness.fault = SourceAway("its server is down", code="server_down")
+    approvals_harness.fault = ToolUnavailable("its server is down", code="server_down")
     assert (await approvals_harness.call(ALICE, {})).status is ToolStatus.UNAVAILABLE
     (kept,) = await approvals_harness.approvals.waiting("t1")
     assert kept.state == "used"

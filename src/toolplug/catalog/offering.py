@@ -21,7 +21,7 @@ KINDS: tuple[OfferedKind, ...] = ("prompts", "resources", "templates")
 Follow = Callable[[str, Callable[[], None]], Awaitable[Callable[[], None]]]
 """Calls the function at each update of the resource of this URI, until the function that it returns is called.
 
-It raises `ToolError`, and `SourceAway` of the execution layer, if the source cannot notify of updates."""
+It raises `ToolError` or `ToolUnavailable` if the source cannot notify of updates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.validation.compiled import MAX_REPORTED
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.errors import InvalidArguments, StoreError, ToolError
+from toolplug.errors import InvalidArguments, StoreError, ToolError, ToolUnavailable
 from toolplug.signatures.values import as_json, why_not_json
 
 MAX_WAITING = 256
@@ -57,18 +57,6 @@ class Reports(Generic[T]):
     def _taken(self, report: T) -> None:
         self._waiting.append(report)
         self._wake.set()
-
-
-class SourceAway(Exception):
-    """The source of a known tool is unavailable; the call ends as `unavailable`, with this reason and code.
-
-    `retry_after_s`: seconds after which it may be available, None if unknown.
-    """
-
-    def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
-        self.code = code
-        self.retry_after_s = retry_after_s
-        super().__init__(reason)
 
 
 _LOG = logging.getLogger("toolplug.execution")
@@ -151,7 +139,7 @@ def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContex
             return _said(call, error)
         if isinstance(error, InvalidArguments):
             return invalid(call, error.lines)
-        if isinstance(error, SourceAway):
+        if isinstance(error, ToolUnavailable):
             return unavailable(call, str(error), code=error.code)._replace(retry_after_s=error.retry_after_s)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse

@@ -19,8 +19,8 @@ from typing import Protocol, TypeVar
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import counted
+from toolplug.errors import ToolUnavailable
 from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerConnection
 from toolplug.mcp.server_config import Server
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
@@ -28,7 +28,7 @@ from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 T = TypeVar("T")
 
 
-class ServerDown(SourceAway):
+class ServerDown(ToolUnavailable):
     """The server cannot be reached, or its connection ended before it answered; the log has the reason."""
 
     def __init__(self, server: str, *, retry_after_s: float | None = None) -> None:

@@ -15,11 +15,10 @@ from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.plan import NO_HOOKS, CallCounters, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import KIND, FoundTool, ServerName
-from toolplug.errors import ToolError
+from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
-from toolplug.execution.results import SourceAway
 from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.content import META, PlacedText
@@ -234,7 +233,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
 
 
 async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
-    raise SourceAway("it is new or has changed, and is not accepted yet", code="quarantined")
+    raise ToolUnavailable("it is new or has changed, and is not accepted yet", code="quarantined")
 
 
 def _level(name: ServerName) -> LevelKey:

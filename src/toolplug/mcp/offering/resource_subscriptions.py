@@ -26,7 +26,7 @@ class ResourceSubscriptions:
     async def add(self, uri: str, resource: Offered) -> None:
         """Follow the resource of this URI, which this entry of the client's offering is or matches.
 
-        Raises `ToolError` if its source cannot notify of updates or the client follows too many, and `SourceAway`.
+        Raises `ToolError` if its source cannot notify of updates or the client follows too many, and `ToolUnavailable`.
         """
         async with self._changing:
             if uri in self._followed or self._closed:

@@ -14,8 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from pydantic import TypeAdapter
 
-from toolplug.errors import ToolError
-from toolplug.execution.results import SourceAway
+from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.mcp.list_changed import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Watch, notifications_of
 from toolplug.mcp.offering.calls import RequestRefused, resource_of
 from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
@@ -54,7 +53,7 @@ async def _follow(ctx: _Context, uri: str, subscriptions: ResourceSubscriptions)
     resource, _ = await resource_of(ctx.lifespan_context.offering(), uri, template_variables)
     try:
         await subscriptions.add(uri, resource)
-    except (ToolError, SourceAway) as error:
+    except (ToolError, ToolUnavailable) as error:
         raise RequestRefused(INTERNAL_ERROR, f'resource "{uri}" cannot be followed: {error}', {"uri": uri}) from None
 
 
