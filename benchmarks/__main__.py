@@ -33,6 +33,7 @@ FAMILIES = (
     "equipping",
     "tool_search",
     "code_interpreter",
+    "web_search",
     "responses",
 )
 

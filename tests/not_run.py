@@ -20,6 +20,7 @@ INSTALL: Mapping[str, str] = {
     "jq": "apt-get install jq",
     "nginx": "apt-get install nginx",
     "promtool": "apt-get install prometheus",
+    "searx-run": "apt-get install searx",
 }
 """Executable that a test needs → the line that installs it."""
 

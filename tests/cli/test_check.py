@@ -237,14 +237,14 @@ def test_an_unknown_type_hides_no_rule_and_suggests_only_packages_of_this_projec
 ) -> None:
     write(
         "providers:\n"
-        "  web_search: {enabled: true, limits: {rate: often}}\n"
+        "  browser: {enabled: true, limits: {rate: often}}\n"
         "  image_generation: {enabled: false, limits: {rate: often}}\n"
         "  strange: {type: 7, enabled: true, required: perhaps}\n"
     )
     done = run("check", "--json")
     assert [(problem["path"], problem["code"]) for problem in done.json["problems"]] == [
-        ("providers.web_search", "unknown_provider"),
-        ("providers.web_search.limits.rate", "wrong_value"),
+        ("providers.browser", "unknown_provider"),
+        ("providers.browser.limits.rate", "wrong_value"),
         ("providers.image_generation", "unknown_provider"),
         ("providers.strange.type", "wrong_value"),
         ("providers.strange.required", "wrong_value"),

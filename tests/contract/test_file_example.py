@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.host.conftest import Package
 
 from toolplug import open_host
 from toolplug.providers.entry import ProviderState
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("web_search")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 Write = Callable[[str], Path]
 
@@ -46,33 +45,13 @@ responses: {backend: {base_url: http://model:8000/v1, api_key: "${OPENAI_API_KEY
 """  # noqa: E501  the lines are the contract's
 ENVIRON = {"TP_KEY": "the key of alice", "OPENAI_API_KEY": "the model's key"}
 
-WEB_SEARCH = """
-    from pydantic import BaseModel
-    from toolplug import FunctionProvider, tool
-
-    class WebSearch(FunctionProvider):
-        class Config(BaseModel):
-            backend: str
-            url: str
-            max_results: int
-
-        @tool(read_only=True)
-        async def web_search(self, query: str) -> dict[str, object]:
-            return {"query": query, **self.config.model_dump()}
-"""
-
-
-@pytest.fixture
-def web_search(package: Package) -> None:
-    package("toolplug-web-search", {"web_search": "web_mod:WebSearch"}, web_mod=WEB_SEARCH)
-
 
 @pytest.mark.requirement("C-2-example-loads")
 async def test_every_part_is_understood(config: Write) -> None:
     async with open_host(config(WHOLE), environ=ENVIRON) as host:
         states = [(record.key, record.state, record.tools) for record in host.records()][:2]
         assert states == [
-            ("web_search", ProviderState.ACTIVE, ("web_search",)),
+            ("web_search", ProviderState.ACTIVE, ("web_search", "open_page")),
             ("file_search", ProviderState.ACTIVE, ("file_search", "list_files")),
         ]
         settings = host.settings
@@ -101,6 +80,7 @@ async def test_every_part_is_understood(config: Write) -> None:
         plans = {name: tool.plan for name, tool in host.registry.catalog.items()}
         assert {name: (plan.timeout_s, plan.max_result_bytes) for name, plan in plans.items()} == {
             "web_search": (60.0, 1024 * 1024),
+            "open_page": (60.0, 1024 * 1024),
             "file_search": (5.0, 200 * 1024),
             "list_files": (20.0, 200 * 1024),
         }

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
-from tests.contract.test_file_example import WEB_SEARCH
 from tests.host.conftest import Package
 
 HEAD = """\
@@ -40,6 +39,21 @@ FILE = """\
 providers: {web_search: {enabled: true, backend: searxng, url: http://searxng, max_results: 5}}
 toolsets: {web: {prefix: web, from: provider:web_search, scope: shared}}
 agents: {researcher: {toolsets: [web]}}
+"""
+
+WEB_SEARCH = """
+    from pydantic import BaseModel
+    from toolplug import FunctionProvider, tool
+
+    class WebSearch(FunctionProvider):
+        class Config(BaseModel):
+            backend: str
+            url: str
+            max_results: int
+
+        @tool(read_only=True)
+        async def web_search(self, query: str) -> dict[str, object]:
+            return {"query": query, **self.config.model_dump()}
 """
 
 

@@ -195,7 +195,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
             tools: {read: ask}
           nots: {enabled: false}
           made: {enabled: "false"}
-          web_search: {enabled: true}
+          file_serch: {enabled: true}
           open_notes: {enabled: true, colour: red, settings: {}}
           Bad-Key: {}
         store: redis://localhost
@@ -211,7 +211,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         "providers.yaml:5:29: providers.notes.limits.retrys: unknown key 'retrys' (nearest: 'retries')",
         "providers.yaml:7:3: providers.nots: unknown provider type 'nots' (nearest: 'notes')",
         "providers.yaml:8:19: providers.made.enabled: should be true or false (without quotes), not 'false'",
-        "providers.yaml:9:3: providers.web_search: unknown provider type 'web_search' (nearest: 'file_search')",
+        "providers.yaml:9:3: providers.file_serch: unknown provider type 'file_serch' (nearest: 'file_search')",
         "providers.yaml:10:44: providers.open_notes.settings: settings and the keys 'colour' next to it mean the same;"
         " keep one of them",
         "providers.yaml:11:3: providers.Bad-Key: 'Bad-Key' is no provider key; a lower-case letter, then up to 63 of"

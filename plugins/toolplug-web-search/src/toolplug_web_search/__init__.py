@@ -1,0 +1,1 @@
+"""The toolplug provider `web_search`: web search by several backends, and the text of pages."""
