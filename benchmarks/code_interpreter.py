@@ -1,4 +1,4 @@
-"""Containers of `toolplug-code-interpreter`: a first call beside a bare sandbox, a next beside a first, and twenty.
+"""Containers of `toolplug-code-interpreter`: a first call beside a bare sandbox, a next beside a first.
 
 The cost is time and not the processor's, since the work is done by other processes.
 """
@@ -6,7 +6,6 @@ The cost is time and not the processor's, since the work is done by other proces
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -14,9 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.frame import MILLISECONDS, Batch, Row, Unit
+from benchmarks.frame import MILLISECONDS, Batch, Row
 from toolplug import CallContext, FunctionRegistry, ToolCall, ToolResult
-from toolplug_code_interpreter.processes import memory_bytes
 from toolplug_code_interpreter.provider import CodeInterpreter
 
 PYTHON = Path(sys.executable).resolve()
@@ -25,9 +23,6 @@ BARE = (
     *("--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
     *("--ro-bind", sys.base_prefix, sys.base_prefix, "--", str(PYTHON), "-c", "pass"),
 )
-MEMORY = 96 * 1024 * 1024
-GREEDY = "import os\nfor _ in range(2): os.fork()\nkept = []\nwhile True: kept.append(bytearray(4_000_000))"
-SHARE = Unit(name="x limit", scale=1.0)
 
 
 def lasting(run: Callable[[], Awaitable[object]]) -> Batch:
@@ -80,42 +75,6 @@ async def bare_sandbox() -> AsyncGenerator[Batch]:
     yield lasting(run)
 
 
-@asynccontextmanager
-async def twenty() -> AsyncGenerator[Batch]:
-    """Twenty containers whose code takes memory without end; the most that one of them had, of its limit."""
-    async with interpreter(memory=MEMORY, processes=8, time=2) as call:
-
-        async def batch(_: int) -> float:
-            calls = [asyncio.create_task(call(GREEDY, f"SESSION{n:X}")) for n in range(20)]
-            most = 0
-            while not all(each.done() for each in calls):
-                await asyncio.sleep(0.005)
-                most = max([most, *map(_memory, _containers())])
-            return most / MEMORY
-
-        yield batch
-
-
-def _containers() -> list[int]:
-    """The init processes of the containers that run below this process."""
-    found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        children = Path(f"/proc/self/task/{thread}/children").read_text().split()
-        found += [int(init) for each in children for init in _children(each)]
-    return found
-
-
-def _children(process: str) -> list[str]:
-    try:
-        return Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except OSError:
-        return []
-
-
-def _memory(init: int) -> int:
-    return memory_bytes(init, enough=MEMORY)
-
-
 ROWS = (
     Row(
         name="code interpreter: first call, in a fresh container",
@@ -137,15 +96,6 @@ ROWS = (
         aim=0.1,
         unit=MILLISECONDS,
         pairs=41,
-        batch_s=0.0,
-    ),
-    Row(
-        name="code interpreter: largest of twenty greedy containers",
-        ours=twenty,
-        hold=1.25,
-        aim=1.0,
-        unit=SHARE,
-        pairs=3,
         batch_s=0.0,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ paths, var = sysconfig.get_paths(), sysconfig.get_config_var
 print(json.dumps({
     "executable": os.path.realpath(sys.executable), "base": sys.base_prefix, "version": sys.version_info[:2],
     "library": [paths["stdlib"], paths["platstdlib"]], "packages": [paths["purelib"], paths["platlib"]],
-    "shared": os.path.join(var("LIBDIR") or "", var("INSTSONAME") or ""),
+    "libraries": var("LIBDIR") or "", "shared": var("INSTSONAME") or "",
 }))
 """
 _PROBE_S = 20
@@ -51,12 +52,13 @@ def interpreter(python: str | None) -> Interpreter:
     binds = {command: str(executable)}
     for folder in cast("list[str]", facts["library"]):
         path = Path(folder)
-        if path.is_relative_to(base) and path.is_dir():
+        if path.is_relative_to(base) and os.path.isdir(path):
             binds[f"{HOME}/{path.relative_to(base)}"] = str(path)
-    shared = Path(str(facts["shared"]))
-    if ".so" in shared.name and shared.is_file():
-        binds[f"{HOME}/lib/{shared.name}"] = str(shared)
-    folders = [each for each in dict.fromkeys(cast("list[str]", facts["packages"])) if Path(each).is_dir()]
+    name = str(facts["shared"])
+    for folder in (str(facts["libraries"]), str(base / "lib")):
+        if ".so" in name and os.path.isfile(os.path.join(folder, name)):
+            binds.setdefault(f"{HOME}/lib/{name}", os.path.join(folder, name))
+    folders = [each for each in dict.fromkeys(cast("list[str]", facts["packages"])) if os.path.isdir(each)]
     packages = [f"{PACKAGES}/{index}" for index in range(len(folders))]
     binds.update(zip(packages, folders, strict=True))
     return Interpreter([Bind(source, target) for target, source in binds.items()], command, packages)

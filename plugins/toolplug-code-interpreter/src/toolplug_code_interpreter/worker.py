@@ -22,6 +22,8 @@ FOLDER = "/mnt/data"
 MAX_FILES = 1000
 MAX_DEPTH = 8
 CELL = "<code "
+NICENESS = 10
+"""The host comes first: it has to look at the memory of containers in time, however many of them compute."""
 UID_WITH_INIT = 1000
 """The user of a container in a user namespace: there bubblewrap's own process counts as one of its processes."""
 
@@ -206,6 +208,7 @@ def main(channel: str, memory: str, processes: str, disk: str, output: str, *pac
     """Serve the host; the arguments are those of `sandbox.py`."""
     host = Channel(int(channel))
     limit(int(memory), int(processes), int(disk))
+    os.nice(NICENESS)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path += packages
