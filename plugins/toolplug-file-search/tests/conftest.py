@@ -10,7 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx2
@@ -149,3 +151,65 @@ def start(tmp_path: Path) -> Start:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+TOPICS = (("otter", "river animal", "swims"), ("vacation", "holiday", "time off"), ("kettle", "boils water"))
+
+
+def embedded(text: str) -> list[float]:
+    found = [1.0 if any(word in text.lower() for word in topic) else 0.01 for topic in TOPICS]
+    return [*found, 0.1]
+
+
+class FakeModels(ThreadingHTTPServer):
+    """Answers until it is told to fail; `asked` are the paths and bodies of its requests."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.answer: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def passages(self) -> list[str]:
+        """The texts that were embedded, by requests with several or with a heading."""
+        return [text for path, body in self.asked if path.endswith("embeddings") for text in body["input"]]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeModels
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.path, body))
+        answer = self.server.answer or json.dumps(self._answered(body)).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def _answered(self, body: dict[str, Any]) -> object:
+        if self.path.endswith("rerank"):
+            texts = body["documents"]
+            return {"results": [{"index": place, "relevance_score": len(text)} for place, text in enumerate(texts)]}
+        return {"data": [{"index": i, "embedding": embedded(text)} for i, text in enumerate(body["input"])]}
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def models() -> Generator[FakeModels]:
+    """A server of embeddings and ranks on a free port: texts about the same animal are near, whatever they say."""
+    with FakeModels() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

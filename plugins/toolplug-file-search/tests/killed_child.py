@@ -74,7 +74,9 @@ class DeadlyIndexer(Indexer):
 
 def main(index: str, moment: str) -> None:
     database, idle = Database(Path(index)), Event()
-    ingest = BackgroundIngest(database, DeadlyIndexer(Moments(int(moment))), logging.getLogger(), after=idle.set)
+    ingest = BackgroundIngest(
+        database, DeadlyIndexer(Moments(int(moment))), logging.getLogger(), after=lambda _: idle.set()
+    )
     ingest.start()
     idle.wait()
     ingest.stop()

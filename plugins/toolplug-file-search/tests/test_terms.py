@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolplug_file_search.analysis import Analyzer, words
 from toolplug_file_search.schema import made_corpus, passages, prepare
-from toolplug_file_search.terms import MAX_WORDS, Term, terms
+from toolplug_file_search.terms import MAX_WORDS, Term, expression, terms
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def asked(query: str, index: sqlite3.Connection) -> list[Term]:
 
 def test_words_come_before_the_pairs_of_neighbours(index: sqlite3.Connection) -> None:
     assert asked("Draining running calls", index) == [
-        Term({'"drain"': 1.0}, 1.0),
-        Term({'"run"': 1.0}, 1.0),
-        Term({'"call"': 1.0}, 1.0),
-        Term({'"drain run"': 1.0}, 0.5),
-        Term({'"run call"': 1.0}, 0.5),
+        Term("draining", {"drain": 1.0}),
+        Term("running", {"run": 1.0}),
+        Term("calls", {"call": 1.0}),
+        Term("draining running", {"drain run": 1.0}, 0.5, ("draining", "running")),
+        Term("running calls", {"run call": 1.0}, 0.5, ("running", "calls")),
     ]
 
 
@@ -65,12 +65,12 @@ def test_everything_but_letters_digits_and_marks_separates(text: str, found: lis
 def test_of_a_very_long_query_the_first_words_count(index: sqlite3.Connection) -> None:
     found = asked(" ".join(f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(600)), index)
     assert len(found) <= 2 * MAX_WORDS
-    assert found[0] == Term({'"wordaa"': 1.0}, 1.0)
+    assert found[0] == Term("wordaa", {"wordaa": 1.0})
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(max_size=200))
 def test_no_query_is_a_wrong_expression(query: str, index: sqlite3.Connection) -> None:
     for term in asked(query, index):
-        for expression in term.alternatives:
-            index.execute(f"SELECT 1 FROM {passages(1)} WHERE {passages(1)} MATCH ?", (expression,)).fetchone()
+        for form in term.forms:
+            index.execute(f"SELECT 1 FROM {passages(1)} WHERE {passages(1)} MATCH ?", (expression(form),)).fetchone()

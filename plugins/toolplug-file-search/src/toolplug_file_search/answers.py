@@ -16,6 +16,7 @@ from toolplug_file_search.library import Library, TooMany
 from toolplug_file_search.paging import UnknownCursor
 from toolplug_file_search.records import Listed, Order, Page, Record, Status
 from toolplug_file_search.selection import NotThere
+from toolplug_file_search.vectors import VectorsUnavailable
 
 OpenLibrary = Callable[[Request], Library]
 """The library of the caller that a request comes from."""
@@ -65,6 +66,8 @@ def answering(handler: Handler) -> Handler:
             refused = RequestRefused(400, error.code, str(error), "file")
         except UnknownCursor as error:
             refused = RequestRefused(400, "invalid_value", str(error), error.parameter)
+        except VectorsUnavailable as error:
+            refused = RequestRefused(503, "vectors_unavailable", str(error))
         except IndexUnavailable as error:
             refused = RequestRefused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
         return _error(request, refused)

@@ -16,7 +16,7 @@ from toolplug_file_search.documents.reader import DocumentReader
 from toolplug_file_search.ingest import Cutting, Prepared, prepare, put_in, take_out
 from toolplug_file_search.selection import EXPIRED
 
-SWEEP_S = 60.0
+SWEEP_S = 15.0
 _WAITING = "SELECT corpus, id, name, CAST(content AS BLOB) FROM files WHERE status = 'waiting'"
 _NEXT = f"{_WAITING} ORDER BY corpus <= ?, corpus, place LIMIT 1"
 
@@ -35,10 +35,17 @@ class Indexer:
 
 
 class BackgroundIngest:
-    """Runs from `start` to `stop`; `wake` makes it look for files that wait. `after` is called when none waits."""
+    """Runs from `start` to `stop`; `wake` makes it look for files that wait.
+
+    `after` is called when none waits, with what tells it to stop.
+    """
 
     def __init__(
-        self, database: Database, indexer: Indexer, log: logging.Logger, after: Callable[[], None] = lambda: None
+        self,
+        database: Database,
+        indexer: Indexer,
+        log: logging.Logger,
+        after: Callable[[Callable[[], bool]], None] = lambda stopped: None,
     ) -> None:
         self._database = database
         self._indexer = indexer
@@ -71,9 +78,11 @@ class BackgroundIngest:
                 while not self._stopped.is_set() and self._read_next():
                     pass
                 self._sweep()
-                self._after()
+                self._after(self._stopped.is_set)
             except IndexUnavailable as error:
                 self._log.warning("the index cannot take in files now: %s; trying again", error)
+            except Exception:  # noqa: BLE001  what embeds is other people's code; files must still be read
+                self._log.exception("the background work of file search failed; trying again")
             self._woken.wait(SWEEP_S)
 
     def _read_next(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from asyncio import Task, create_task, to_thread
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 from prometheus_client.registry import Collector
@@ -11,26 +12,38 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from toolplug import CallContext, FunctionProvider, Principal, ProviderContext, ToolError, ToolResult, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    Principal,
+    ProviderContext,
+    ToolError,
+    ToolResult,
+    ToolUnavailable,
+    tool,
+)
 from toolplug_file_search.analysis import Analyzer
 from toolplug_file_search.background import BackgroundIngest, Indexer
 from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.documents.reader import DocumentReader
+from toolplug_file_search.embeddings import embedder
 from toolplug_file_search.files import FileRoutes
-from toolplug_file_search.filters import Condition
 from toolplug_file_search.ingest import Cutting
 from toolplug_file_search.library import Library, Quotas
 from toolplug_file_search.local_files import pattern
+from toolplug_file_search.meaning import Meaning
 from toolplug_file_search.metrics import Contents, Measures
 from toolplug_file_search.mirror import Mirror
 from toolplug_file_search.records import Caller
+from toolplug_file_search.reranking import Reranker
 from toolplug_file_search.results import ITEM, list_result, search_result
-from toolplug_file_search.search import Passage, left_out, search, searchable_files
+from toolplug_file_search.search import Found, Passage, Searcher, left_out, searchable_files
 from toolplug_file_search.selection import NotThere
 from toolplug_file_search.settings import Settings
 from toolplug_file_search.store_files import StoreFileRoutes
-from toolplug_file_search.stub import MAX_RESULTS, RankingOptions, StubOptions, narrowed
+from toolplug_file_search.stub import MAX_RESULTS, Narrowed, StubOptions, narrowed
 from toolplug_file_search.vector_stores import VectorStoreRoutes
+from toolplug_file_search.vectors import VectorIndex, VectorsUnavailable
 
 RETRY_S = 1.0
 MAX_SKIPPED = 100
@@ -46,15 +59,20 @@ class FileSearch(FunctionProvider):
     _first_look: Task[None] | None = None
 
     async def start(self, site: ProviderContext) -> None:
-        """Open the index, which an earlier run may have filled, and begin to look at the operator's files."""
+        """Open the index, which an earlier run may have filled, and begin to look at the operator's files.
+
+        Nothing is connected: servers of embeddings and vectors are reached when they are first needed.
+        """
         settings = self.config
         self._measures = Measures()
         self._quotas = Quotas(files=settings.max_files, stores=settings.max_vector_stores, bytes=settings.max_bytes)
-        self._analyzer, self._reader = Analyzer(), DocumentReader()
-        cutting = Cutting(size=settings.chunk_size, overlap=settings.overlap)
-        indexer = Indexer(self._reader, self._analyzer, cutting)
+        analyzer, self._reader = Analyzer(), DocumentReader()
+        indexer = Indexer(self._reader, analyzer, Cutting(size=settings.chunk_size, overlap=settings.overlap))
         self._database = await to_thread(Database, site.state_dir / "index.db")
-        self._background = BackgroundIngest(self._database, indexer, self.log)
+        self._meaning = self._opened_meaning(self._database)
+        self._reranker = Reranker(settings.rerank_url, settings) if settings.rerank_url else None
+        self._searcher = Searcher(self._database, analyzer, self._meaning, self._reranker)
+        self._background = BackgroundIngest(self._database, indexer, self.log, after=self._catch_up)
         self._mirror = Mirror(
             self._database,
             [pattern(path, site.config_dir) for path in settings.paths],
@@ -62,7 +80,7 @@ class FileSearch(FunctionProvider):
             max_file_bytes=settings.max_file_bytes,
             refresh_s=settings.refresh,
             log=self.log,
-            ingested=self._measures.ingested,
+            ingested=self._ingested,
         )
         self._background.start()
         self._first_look = create_task(self._look())
@@ -76,7 +94,23 @@ class FileSearch(FunctionProvider):
                 await self._first_look
                 await to_thread(self._reader.close)
             finally:
-                await to_thread(self._database.close)
+                for each in (self._meaning, self._reranker, self._database):
+                    if each is not None:
+                        await to_thread(each.close)
+
+    async def diagnose(self) -> Sequence[str]:
+        """Report for `toolplug doctor` what cannot be reached, and how many files are skipped."""
+        if self._first_look is not None:
+            await self._first_look
+        left = await to_thread(left_out, self._database, Caller(tenant="", subject="", own_only=False), limit=1)
+        found = [] if self._meaning is None else await to_thread(self._meaning.problems)
+        if left.total:
+            [first] = left.skipped
+            found.append(
+                f"{left.total} of the files of paths cannot be searched, such as {first.file!r}: {first.reason} "
+                "(list_files names each, with the reason)"
+            )
+        return found
 
     def collectors(self) -> Sequence[Collector]:
         return (Contents(self._database), *self._measures.collectors())
@@ -106,25 +140,16 @@ class FileSearch(FunctionProvider):
         asked = narrowed(
             context.options, stores=vector_store_ids, limit=max_results, default_limit=self.config.max_results
         )
-        with self._measures.searching() as found:
-            try:
-                self._mirror.refresh()
-                passages = search(
-                    self._database,
-                    self._analyzer,
-                    _caller(context.principal),
-                    query,
-                    stores=asked.stores,
-                    limit=asked.limit,
-                    at_least=asked.ranking.score_threshold,
-                    filtered=asked.filtered,
-                )
-            except NotThere as error:
-                raise ToolError(str(error)) from None
-            except IndexUnavailable as error:
-                raise _try_again(error) from error
-            found.extend(passages)
-        return search_result(query, passages)
+        try:
+            self._mirror.refresh()
+            found = self._searched(_caller(context.principal), query, asked)
+        except NotThere as error:
+            raise ToolError(str(error)) from None
+        except IndexUnavailable as error:
+            raise _try_again(error) from error
+        except VectorsUnavailable as error:
+            raise ToolUnavailable(str(error), code="vectors_unavailable", retry_after_s=RETRY_S) from error
+        return search_result(query, found, self._mirror.progress)
 
     @tool(read_only=True)
     def list_files(
@@ -150,38 +175,45 @@ class FileSearch(FunctionProvider):
             raise _try_again(error) from error
         return list_result(files, total, left, self._mirror.progress)
 
-    async def diagnose(self) -> Sequence[str]:
-        """Report for `toolplug doctor` how many files are skipped."""
-        await self._first_look if self._first_look else None
-        left = await to_thread(left_out, self._database, Caller(tenant="", subject="", own_only=False), limit=1)
-        if not left.total:
-            return ()
-        [first] = left.skipped
-        message = f"{left.total} of the files of paths cannot be searched, such as {first.file!r}: {first.reason}"
-        return [f"{message} (list_files names each, with the reason)"]
+    def _searched(self, caller: Caller, query: str, asked: Narrowed) -> Found:
+        with self._measures.searching() as passages:
+            found = self._searcher.search(caller, query, asked)
+            passages.extend(found.passages)
+        return found
+
+    def _search_store(self, request: Request, query: str, asked: Narrowed) -> Sequence[Passage]:
+        return self._searched(_caller(request.state.principal), query, asked).passages
+
+    def _opened_meaning(self, database: Database) -> Meaning | None:
+        """What searches by meaning, if the settings ask for it; numpy and psycopg are imported for it only."""
+        model = embedder(self.config)
+        if model is None:
+            return None
+        if self.config.vector_db == "sqlite":
+            vectors: VectorIndex = import_module("toolplug_file_search.sqlite_vectors").SqliteVectors(database)
+        else:
+            url = self.config.database_url
+            try:
+                module = import_module("toolplug_file_search.pgvector")
+            except ImportError as error:
+                message = "vector_db: pgvector needs psycopg (pip install 'toolplug-file-search[pgvector]')"
+                raise ValueError(f"{message}: {error}") from error
+            vectors = module.PgVectors(database, url.get_secret_value() if url else "")
+        return Meaning(database, model, vectors, self.log)
+
+    def _catch_up(self, stopped: Callable[[], bool]) -> None:
+        if self._meaning is not None:
+            self._meaning.catch_up(stopped)
+
+    def _ingested(self, size: int) -> None:
+        self._measures.ingested(size)
 
     async def _look(self) -> None:
         try:
             await to_thread(self._mirror.refresh)
         except IndexUnavailable as error:
             self.log.warning("the local files are not indexed yet: %s; the next search tries again", error)
-
-    def _search_store(
-        self, request: Request, store: str, query: str, limit: int, ranking: RankingOptions, filtered: Condition
-    ) -> Sequence[Passage]:
-        with self._measures.searching() as found:
-            passages = search(
-                self._database,
-                self._analyzer,
-                _caller(request.state.principal),
-                query,
-                stores=[store],
-                limit=limit,
-                at_least=ranking.score_threshold,
-                filtered=filtered,
-            )
-            found.extend(passages)
-        return passages
+        self._background.wake()
 
     def _library(self, request: Request) -> Library:
         return Library(self._database, _caller(request.state.principal), self._quotas, self._background.wake)

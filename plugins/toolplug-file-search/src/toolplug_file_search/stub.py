@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolplug_file_search.filters import ALL, Condition, Filter, condition
+from toolplug_file_search.ranking import Weights
 
 MAX_RESULTS = 50
 
@@ -43,11 +44,13 @@ class StubOptions(BaseModel):
 
 
 class Narrowed(NamedTuple):
-    """What a call may look through: a call narrows what its stub allows, and never widens it."""
+    """What a call may look through, and how: a call narrows what its stub allows, and never widens it."""
 
     stores: Sequence[str] | None
     limit: int
-    ranking: RankingOptions
+    at_least: float
+    weights: Weights
+    reranked: bool
     filtered: Condition
 
 
@@ -60,5 +63,17 @@ def narrowed(
     both = stores if allowed is None else allowed if stores is None else [store for store in stores if store in allowed]
     most = said.max_num_results or MAX_RESULTS
     wanted = limit or said.max_num_results or default_limit
-    filtered = ALL if said.filters is None else condition(said.filters)
-    return Narrowed(both, min(wanted, most), said.ranking_options, filtered)
+    return ranked(both, min(wanted, most), said.ranking_options, said.filters)
+
+
+def ranked(stores: Sequence[str] | None, limit: int, ranking: RankingOptions, filters: Filter | None) -> Narrowed:
+    """A search with these options. Raises `ValueError` for filters that are nested too deeply."""
+    hybrid = ranking.hybrid_search
+    return Narrowed(
+        stores=stores,
+        limit=limit,
+        at_least=ranking.score_threshold,
+        weights=Weights(hybrid.text_weight, hybrid.embedding_weight) if hybrid else Weights(),
+        reranked=ranking.ranker != "none",
+        filtered=ALL if filters is None else condition(filters),
+    )

@@ -23,10 +23,20 @@ _LIKE = 0.82
 
 
 class Term(NamedTuple):
-    """One thing that is asked for: alternatives as quoted FTS5 strings, each with its weight. The best one counts."""
+    """One thing that is asked for, a word or two `neighbours`: its forms, each with its weight. The best one counts.
 
-    alternatives: Mapping[str, float]
-    weight: float
+    A form is a word of the index, two that stand side by side, or the beginning of one (`*`).
+    """
+
+    name: str
+    forms: Mapping[str, float]
+    weight: float = 1.0
+    neighbours: tuple[str, ...] = ()
+
+
+def expression(form: str) -> str:
+    """A form as a query of FTS5, without operators."""
+    return f'"{form[:-1]}"*' if form.endswith("*") else f'"{form}"'
 
 
 class _Corpora(NamedTuple):
@@ -51,11 +61,12 @@ def terms(query: str, connection: sqlite3.Connection, corpora: Sequence[int], an
     languages = _languages(connection, corpora)
     index = _Corpora(connection, corpora, languages)
     forms = {word: _forms(word, index, analyzer) for word in list(kept)[:MAX_WORDS]}
-    found = [Term(_expressions(alternatives), 1.0) for alternatives in forms.values()]
+    found = [Term(word.text, alternatives) for word, alternatives in forms.items()]
     pairs = dict.fromkeys(pair for pair in pairwise(sequence) if pair[0] in forms and pair[1] in forms)
     for left, right in list(pairs)[:MAX_WORDS]:
         both = product(list(forms[left].items())[:2], list(forms[right].items())[:2])
-        found.append(Term({f'"{a} {b}"': min(x, y) for (a, x), (b, y) in both}, PAIR_WEIGHT))
+        together = {f"{a} {b}": min(x, y) for (a, x), (b, y) in both if not (a + b).endswith("*")}
+        found.append(Term(f"{left.text} {right.text}", together, PAIR_WEIGHT, (left.text, right.text)))
     return found
 
 
@@ -74,21 +85,17 @@ def _languages(connection: sqlite3.Connection, corpora: Sequence[int]) -> list[s
     return sorted({str(row[0]) for row in rows if row[0]}) or [ENGLISH]
 
 
-def _expressions(forms: Mapping[str, float]) -> dict[str, float]:
-    dense = {form: f'"{form}"*' if len(form) == 1 and not form.isascii() else f'"{form}"' for form in forms}
-    return {dense[form]: weight for form, weight in forms.items()}
-
-
 def _forms(word: Word, index: _Corpora, analyzer: Analyzer) -> dict[str, float]:
     """The tokens that stand for a word, best first: as each language would keep it, then what is like it."""
-    if word.dense:
-        return {word.text: 1.0}
+    if word.dense:  # a single character is the first of a pair, or the last of a run
+        return {word.text if len(word.text) > 1 else f"{word.text}*": 1.0}
     folded = without_accents(word.text)
     forms = dict.fromkeys([*(analyzer.tokens([word], language)[0] for language in index.languages)], 1.0)
     forms |= dict.fromkeys(_tokens(index, [folded]), 1.0)
     if len(folded) >= _PART and index.compounding:
-        for token in _holding(index, min(forms, key=len)):
-            forms.setdefault(token, PART_WEIGHT)
+        for part in dict.fromkeys([folded, min(forms, key=len)]):  # a stem need not be a part of the word
+            for token in _holding(index, part):
+                forms.setdefault(token, PART_WEIGHT)
     if not _any_held(index, forms):
         forms |= _parts(index, folded, analyzer) if index.compounding and len(folded) >= _COMPOUND else {}
         if not _any_held(index, forms) and len(folded) >= _TYPO:
@@ -107,10 +114,10 @@ def _tokens(index: _Corpora, surfaces: Sequence[str]) -> list[str]:
 
 
 def _any_held(index: _Corpora, forms: Mapping[str, float]) -> bool:
-    expression = " OR ".join(_expressions(forms))
+    wanted = " OR ".join(map(expression, forms))
     return any(
         index.connection.execute(
-            f"SELECT 1 FROM {passages(number)} WHERE {passages(number)} MATCH ? LIMIT 1", (expression,)
+            f"SELECT 1 FROM {passages(number)} WHERE {passages(number)} MATCH ? LIMIT 1", (wanted,)
         ).fetchone()
         for number in index.numbers
     )

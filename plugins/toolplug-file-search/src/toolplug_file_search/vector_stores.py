@@ -13,17 +13,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page
-from toolplug_file_search.filters import ALL, Condition, Filter, condition
+from toolplug_file_search.filters import Filter
 from toolplug_file_search.library import Attached
 from toolplug_file_search.records import Counts, VectorStore
 from toolplug_file_search.search import Passage
-from toolplug_file_search.stub import MAX_RESULTS, RankingOptions
+from toolplug_file_search.stub import MAX_RESULTS, Narrowed, RankingOptions, ranked
 
 Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[Key, Value], Field(max_length=16)]
-Search = Callable[[Request, str, str, int, RankingOptions, Condition], Sequence[Passage]]
-"""Searches a vector store for a query: request, store, query, limit, ranking, filter. Blocks."""
+Search = Callable[[Request, str, Narrowed], Sequence[Passage]]
+"""Searches as the caller of the request. Blocks."""
 
 
 class AutoChunking(BaseModel):
@@ -131,22 +131,13 @@ class VectorStoreRoutes:
         asked = await body(request, Question)
         if asked.rewrite_query:
             raise RequestRefused(400, "unsupported_value", "rewrite_query: queries are not rewritten", "rewrite_query")
+        queries = [asked.query] if isinstance(asked.query, str) else asked.query
         try:
-            filtered = ALL if asked.filters is None else condition(asked.filters)
+            wanted = ranked([store_id(request)], asked.max_num_results, asked.ranking_options, asked.filters)
         except ValueError as error:
             raise RequestRefused(400, "invalid_value", f"filters: {error}", "filters") from None
-        queries = [asked.query] if isinstance(asked.query, str) else asked.query
-        query = " ".join(queries)
         library = self._library(request)
-        found = await to_thread(
-            self._search,
-            request,
-            store_id(request),
-            query,
-            asked.max_num_results,
-            asked.ranking_options,
-            filtered,
-        )
+        found = await to_thread(self._search, request, " ".join(queries), wanted)
         attributes = {
             file: (await to_thread(library.member, store_id(request), file)).attributes
             for file in {passage.file_id for passage in found}
