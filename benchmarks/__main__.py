@@ -34,6 +34,7 @@ FAMILIES = (
     "tool_search",
     "code_interpreter",
     "web_search",
+    "file_search",
     "responses",
 )
 
