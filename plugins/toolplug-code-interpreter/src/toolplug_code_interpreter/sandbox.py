@@ -146,8 +146,7 @@ class Launcher:
                 handle, [worker, *_] = os.pidfd_open(init), descendants(init)
                 return Sandbox(process, init, handle, worker, reader, writer, os.dup(stdout.read), os.dup(stderr.read))
             except BaseException as error:
-                with suppress(ProcessLookupError):
-                    process.kill()
+                _end_start(process)
                 await process.wait()
                 writer.close()
                 if isinstance(error, (asyncio.IncompleteReadError, OSError, ValueError)):
@@ -229,6 +228,17 @@ def _file(opened: ExitStack, data: bytes) -> int:
 
 def _placed(name: str, file: int) -> Sequence[str]:
     return ("--perms", "0444", "--ro-bind-data", str(file), f"{_WORKER}/{name}")
+
+
+def _end_start(process: Process) -> None:
+    """Kill a bubblewrap that has not started its command, with the init that may wait for it for ever."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGSTOP)  # it makes no process any more
+        started = descendants(process.pid)
+        process.kill()
+        for each in started:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
 
 
 def _last_words(stderr: int) -> str:
