@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +174,26 @@ async def test_an_answer_that_the_code_forges_ends_its_container_at_worst(small:
     result = await small.one.call(code)
     assert (result.status, "the container has ended" in result.output) == ("tool_error", True)
     assert await small.one.run("1 + 1") == "2"
+
+
+async def test_starts_that_are_cancelled_leave_no_process(small: Any) -> None:
+    before = orphans()
+    for milliseconds in range(0, 75, 3):
+        call = asyncio.create_task(small.one.call("1"))
+        await asyncio.sleep(milliseconds / 1000)  # so that each is cancelled at another moment of its start
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    async with asyncio.timeout(20):
+        while orphans() - before:  # noqa: ASYNC110  other processes end, which sends no event
+            await asyncio.sleep(0.05)
+
+
+def orphans() -> set[int]:
+    """The running processes of bubblewrap without a parent."""
+    found: set[int] = set()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            lines = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+            if (lines["Name"], lines["PPid"]) == ("bwrap", "1") and not lines["State"].startswith("Z"):
+                found.add(int(lines["Pid"]))
+    return found

@@ -146,7 +146,8 @@ class Containers:
             await self._end(entry, entry.container.ended)
 
     async def aclose(self) -> None:
-        """End all containers."""
+        """End all containers, those that are starting too."""
+        await asyncio.gather(*self._shared.values(), return_exceptions=True)
         await asyncio.gather(*(self._end(each, "toolplug stops") for each in list(self._entries.values())))
         await asyncio.gather(*self._ends)
         await asyncio.to_thread(self._watch.close)

@@ -113,7 +113,23 @@ class Launcher:
         self._sources = {name: folder.joinpath(name).read_bytes() for name in ("worker.py", "figures.py")}
 
     async def start(self, uid: int | None) -> Sandbox:
-        """Start a sandbox; its processes have the user id `uid` where toolplug is root. Raises `Unavailable`."""
+        """Start a sandbox; its processes have the user id `uid` where toolplug is root. Raises `Unavailable`.
+
+        A start that is cancelled goes on to its end, and the sandbox is ended then: bubblewrap that is killed while it
+        starts can leave its first process behind.
+        """
+        starting = asyncio.create_task(self._started(uid), name="code-interpreter-start")
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            while not starting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({starting})
+            if starting.exception() is None:
+                await starting.result().close()
+            raise
+
+    async def _started(self, uid: int | None) -> Sandbox:
         with ExitStack() as opened:
             ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
             stdout, stderr, status = (_pipe(opened) for _ in range(3))
