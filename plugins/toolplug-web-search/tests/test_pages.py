@@ -68,6 +68,16 @@ async def test_the_text_of_a_page_comes_with_title_and_date_without_what_surroun
 
 
 @pytest.mark.requirement("I2-8-web-search-pages")
+@pytest.mark.parametrize("start", ["", "\ufeff", "<!DOCTYPE html>"])
+async def test_a_page_may_leave_the_tag_html_out(serve: Serve, web: Web, start: str) -> None:
+    page = f"{start}<title>Otters</title><nav>Home</nav><article><h1>Otters</h1><p>{PARAGRAPH * 4}</p></article>"
+    web.pages["otters"] = lambda _: HTMLResponse(page)
+    async with serve() as tools:
+        read = (await tools.call("open_page", url=f"{web.url}/otters")).structured
+    assert (read["title"], read["text"].startswith("# Otters\n\nOtters swim")) == ("Otters", True)
+
+
+@pytest.mark.requirement("I2-8-web-search-pages")
 async def test_a_long_page_comes_in_parts_and_is_fetched_once(serve: Serve, web: Web) -> None:
     text = "".join(f"line {number}\n" for number in range(2_000))
     web.pages["long.txt"] = lambda _: PlainTextResponse(text)

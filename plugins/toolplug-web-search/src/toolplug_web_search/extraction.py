@@ -6,6 +6,7 @@ thread; a process is limited and killed. It reads a line of JSON and the page fr
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import logging
@@ -55,6 +56,9 @@ def page_text(data: bytes, media_type: str, charset: str) -> PageText:
 
 def _html(data: bytes, charset: str) -> PageText:
     trafilatura = import_module("trafilatura")  # takes 0.2 s, and pages of other kinds do not need it
+    if b"<html" not in data[:4096].lower() and not charset.startswith("utf-16"):
+        # HTML may leave the tag out, and trafilatura takes nothing without it.
+        data = b"<html>" + data.removeprefix(codecs.BOM_UTF8)
     given = _decoded(data, charset) if charset else data
     text = trafilatura.extract(given, output_format="markdown", include_tables=True, favor_recall=True)
     text = text or trafilatura.html2txt(given)  # all that is there, menus too, where no main text is found
