@@ -1,4 +1,4 @@
-"""Containers of `toolplug-code-interpreter`: a first call beside a bare sandbox, a next beside a first.
+"""Containers of `toolplug-code-interpreter`: a first call against a bare sandbox, a next beside a first.
 
 The cost is time and not the processor's, since the work is done by other processes.
 """

@@ -1,4 +1,4 @@
-"""A search through `toolplug-web-search` beside the same request by httpx2: CPU time of both processes.
+"""A search through `toolplug-web-search` against the same request by httpx2: CPU time of both processes.
 
 The search engine is a stand-in that answers at once; a real one takes many times as long, which brings the ratio to 1.
 """

@@ -123,8 +123,8 @@ class ToolDefinition:
     * `wire`: the name on model APIs
     * `fragments`: the encoded definition by dialect, for `listing`
 
-    Raises `InvalidDefinition` for an invalid schema, and for a description or title that is not Unicode text, or over
-    8 KiB and 256 bytes.
+    Raises `InvalidDefinition` for an invalid schema, and for a description or title that is not Unicode text, or is
+    over 8 KiB or 256 bytes.
     """
 
     name: str

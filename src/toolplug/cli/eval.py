@@ -89,10 +89,9 @@ class _Asking(NamedTuple):
         """Ask the model. Raises `BackendFailed`."""
         asked = [{"role": "system", "content": self.instructions}] if self.instructions else []
         messages: list[dict[str, Any]] = [*asked, {"role": "user", "content": case.ask}]
-        for left in reversed(range(MOST_SEARCHES + 1)):
-            calls = await self._calls(messages)
-            if not left or not calls or any(call.name != SEARCH_TOOLS for call in calls):
-                return _judged(case, next(iter(calls), None), self.catalog)
+        calls = await self._calls(messages)
+        searches = 0
+        while calls and searches < MOST_SEARCHES and all(call.name == SEARCH_TOOLS for call in calls):
             functions = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in calls
@@ -102,7 +101,9 @@ class _Asking(NamedTuple):
                 {"role": "assistant", "content": None, "tool_calls": functions},
                 *({"role": "tool", "tool_call_id": it.call_id, "content": text_of_result(it)} for it in results),
             ]
-        raise AssertionError("the last turn returns")
+            calls = await self._calls(messages)
+            searches += 1
+        return _judged(case, calls[0] if calls else None, self.catalog)
 
     async def _calls(self, messages: list[dict[str, Any]]) -> list[ToolCall]:
         """Return the calls of the model's answer, with the names that it gave."""

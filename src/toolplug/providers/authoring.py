@@ -147,11 +147,10 @@ def tool(
     """Make a method a tool. Use it bare, or with arguments that override its signature and docstring.
 
     `name`: replaces the method's name. `title`: the name that MCP clients show to people. `description`: replaces the
-    docstring's text. `read_only`, `idempotent`,
-    `destructive`: hints about its effects; the first two allow retries. `stub`: types of built-in tool stubs that
-    expand to this tool; `stub_options`: the options that such a stub may have, as a pydantic model or a JSON Schema;
-    none by default. `item`: how the Responses API shows its calls. `timeout`: seconds, or a text such as `5s`; the
-    configuration overrides it.
+    docstring's text. `read_only`, `idempotent`, `destructive`: hints about its effects; the first two allow retries.
+    `stub`: types of built-in tool stubs that expand to this tool; `stub_options`: the options that such a stub may
+    have, as a pydantic model or a JSON Schema; none by default. `item`: how the Responses API shows its calls.
+    `timeout`: seconds, or a text such as `5s`; the configuration overrides it.
 
     The method is `async def`, or a plain `def`, which runs in a thread. Its parameters become the JSON Schema; a
     parameter annotated `CallContext` receives the context. An override in a subclass must be decorated again. Raises

@@ -251,6 +251,6 @@ def full_path(file: ContainerFile) -> str:
 
 
 def _retrieved(task: asyncio.Task[Outcome]) -> None:
-    """Take note of how a run has ended that nobody waits for any more."""
+    """Retrieve the exception of a run whose caller has gone."""
     if not task.cancelled():
         task.exception()

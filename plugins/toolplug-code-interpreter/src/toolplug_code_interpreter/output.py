@@ -42,7 +42,7 @@ class Output:
                 loop.remove_reader(file)
 
     def drain(self) -> None:
-        """Read what is in the pipes; nothing writes any more."""
+        """Read what is in the pipes; nothing writes to them now."""
         for which in range(len(self._files)):
             while self._read(which):
                 pass

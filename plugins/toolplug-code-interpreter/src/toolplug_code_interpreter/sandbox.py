@@ -249,7 +249,7 @@ def _placed(name: str, file: int) -> Sequence[str]:
 def _end_start(process: Process) -> None:
     """Kill a bubblewrap that has not started its command, with the init that may wait for it for ever."""
     with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGSTOP)  # it makes no process any more
+        process.send_signal(signal.SIGSTOP)  # so that it starts no further process
         started = descendants(process.pid)
         process.kill()
         for each in started:
