@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import get_args
 
@@ -13,14 +14,18 @@ from toolplug.crashes import CodeOwner
 from toolplug.discovery.record import NEVER, Status
 from toolplug.discovery.service import ServerMetrics
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
+from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
+from toolplug.host.operations import Operations
 from toolplug.mcp.plans import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
+from toolplug.runtime.durations import FAST_BUCKETS
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import SessionLimits
+from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""
@@ -33,7 +38,14 @@ _LABELS = f"""
 applications, whose `tool_name` is always `_session`. `status` of a call is one
 of {", ".join(code(status) for status in ToolStatus)}; of a request it is the HTTP status. `path` is the path as its
 provider declares it, and `method` is `_other` if the path does not support the method. Histograms have the buckets
-{", ".join(f"{bound:g}" for bound in BUCKETS)} s.
+{", ".join(f"{bound:g}" for bound in BUCKETS)} s, those of the host's own routes and of the store
+{", ".join(f"{bound:g}" for bound in FAST_BUCKETS)} s.
+
+`gate` is what limited a call: the limit `rate`, `max_concurrency` or `breaker`, `abandoned` for calls that run on after
+their deadline, `approvals` where too many calls wait for a decision, `idempotency_key` for a key whose first call still
+runs. `quota` is the name of a [quota](configuration.md). `provider` of an open breaker is `toolset:` and the id for the
+breaker of a toolset, `_all` for that of all tools. An event stream is timed until it begins. Conflicts of two writers
+are no errors of the store, and waiting for events is no operation.
 
 Of sessions, `plugin` is one of {", ".join(map(code, get_args(PluginStatus)))}, `role` one of
 {", ".join(map(code, get_args(StreamRole)))}, `kind` is `register` or `update`, and its `outcome` is `done` or the code
@@ -61,8 +73,30 @@ def _families() -> Iterable[Metric]:
     accounting.counters("p", "t").ended["success"] = 1
     accounting.route("p", "GET", "/").record("200", 0.0)
     accounting.refused("authentication_required")
+    accounting.quota_exceeded("streams")
+    accounting.abandoned("native", "p")
+    accounting.counters("p", "t").limited_by("rate")
     broken = ProviderCollectors(lambda: [Collected(CodeOwner("p"), False, [_Broken()])], DEFAULT_NAMESPACE)
-    return [*CallMetrics(accounting).collect(), *broken.collect(), *_session_families(), *_server_families()]
+    return [
+        *CallMetrics(accounting).collect(),
+        *broken.collect(),
+        *_host_families(accounting),
+        *_session_families(),
+        *_server_families(),
+    ]
+
+
+def _host_families(accounting: CallAccounting) -> Iterable[Metric]:
+    store = MeasuredStore(MemoryStore())
+    operations = Operations(store, accounting, Approvals(store), DEFAULT_NAMESPACE)
+    operations.request("GET", "/", 200, 0.0)
+    asyncio.run(_refreshed(operations, store))
+    return operations.collect()
+
+
+async def _refreshed(operations: Operations, store: MeasuredStore) -> None:
+    async with store:
+        await operations.refresh()
 
 
 def _session_families() -> Iterable[Metric]:

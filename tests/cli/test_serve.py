@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -365,6 +366,7 @@ def test_logs_off_a_terminal_are_one_json_object_a_line(tmp_path: Path, write: C
     assert (refused["outcome"], refused["target"]) == ("unknown_tool", "no_such_tool")
     others = [json.loads(line) for line in service.lines if not line.startswith("toolplug listening")]
     assert all({"ts", "level", "logger", "message"} <= set(line) or "event" in line for line in others)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["ts"]) for line in others)
 
 
 def _call_until(url: str, enough: Event) -> list[str]:

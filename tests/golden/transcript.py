@@ -38,10 +38,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf'("(?:{_PACKAGES})": ")[0-9.]+"'), r'\1<version>"'),
     (re.compile(r"(approval ')[0-9a-f]{24}'"), r"\1<ticket>'"),
     (re.compile(r'("id": ?")[0-9a-f]{24}"'), r'\1<ticket>"'),
-    (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), "<00:00:00> "),
     (re.compile(r'"call_[0-9a-f]{16}"'), '"call_<random>"'),
     (re.compile(r"^(\w+_created(?:\{.*\})?) [0-9.e+]+$", re.MULTILINE), r"\1 <seconds>"),
     (re.compile(r"^(\w+_sum\{.*\}) [0-9.e-]+$", re.MULTILINE), r"\1 <seconds>"),
+    (re.compile(r"^(\w+_timestamp_seconds) [0-9.e+]+$", re.MULTILINE), r"\1 <seconds>"),
+    (re.compile(r"^(\w+_store_operation_\w+\{.*\}) [0-9.]+$", re.MULTILINE), r"\1 <count>"),
+    (re.compile(r'^(\w+_build_info\{)python="[0-9.]+",version="[^"]+"', re.MULTILINE), r'\1python="<a>",version="<b>"'),
     (re.compile(r'^(\w+_bucket\{.*le="[0-9.]+".*\}) [0-9.]+$', re.MULTILINE), r"\1 <count>"),
 )
 

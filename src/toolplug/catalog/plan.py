@@ -87,11 +87,16 @@ class AbandonedCallLimit(Protocol):
 
 
 class CallCounters(Protocol):
-    """Counters of the calls of one tool; `record` takes the status of a call and its duration in seconds."""
+    """Counters of the calls of one tool.
+
+    * `record`: counts one call by its status, with its duration in seconds
+    * `limited_by`: counts one call with the status `limited` by what refused it
+    """
 
     in_flight: int
 
     def record(self, status: str, seconds: float) -> None: ...
+    def limited_by(self, gate: str) -> None: ...
 
 
 class CallRunner(Protocol):

@@ -19,8 +19,8 @@ from traceback import walk_tb
 from typing import Any
 
 from toolplug.crashes import CodeOwner, Crash, log_crash
-from toolplug.execution.accounting import timestamp
 from toolplug.host.host import Host
+from toolplug.runtime.timestamp import timestamp
 
 FOLDER = Path(".toolplug", "crashes")
 KEPT = 100

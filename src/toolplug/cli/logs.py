@@ -7,13 +7,13 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from toolplug.cli.crashes import FOLDER, CrashFiles
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import config_folder
 from toolplug.crashes import Crash
+from toolplug.runtime.timestamp import timestamp
 
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
@@ -22,11 +22,15 @@ QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "pytho
 
 
 class HumanLines(logging.Formatter):
-    """Formats as `12:00:01 WARNING toolplug.providers: …`, with `traces` followed by the trace of a crash."""
+    """Formats as `2026-11-24T14:30:00.250Z WARNING toolplug.providers: …`, with `traces` and the trace of a crash."""
 
     def __init__(self, *, traces: bool = False) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._traces = traces
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  logging's name
+        """Return the time as in audit lines."""
+        return timestamp(record.created)
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the line, and the trace if there is one."""
@@ -44,7 +48,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format one line; JSON escapes line breaks in the message."""
         line = {
-            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "ts": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -40,7 +40,7 @@ from toolplug.errors import (
     SessionGone,
     SessionNotFound,
 )
-from toolplug.execution.accounting import timestamp
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
 from toolplug.sessions.record import SessionState, check_code
 from toolplug.sessions.session_tool import SessionTool

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
-from toolplug.execution.accounting import timestamp
+from toolplug.runtime.timestamp import timestamp
 
 KIND = "mcp"
 """The `kind` of the `ref` of a server's tool."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from itertools import accumulate
 from time import time
 from typing import Protocol
@@ -23,12 +23,7 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
 from toolplug.execution.limits import AbandonedCallLimit, Breaker, ConcurrencyLimit, Rate
-
-
-def timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as ISO 8601 in UTC, with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
+from toolplug.runtime.timestamp import timestamp
 
 _LOGGER = logging.getLogger("toolplug.audit")
 """One JSON object a line for each refusal and change, without arguments, results, tokens and session codes."""
@@ -67,7 +62,7 @@ def audit(
     """
     origin = origin or audit_origin.get()
     line = {
-        "ts": datetime.fromtimestamp(time(), UTC).isoformat(timespec="milliseconds"),
+        "ts": timestamp(time()),
         "event": event,
         "outcome": outcome,
         "principal": principal.subject,
@@ -102,7 +97,7 @@ class CallCounters:
     `listed` is False while another tool has the name; metrics then leave the tool out until it has been called.
     """
 
-    __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "seconds", "tool_name")
+    __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "refusals", "seconds", "tool_name")
 
     def __init__(self, provider: str, tool_name: str) -> None:
         self.provider: str = provider
@@ -112,6 +107,7 @@ class CallCounters:
         self.seconds: float = 0.0
         self.in_flight: int = 0
         self.listed: bool = True
+        self.refusals: dict[str, int] | None = None
 
     def record(self, status: str, seconds: float) -> None:
         """Count one answered call, which took this long."""
@@ -121,6 +117,11 @@ class CallCounters:
             self.ended[status] = 1
         self.buckets[0 if seconds <= _FASTEST else bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
+
+    def limited_by(self, gate: str) -> None:
+        """Count one call that this gate refused for now: the name of a limit, or of what else was full."""
+        refusals = self.refusals = self.refusals or {}
+        refusals[gate] = refusals.get(gate, 0) + 1
 
 
 OnCall = Callable[[str, str, str, float], None]
@@ -162,6 +163,7 @@ class CallAccounting:
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
+        self._quotas: dict[str, int] = {}
         self._permits: dict[LevelKey, ConcurrencyLimit] = {}
         self._rates: dict[LevelKey, Rate] = {}
         self._breakers: dict[LevelKey, Breaker] = {}
@@ -199,6 +201,26 @@ class CallAccounting:
         """Return `(error code, refused requests)` in the order of the first refusals."""
         return list(self._refusals.items())
 
+    def quota_exceeded(self, quota: str) -> None:
+        """Count one request that was refused as its tenant or key has used up this quota."""
+        self._quotas[quota] = self._quotas.get(quota, 0) + 1
+
+    def every_quota(self) -> list[tuple[str, int]]:
+        """Return `(quota, refused requests)` in the order of the first refusals."""
+        return list(self._quotas.items())
+
+    def breakers(self) -> dict[str, bool]:
+        """Return by provider, as in the metrics of calls, whether a breaker of it or of one of its tools refuses calls.
+
+        A toolset's breaker is `toolset:` and its id, that of all tools `_all`.
+        """
+        found = {_label(level): False for level in tuple(self._abandoned)}
+        for level, limit in tuple(self._abandoned.items()):
+            found[_label(level)] |= limit.running >= limit.limit
+        for level, breaker in tuple(self._breakers.items()):
+            found[_label(level)] = found.get(_label(level), False) or breaker.open
+        return found
+
     def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
         """Return the concurrency limit of this level, changed to these numbers."""
         kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, _what(level)))
@@ -231,6 +253,14 @@ def _what(level: LevelKey) -> str:
     return level[-1] if level else "every tool"
 
 
+def _label(level: LevelKey) -> str:
+    if not level:
+        return "_all"
+    kind, of, _ = level[0].partition(" of ")  # a server that a tenant has added: its name is the tenant's
+    source = "_added" if of else level[1]
+    return source if kind in {"native", "session"} else f"{kind}:{source}"
+
+
 DEFAULT_NAMESPACE = "antwort"
 MAX_SERIES = 2_000
 """Tools with metrics of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
@@ -244,10 +274,10 @@ class CallMetrics(Collector):
         self._namespace = namespace
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the seven families; label values are names from the configuration and statuses, never callers' text."""
+        """Yield the nine families; label values are names from the configuration and statuses, never callers' text."""
         yield from self._tools()
         yield from self._routes()
-        yield self._refusals()
+        yield from self._refusals()
 
     def describe(self) -> Iterator[Metric]:
         """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
@@ -259,6 +289,9 @@ class CallMetrics(Collector):
         ended = CounterMetricFamily(f"{prefix}_executions", "Tool calls that ended.", labels=[*labels, "status"])
         took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from call to answer.", labels=labels)
         running = GaugeMetricFamily(f"{prefix}_in_flight", "Tools that run now, abandoned ones too.", labels=labels)
+        limited = CounterMetricFamily(
+            f"{prefix}_limited", "Calls that were limited, by what refused them.", labels=["provider", "gate"]
+        )
         every = [item for item in self._accounting.all_counters() if item.listed or item.ended or item.in_flight]
         for counters in every[:MAX_SERIES]:
             names = [counters.provider, counters.tool_name]
@@ -270,7 +303,13 @@ class CallMetrics(Collector):
             f"{prefix}_series_capped", f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
         )
         capped.add_metric([], max(len(every) - MAX_SERIES, 0))
-        return iter((ended, took, running, capped))
+        by_gate: Counter[tuple[str, str]] = Counter()
+        for counters in every:
+            for gate, count in tuple((counters.refusals or {}).items()):
+                by_gate[counters.provider, gate] += count
+        for names, count in by_gate.items():
+            limited.add_metric(names, count)
+        return iter((ended, took, running, capped, limited))
 
     def _routes(self) -> Iterator[Metric]:
         labels = ["provider", "method", "path"]
@@ -283,10 +322,15 @@ class CallMetrics(Collector):
             took.add_metric([provider, method, path], cumulated(counters.buckets), counters.seconds)
         return iter((ended, took))
 
-    def _refusals(self) -> Metric:
+    def _refusals(self) -> Iterator[Metric]:
         refused = CounterMetricFamily(
             f"{self._namespace}_http_refusals", "Requests that the host refused.", labels=["code"]
         )
         for code, count in self._accounting.every_refusal():
             refused.add_metric([code], count)
-        return refused
+        quotas = CounterMetricFamily(
+            f"{self._namespace}_http_quota_refusals", "Requests over a quota, by quota.", labels=["quota"]
+        )
+        for quota, count in self._accounting.every_quota():
+            quotas.add_metric([quota], count)
+        return iter((refused, quotas))

@@ -11,8 +11,9 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApiError, StoreConflict, StoreError
-from toolplug.execution.accounting import audit, timestamp
+from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied, limited, unavailable
+from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical, decoded
 from toolplug.stores.store import Record, Store
 
@@ -21,6 +22,9 @@ LIFE_S = 300.0
 """Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
+
+MAX_COUNTED = 10_000
+"""Waiting tickets of all tenants that a scrape counts."""
 
 _MOST_APPROVED = 16
 """The most approved tickets of the same call that a call without a ticket tries."""
@@ -135,6 +139,20 @@ class Approvals:
                 tickets.append(_ticket(key.removeprefix(prefix), record))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
+    async def count_waiting(self) -> int:
+        """Return how many tickets of all tenants wait for a decision, at most `MAX_COUNTED`. Raises `StoreError`.
+
+        It reads the keys of an index only: arguments may be large.
+        """
+        found = 0
+        after = _WAITING
+        while found < MAX_COUNTED:
+            page = await self._store.keys(_WAITING, after=after)
+            if not page:
+                break
+            found, after = found + len(page), page[-1]
+        return min(found, MAX_COUNTED)
+
     async def decide(
         self, ticket_id: str, decision: Decision, by: Principal, *, decided: DecidedBy = "api", request_id: str = ""
     ) -> Ticket:
@@ -162,6 +180,7 @@ class Approvals:
                 await self._write(_key(by.tenant, ticket_id), kept, record)
             except StoreConflict:
                 continue
+            await self._store.commit(_waiting_key(by.tenant, ticket_id), None)
             if decision == "approve":
                 await self._offer(by.tenant, ticket_id, kept)
             return _ticket(ticket_id, record)._replace(state=kept["state"], decided_by=by.subject)
@@ -169,6 +188,7 @@ class Approvals:
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         tenant = context.principal.tenant
         if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
+            plan.counters.limited_by("approvals")
             return limited(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
         arguments = decoded(call.arguments)
         kept: _Kept = {
@@ -187,6 +207,7 @@ class Approvals:
         }
         ticket_id = token_hex(12)
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
+        await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
         return denied(call, _GATE, reason, approval=_shown(ticket_id, kept))
 
@@ -252,6 +273,13 @@ def _body(plan: Plan, arguments: object, context: CallContext) -> str:
 
 def _key(tenant: str, ticket_id: str) -> str:
     return f"approval/{_hashed(tenant)}/{ticket_id}"
+
+
+_WAITING = "approval-waiting/"
+
+
+def _waiting_key(tenant: str, ticket_id: str) -> str:
+    return f"{_WAITING}{_hashed(tenant)}/{ticket_id}"
 
 
 def _approved_key(tenant: str, body: str, ticket_id: str) -> str:

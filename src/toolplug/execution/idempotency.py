@@ -89,7 +89,10 @@ class Replays:
         while True:
             record = await self._store.read(key)
             if record is not None:
-                return _answer(call, _entry(record.value), body)
+                answer = _answer(call, _entry(record.value), body)
+                if answer.status is ToolStatus.LIMITED:
+                    plan.counters.limited_by("idempotency_key")
+                return answer
             try:
                 await self._store.commit(key, mark, expected=0, ttl_s=lease_s)
             except StoreConflict:

@@ -109,6 +109,9 @@ class StartedCall:
             self._then()
 
 
+ABANDONED = "abandoned"
+"""The gate that refuses a call while too many abandoned calls of its provider run."""
+
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 5.0
 _MOST_DOUBLINGS = 10
@@ -145,6 +148,7 @@ class PipelineCall:
         """Ask the limit of abandoned calls and then each limiter, in order; return the first refusal, or None."""
         plan = self.plan
         if plan.abandoned.running >= plan.abandoned.limit:
+            plan.counters.limited_by(ABANDONED)
             return limited(self.call, plan.abandoned.refusal())
         for limiter in plan.limiters:
             deadline = asyncio.get_running_loop().time() + self.left_s
@@ -153,6 +157,7 @@ class PipelineCall:
             except TimeoutError:
                 return timed_out(self.call, self.seconds)
             if refusal is not None:
+                plan.counters.limited_by(limiter.knob)
                 return limited(self.call, refusal)
             self._held.append(limiter)
         return None

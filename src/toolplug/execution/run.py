@@ -33,6 +33,7 @@ from toolplug.execution.results import (
     within_size,
 )
 from toolplug.execution.retries import (
+    ABANDONED,
     PipelineCall,
     StartedCall,
     allowed_seconds,
@@ -145,6 +146,7 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
             elif plan.needs_pipeline or context.idempotency_key is not None:
                 result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks, tool))
             elif plan.abandoned.running >= plan.abandoned.limit:
+                plan.counters.limited_by(ABANDONED)
                 result = limited(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)

@@ -26,6 +26,7 @@ from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
+from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
@@ -178,6 +179,11 @@ class Host:
     def metrics(self) -> CollectorRegistry:
         """The registry of the metrics that `/metrics` shows."""
         return self._entered().metrics
+
+    @property
+    def operations(self) -> Operations:
+        """What the host counts of itself; `refresh` before reading `metrics` anywhere but at `/metrics`."""
+        return self._entered().operations
 
     @property
     def store(self) -> Store:
@@ -401,7 +407,7 @@ class Host:
             opened = self._entered()
             before = opened.registry.running()
             source = "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
-            with audited("config.reload", by, request_id, lambda: source):
+            with audited("config.reload", by, request_id, lambda: source), opened.operations.reloading():
                 configuration = await in_own_thread(self._read)
                 check_unchangeable(opened.configuration, configuration)
                 await opened.registry.apply(wanted_providers(configuration, {}))

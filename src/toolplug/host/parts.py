@@ -24,6 +24,7 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.operations import Operations
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
@@ -41,6 +42,7 @@ from toolplug.providers.site import Services, TemporaryRoot, stored_sites
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
+from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.open import open_store, store_file, store_folder
 from toolplug.stores.serving_lock import only_server, warn_of_workers
 from toolplug.stores.store import Store
@@ -202,6 +204,7 @@ class Parts:
     services: CallServices
     registry: FunctionRegistry
     metrics: CollectorRegistry
+    operations: Operations
     store: Store
     views: Views
     toolsets: ToolsetService
@@ -226,7 +229,7 @@ class Parts:
         settings = configuration.settings
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
-            store = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
+            store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
@@ -255,6 +258,8 @@ class Parts:
                     serving=serves.sessions,
                 )
             )
+            operations = Operations(measured, services.accounting, approvals, settings.metrics.namespace)
+            metrics.register(operations)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
@@ -269,6 +274,7 @@ class Parts:
                 services=services,
                 registry=registry,
                 metrics=metrics,
+                operations=operations,
                 store=store,
                 views=views,
                 toolsets=toolsets,
@@ -339,16 +345,19 @@ def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[
 
 
 @asynccontextmanager
-async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncGenerator[Store]:
-    """Open the store, served by this process `alone` if set, and counting stored bytes if a quota limits them."""
+async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncGenerator[tuple[Store, MeasuredStore]]:
+    """Open the store, served by this process `alone` if set, and counting stored bytes if a quota limits them.
+
+    The second store is the measured one, which the first one uses.
+    """
     settings = current().settings
     async with AsyncExitStack() as life:
         if alone:
             await life.enter_async_context(_serving_alone(current()))
-        store = open_store(settings.store, folder=current().folder)
+        store = measured = MeasuredStore(open_store(settings.store, folder=current().folder))
         if settings.quotas.sets("stored_bytes"):
             store = CountingStore(store, lambda: current().settings.quotas)
-        yield await life.enter_async_context(store)
+        yield await life.enter_async_context(store), measured
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Collection, Sequence
+from time import perf_counter
 from urllib.parse import unquote_to_bytes
 
 from starlette.authentication import AuthenticationBackend
@@ -36,7 +37,7 @@ from toolplug.http.auth.protected_resource import challenged
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
-from toolplug.http.providers.routes import ProviderRoutes
+from toolplug.http.providers.routes import OTHER_METHOD, ProviderRoutes
 from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
@@ -122,20 +123,25 @@ class _HostApp:
         state["host"] = self._host
         state["readmit"] = self._readmits
         sent = SentResponse(scope, send, state["request_id"])
+        began = perf_counter()
         try:
             await self._serve(state["path"], scope, receive, sent)
-            return
         except ClientDisconnect:
-            return
+            pass
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
             known = problem_of(error, "code" if "code" in scope.get("path_params", ()) else "session")
             if known is None:
                 log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
                 known = self._refused(scope, state, known)
-            problem = known or internal()
-        if not sent.started:  # else the response ends too early, and the server closes the connection
-            await problem.response(state["request_id"])(scope, receive, sent)
+            if not sent.started:  # else the response ends too early, and the server closes the connection
+                await (known or internal()).response(state["request_id"])(scope, receive, sent)
+        finally:
+            matched = scope.get("route")
+            if type(matched) is PathRoute and self._host.entered:
+                method = scope["method"] if scope["method"] in matched.counted_methods else OTHER_METHOD
+                seconds = (sent.started_at or perf_counter()) - began
+                self._host.operations.request(method, matched.path, sent.status, seconds)
 
     async def _serve(self, path: str, scope: Scope, receive: Receive, sent: SentResponse) -> None:
         if not self._host.entered:

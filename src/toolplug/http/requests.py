@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextvars import Token
 from random import getrandbits
+from time import perf_counter
 from typing import Any, TypedDict, cast
 from urllib.parse import parse_qsl
 
@@ -108,24 +109,29 @@ def initial_state(scope: Scope) -> HostState:
 
 
 class SentResponse:
-    """The `send` of one request: it adds `headers` to the response, and notes its status and that it has started.
+    """The `send` of one request: it adds `headers` to the response, and notes its status and when it has started.
 
-    `status` is 499 until then. `drops_body`: the response to a HEAD request has none.
+    `status` is 499 until then, `started_at` (`perf_counter`) 0. `drops_body`: the response to a HEAD request has none.
     """
 
-    __slots__ = ("_send", "drops_body", "headers", "started", "status")
+    __slots__ = ("_send", "drops_body", "headers", "started_at", "status")
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.drops_body: bool = scope["method"] == "HEAD"
         self._send = send
         self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", request_id.encode())]
-        self.started: bool = False
+        self.started_at: float = 0.0
         self.status: int = CLIENT_GONE
+
+    @property
+    def started(self) -> bool:
+        """Whether the response has started."""
+        return self.started_at > 0
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send one ASGI message."""
         if message["type"] == "http.response.start":
-            self.started = True
+            self.started_at = perf_counter()
             self.status = message["status"]
             message["headers"] = [*self.headers, *message.get("headers", ())]
         elif self.drops_body and message["type"] == "http.response.body":

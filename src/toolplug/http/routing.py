@@ -150,6 +150,7 @@ class PathRoute(Route):
     def __init__(self, path: str, methods: Mapping[str, HostRoute], serve: Serve) -> None:
         super().__init__(path, endpoint=self)
         self.by_method: Mapping[str, HostRoute] = methods
+        self.counted_methods: frozenset[str] = frozenset(methods) | ({"HEAD"} if "GET" in methods else set())
         self._serve = serve
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,7 +10,7 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.execution.accounting import timestamp
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import Difference, PluginStatus, ToolSet
 from toolplug.stores.store import Event

@@ -22,8 +22,8 @@ from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
 from toolplug.errors import ApiError, GoneState
-from toolplug.execution.accounting import timestamp
 from toolplug.execution.results import limited, readable, unavailable
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 

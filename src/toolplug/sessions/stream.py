@@ -13,7 +13,7 @@ from secrets import token_hex
 import orjson
 
 from toolplug.errors import StoreError
-from toolplug.execution.accounting import timestamp
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import (
     EVERYBODY,
     GONE,

@@ -53,7 +53,7 @@ def _journal(
 
 
 def _row(call: StoredEntry) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(call.ts, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    when = datetime.fromtimestamp(call.ts, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     seconds = "-" if call.duration_s is None else f"{call.duration_s:.3f}"
     return when, _printable(call.tool), call.status or "-", seconds, _printable(call.subject), _printable(call.call_id)
 

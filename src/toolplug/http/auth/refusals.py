@@ -132,4 +132,6 @@ class Refusals:
         """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
         if problem.status in _REFUSED or problem.code in _REFUSED_CODES:
             accounting.refused(problem.code)
+            if problem.code == "quota_exceeded" and problem.param is not None:
+                accounting.quota_exceeded(problem.param)
             audit("http.request", problem.code, state["principal"], target, state["request_id"], self.origin(scope))

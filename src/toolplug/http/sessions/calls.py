@@ -9,7 +9,6 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
@@ -25,6 +24,7 @@ from toolplug.http.tools import (
     idempotency_key,
     too_many_waiting,
 )
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.plans import DEADLINE_S
 

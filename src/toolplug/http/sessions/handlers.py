@@ -10,12 +10,12 @@ from typing import cast
 import orjson
 from starlette.responses import Response
 
-from toolplug.execution.accounting import timestamp
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
 from toolplug.http.sessions import models
+from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.negotiation import Registration, ToolChanges
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import CleanedTool
