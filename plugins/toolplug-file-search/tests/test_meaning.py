@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from asyncio import to_thread
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolplug import CallContext, Principal, ToolCall, ToolStatus, open_host
+from toolplug_file_search.database import Database
 from toolplug_file_search.meaning import fused
 from toolplug_file_search.ranking import Hit, Weights
+from toolplug_file_search.schema import made_corpus
+from toolplug_file_search.sqlite_vectors import SqliteVectors
+from toolplug_file_search.vectors import Near
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -159,6 +163,22 @@ async def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -
         with pytest.raises(Exception, match=says):
             async with open_host(config):
                 pass
+
+
+def test_vectors_that_come_after_the_first_search_are_found(tmp_path: Path) -> None:
+    with closing(Database(tmp_path / "index.db")) as database:
+        kept = SqliteVectors(database)
+        with database.writing() as connection:
+            corpus = made_corpus(connection, "one")
+            connection.execute(
+                "INSERT INTO files (id, corpus, name, purpose, bytes, fingerprint, created_at) "
+                "VALUES ('file-1', ?, 'a.txt', '', 1, '', 1)",
+                (corpus,),
+            )
+            connection.execute("INSERT INTO chunks VALUES (1, 'file-1', 0, 1, 1, 1, '', 'a')")
+        assert kept.nearest(corpus, [1.0, 0.0], 5, None) == []
+        kept.add(corpus, [(1, [0.0, 2.0])])
+        assert kept.nearest(corpus, [0.0, 1.0], 5, None) == [Near(1, 1.0)]
 
 
 def test_ranks_are_fused_reciprocally() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -63,7 +64,9 @@ def prepare(name: str, document: Document, cutting: Cutting, analyzer: Analyzer)
 def put_in(connection: sqlite3.Connection, corpus: int, file_id: str, prepared: Prepared) -> None:
     """Make a file searchable."""
     table = passages(corpus)
+    counted = Counter[str]()
     for chunk, headings, text in prepared.passages:
+        counted.update(_different((prepared.name, headings, text)))
         number = connection.execute(
             "INSERT INTO chunks (file_id, start, stop, first_line, last_line, headings, text) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -91,6 +94,11 @@ def put_in(connection: sqlite3.Connection, corpus: int, file_id: str, prepared: 
             connection.execute(
                 f"INSERT INTO {trigrams(corpus)} (rowid, surface) VALUES (?, ?)", (added.lastrowid, surface)
             )
+    connection.executemany(
+        "INSERT INTO tokens (corpus, token, passages) VALUES (?, ?, ?) "
+        "ON CONFLICT (corpus, token) DO UPDATE SET passages = passages + excluded.passages",
+        [(corpus, token, count) for token, count in counted.items()],
+    )
     connection.execute(
         "UPDATE files SET chunks = ?, language = ?, status = 'searchable', error_code = NULL, error = NULL "
         "WHERE id = ?",
@@ -111,24 +119,29 @@ def take_out(connection: sqlite3.Connection, corpus: int, file_id: str) -> None:
             f"DELETE FROM {table} WHERE rowid IN (SELECT number FROM chunks WHERE file_id = ?)", (file_id,)
         )
         connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
-        _forget_words(connection, corpus, {token for row in rows for part in row for token in part.split()})
+        _forget_words(connection, corpus, Counter(token for columns in rows for token in _different(columns)))
     connection.execute(
         "UPDATE files SET chunks = 0, status = 'stored', error_code = NULL, error = NULL WHERE id = ?", (file_id,)
     )
 
 
-def _forget_words(connection: sqlite3.Connection, corpus: int, tokens: set[str]) -> None:
-    for token in tokens:
-        held = connection.execute(
-            f"SELECT 1 FROM {passages(corpus)} WHERE {passages(corpus)} MATCH ? LIMIT 1", (f'"{token}"',)
-        ).fetchone()
-        if held is None:
-            connection.execute(
-                f"DELETE FROM {trigrams(corpus)} WHERE rowid IN "
-                "(SELECT number FROM words WHERE corpus = ? AND token = ?)",
-                (corpus, token),
-            )
-            connection.execute("DELETE FROM words WHERE corpus = ? AND token = ?", (corpus, token))
+def _different(columns: Iterable[str]) -> set[str]:
+    """The different tokens of a passage."""
+    return set(" ".join(columns).split())
+
+
+def _forget_words(connection: sqlite3.Connection, corpus: int, counted: Counter[str]) -> None:
+    connection.executemany(
+        "UPDATE tokens SET passages = passages - ? WHERE corpus = ? AND token = ?",
+        [(count, corpus, token) for token, count in counted.items()],
+    )
+    unused = "corpus = ? AND token IN (SELECT token FROM tokens WHERE corpus = ? AND passages <= 0)"
+    scope = (corpus, corpus)
+    connection.execute(
+        f"DELETE FROM {trigrams(corpus)} WHERE rowid IN (SELECT number FROM words WHERE {unused})", scope
+    )
+    connection.execute(f"DELETE FROM words WHERE {unused}", scope)
+    connection.execute("DELETE FROM tokens WHERE corpus = ? AND passages <= 0", (corpus,))
 
 
 def take_out_unused(connection: sqlite3.Connection, corpus: int) -> None:

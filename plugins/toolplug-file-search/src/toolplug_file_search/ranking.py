@@ -14,10 +14,14 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from toolplug_file_search.schema import passages, vocabulary
+import numpy as np
+import numpy.typing as npt
+
+from toolplug_file_search.schema import passages
 from toolplug_file_search.terms import Term, expression
 
-NAME_WEIGHT, HEADINGS_WEIGHT, TEXT_WEIGHT = 3.0, 2.5, 1.0
+_COLUMNS = (3.0, 2.5, 1.0)
+"""Weights of the name, the headings and the text."""
 CANDIDATES = 200
 _MANY = 1000
 """From so many passages on, words that most of them hold are left out: they would cost most of the time."""
@@ -58,6 +62,14 @@ class _Candidate(NamedTuple):
     length: int
 
 
+class _Column(NamedTuple):
+    """A column of all candidates: its different texts, and which of them each candidate has."""
+
+    weight: float
+    texts: Sequence[str]
+    places: npt.NDArray[np.intp]
+
+
 def coverage(hit: Hit) -> float:
     """How much of the query a passage says, 0 to 1: all of it, once in a passage of average length, is 1."""
     return min(1.0, hit.score * _SATURATION)
@@ -68,7 +80,7 @@ def hits(
 ) -> list[Hit]:
     """The best chunks of these corpora, best first. A corpus may be narrowed to the files with these ids."""
     size = sum(_count(connection, corpus) for corpus in corpora)
-    words = [_weighed(connection, term, corpora, size) for term in terms if not term.neighbours]
+    words = _weighed(connection, [term for term in terms if not term.neighbours], list(corpora), size)
     rarities = {word.term.name: word.rarity for word in words}
     telling = _telling(words, size)
     pairs = [
@@ -81,10 +93,9 @@ def hits(
         for corpus, files in corpora.items()
         for candidate in _candidates(connection, corpus, telling, files, max(limit, CANDIDATES))
     ]
-    average = sum(candidate.length for candidate in found) / len(found) if found else 1.0
     ranked = [
-        Hit(candidate.corpus, candidate.chunk, min(_score(candidate, weighed, average) / best, 1.0))
-        for candidate in found
+        Hit(candidate.corpus, candidate.chunk, min(score / best, 1.0))
+        for candidate, score in zip(found, _scores(found, weighed), strict=True)
     ]
     return sorted(ranked, key=lambda hit: (-hit.score, hit.corpus, hit.chunk))[:limit]
 
@@ -95,20 +106,35 @@ def _count(connection: sqlite3.Connection, corpus: int) -> int:
     )
 
 
-def _weighed(connection: sqlite3.Connection, term: Term, corpora: Mapping[int, object], size: int) -> _Weighed:
-    holding = min(sum(_held_by(connection, corpus, form) for corpus in corpora for form in term.forms), size)
-    return _Weighed(term, holding, math.log(1 + (size - holding + 0.5) / (holding + 0.5)))
+def _weighed(
+    connection: sqlite3.Connection, terms: Sequence[Term], corpora: Sequence[int], size: int
+) -> list[_Weighed]:
+    forms = {form for term in terms for form in term.forms}
+    counts = _held_by(connection, [form for form in forms if not form.endswith("*")], corpora)
+    for form in forms:
+        if form.endswith("*"):
+            counts[form] = sum(_beginning_with(connection, form, corpus) for corpus in corpora)
+    found: list[_Weighed] = []
+    for term in terms:
+        holding = min(sum(counts.get(form, 0) for form in term.forms), size)
+        found.append(_Weighed(term, holding, math.log(1 + (size - holding + 0.5) / (holding + 0.5))))
+    return found
 
 
-def _held_by(connection: sqlite3.Connection, corpus: int, form: str) -> int:
-    """How many passages hold a word, by the index itself where it counts: a tenth of the time of a query."""
-    if form.endswith("*"):
-        table = passages(corpus)
-        found = connection.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (expression(form),))
-    else:
-        found = connection.execute(f"SELECT doc FROM {vocabulary(corpus)} WHERE term = ?", (form,))
-    row = found.fetchone()
-    return 0 if row is None else int(row[0])
+def _held_by(connection: sqlite3.Connection, tokens: Sequence[str], corpora: Sequence[int]) -> dict[str, int]:
+    """How many passages hold each of these tokens."""
+    numbers, wanted = ", ".join("?" * len(corpora)), ", ".join("?" * len(tokens))
+    rows = connection.execute(
+        f"SELECT token, sum(passages) FROM tokens WHERE corpus IN ({numbers}) AND token IN ({wanted}) GROUP BY token",
+        (*corpora, *tokens),
+    )
+    return {token: int(count) for token, count in rows}
+
+
+def _beginning_with(connection: sqlite3.Connection, form: str, corpus: int) -> int:
+    table = passages(corpus)
+    found = connection.execute(f"SELECT count(*) FROM {table} WHERE {table} MATCH ?", (expression(form),))
+    return int(found.fetchone()[0])
 
 
 def _telling(weighed: Sequence[_Weighed], all_passages: int) -> Sequence[_Weighed]:
@@ -130,7 +156,7 @@ def _candidates(
     if files is not None:
         narrowed = "AND +rowid IN (SELECT number FROM chunks JOIN json_each(?) ON value = file_id) "
         values.append(json.dumps(list(files)))
-    weights = f"'bm25({NAME_WEIGHT}, {HEADINGS_WEIGHT}, {TEXT_WEIGHT})'"
+    weights = f"'bm25({', '.join(map(str, _COLUMNS))})'"
     rows = connection.execute(
         f"SELECT rowid, name, headings, text FROM {table} WHERE {table} MATCH ? {narrowed}"
         f"AND rank MATCH {weights} ORDER BY rank LIMIT ?",
@@ -142,20 +168,33 @@ def _candidates(
     ]
 
 
-def _score(candidate: _Candidate, weighed: Sequence[_Weighed], average: float) -> float:
-    """BM25 with a weight for each column; of a term the best alternative counts."""
-    name, headings, text = (f" {column} " for column in candidate.columns)
-    norm = _K1 * (1 - _B + _B * candidate.length / average)
-    total = 0.0
+def _scores(found: Sequence[_Candidate], weighed: Sequence[_Weighed]) -> list[float]:
+    """BM25 of each candidate, with a weight for each column; of a term the best alternative counts."""
+    if not found:
+        return []
+    lengths = np.array([candidate.length for candidate in found], dtype=np.float64)
+    norms = _K1 * (1 - _B + _B * lengths / lengths.mean())
+    texts = zip(*(candidate.columns for candidate in found), strict=True)
+    columns = [_column(weight, each) for weight, each in zip(_COLUMNS, texts, strict=True)]
+    total = np.zeros(len(found))
     for term, _, rarity in weighed:
-        best = 0.0
+        best = np.zeros(len(found))
         for form, weight in term.forms.items():
-            sought = f" {form[:-1]}" if form.endswith("*") else f" {form} "
-            often = (
-                NAME_WEIGHT * name.count(sought)
-                + HEADINGS_WEIGHT * headings.count(sought)
-                + TEXT_WEIGHT * text.count(sought)
-            )
-            best = max(best, weight * often * _SATURATION / (often + norm))
+            often = _often(f" {form[:-1]}" if form.endswith("*") else f" {form} ", columns)
+            np.maximum(best, weight * often * _SATURATION / (often + norms), out=best)
         total += term.weight * rarity * best
-    return total
+    return total.tolist()
+
+
+def _column(weight: float, texts: Sequence[str]) -> _Column:
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return _Column(weight, [f" {text} " for text in places], np.array([places[text] for text in texts]))
+
+
+def _often(sought: str, columns: Sequence[_Column]) -> npt.NDArray[np.float64]:
+    """How often a form is in each candidate, by the weights of the columns."""
+    found = np.zeros(len(columns[0].places))
+    for column in columns:
+        counts = np.array([text.count(sought) for text in column.texts], dtype=np.float64)
+        found += column.weight * counts[column.places]
+    return found

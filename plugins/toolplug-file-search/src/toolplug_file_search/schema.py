@@ -2,7 +2,8 @@
 
 A *corpus* is what is ranked together: one for each tenant, and one, without tenant, for the operator's own files. Each
 has full-text tables of its own, so that no score says anything about another tenant's texts: `passages_N` has the
-words of each passage in the form of `analysis`, `words_N` the different words, by their trigrams.
+words of each passage in the form of `analysis`, `words_N` the different words, by their trigrams. `tokens` counts the
+passages of each word, since FTS5 reads every occurrence of a word to count them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 
-VERSION = 3
+VERSION = 4
 
 _TABLES = """
 CREATE TABLE corpora (
@@ -24,6 +25,7 @@ CREATE TABLE stores (
     name TEXT NOT NULL,
     metadata TEXT NOT NULL,     -- JSON
     created_at INTEGER NOT NULL,
+    description TEXT NOT NULL DEFAULT '',
     owner TEXT,                 -- the subject that made it; NULL: made before version 2
     expires_days INTEGER,       -- after the last activity; NULL: never
     active_at INTEGER           -- NULL: not used since it was made
@@ -91,6 +93,13 @@ CREATE TABLE words (
     UNIQUE (corpus, surface, token)
 );
 CREATE INDEX words_by_token ON words (corpus, token);
+CREATE TABLE tokens (
+    corpus INTEGER NOT NULL REFERENCES corpora,
+    token TEXT NOT NULL,        -- as it is in the index
+    passages INTEGER NOT NULL,  -- that have it
+    PRIMARY KEY (corpus, token)
+) WITHOUT ROWID;
+CREATE INDEX tokens_without_passages ON tokens (corpus, token) WHERE passages <= 0;
 CREATE TABLE skipped (
     name TEXT PRIMARY KEY,      -- an operator's file that cannot be searched
     reason TEXT NOT NULL,
@@ -128,6 +137,7 @@ _FROM_VERSION_2 = (
     "DROP TABLE chunks",
 )
 """Words are kept in another form since version 3: every file is read again in the background."""
+_FROM_VERSION_3 = ("ALTER TABLE stores ADD COLUMN description TEXT NOT NULL DEFAULT ''",)
 
 
 class WrongVersion(Exception):
@@ -149,14 +159,32 @@ def prepare(connection: sqlite3.Connection) -> None:
     if version in (1, 2):
         for statement in _FROM_VERSION_2:
             connection.execute(statement)
-        for (number,) in connection.execute("SELECT number FROM corpora").fetchall():
+        for number in _corpora(connection):
             connection.execute(f"DROP TABLE {passages(number)}")
             _make_passages(connection, number)
+    if version in (1, 2, 3):
+        for statement in _FROM_VERSION_3:
+            connection.execute(statement)
     if version < VERSION:
-        for statement in _TABLES.split(";\n"):
+        for statement in _TABLES.split(";\n"):  # an early version 3 had neither `gone` nor `vectors` and `facts`
             connection.execute(_CREATE.sub(r"CREATE \1 IF NOT EXISTS", statement, count=1))
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+    if version == 3:
+        for number in _corpora(connection):
+            _count_tokens(connection, number)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
+
+
+def _corpora(connection: sqlite3.Connection) -> list[int]:
+    return [row[0] for row in connection.execute("SELECT number FROM corpora")]
+
+
+def _count_tokens(connection: sqlite3.Connection, number: int) -> None:
+    """Fill `tokens` from the full-text table; version 3 kept a view of it, but for its early form."""
+    view = f"vocabulary_{number:d}"
+    connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {view} USING fts5vocab ({passages(number)}, row)")
+    connection.execute(f"INSERT INTO tokens (corpus, token, passages) SELECT ?, term, doc FROM {view}", (number,))
+    connection.execute(f"DROP TABLE {view}")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -176,11 +204,6 @@ def passages(corpus: int) -> str:
 def trigrams(corpus: int) -> str:
     """The name of the table of the different words of a corpus."""
     return f"words_{corpus:d}"
-
-
-def vocabulary(corpus: int) -> str:
-    """The name of the table of how many passages of a corpus hold each word."""
-    return f"vocabulary_{corpus:d}"
 
 
 def corpus_number(connection: sqlite3.Connection, tenant: str | None) -> int | None:
@@ -205,5 +228,4 @@ def _make_passages(connection: sqlite3.Connection, number: int) -> None:
         f"CREATE VIRTUAL TABLE {passages(number)} USING fts5 (name, headings, text, "
         "tokenize = \"unicode61 remove_diacritics 0 categories 'L* N* M* Co'\")"
     )
-    connection.execute(f"CREATE VIRTUAL TABLE {vocabulary(number)} USING fts5vocab ({passages(number)}, row)")
     connection.execute(f"CREATE VIRTUAL TABLE {trigrams(number)} USING fts5 (surface, tokenize = 'trigram')")

@@ -88,9 +88,9 @@ class Searcher:
             ranked = hits(connection, searched, corpora, depth) if searched and weights.words > 0 else []
             if self._meaning is not None and vector is not None:
                 among = {corpus: _chunks(connection, files) for corpus, files in corpora.items()}
-                near = [hit for hit in self._meaning.nearest(vector, among, depth) if _is_there(connection, hit)]
-                ranked = fused(ranked, near, weights)
-            passages = [_passage(connection, hit) for hit in ranked[:depth] if hit.score >= asked.at_least]
+                ranked = fused(ranked, _still_there(connection, self._meaning.nearest(vector, among, depth)), weights)
+            shown = depth if self._reranker is not None and asked.reranked else asked.limit
+            passages = _passages(connection, [hit for hit in ranked[:shown] if hit.score >= asked.at_least])
         if self._reranker is not None and asked.reranked and len(passages) > 1:
             try:
                 order = self._reranker.order(query, [passage.text for passage in passages])
@@ -122,9 +122,13 @@ def _chunks(connection: sqlite3.Connection, files: Sequence[str] | None) -> Sequ
     return [row[0] for row in rows]
 
 
-def _is_there(connection: sqlite3.Connection, hit: Hit) -> bool:
-    """Was the passage not deleted since its vector was kept."""
-    return connection.execute("SELECT 1 FROM chunks WHERE number = ?", (hit.chunk,)).fetchone() is not None
+def _still_there(connection: sqlite3.Connection, found: Sequence[Hit]) -> list[Hit]:
+    """The passages that were not deleted since their vectors were kept."""
+    rows = connection.execute(
+        "SELECT number FROM chunks JOIN json_each(?) ON value = number", (json.dumps([hit.chunk for hit in found]),)
+    )
+    there = {row[0] for row in rows}
+    return [hit for hit in found if hit.chunk in there]
 
 
 def searchable_files(
@@ -225,20 +229,27 @@ def _files(
     return [row[0] for row in rows]
 
 
-def _passage(connection: sqlite3.Connection, hit: Hit) -> Passage:
-    name, file_id, text, headings, first_line, last_line, start, end = connection.execute(
-        "SELECT files.name, files.id, text, headings, first_line, last_line, start, stop "
-        "FROM chunks JOIN files ON files.id = file_id WHERE number = ?",
-        (hit.chunk,),
-    ).fetchone()
-    return Passage(
-        file=name,
-        file_id=file_id,
-        text=text,
-        headings=headings,
-        score=round(hit.score, 4),
-        first_line=first_line,
-        last_line=last_line,
-        start=start,
-        end=end,
+def _passages(connection: sqlite3.Connection, found: Sequence[Hit]) -> list[Passage]:
+    rows = connection.execute(
+        "SELECT number, files.name, files.id, text, headings, first_line, last_line, start, stop "
+        "FROM json_each(?) JOIN chunks ON number = value JOIN files ON files.id = file_id",
+        (json.dumps([hit.chunk for hit in found]),),
     )
+    places = {number: row for number, *row in rows}
+    passages: list[Passage] = []
+    for hit in found:
+        name, file_id, text, headings, first_line, last_line, start, end = places[hit.chunk]
+        passages.append(
+            Passage(
+                file=name,
+                file_id=file_id,
+                text=text,
+                headings=headings,
+                score=round(hit.score, 4),
+                first_line=first_line,
+                last_line=last_line,
+                start=start,
+                end=end,
+            )
+        )
+    return passages

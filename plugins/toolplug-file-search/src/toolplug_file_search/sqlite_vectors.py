@@ -35,7 +35,8 @@ class _Corpus:
             size = needed + max(_SPARE, needed // 4)
             self._chunks = np.resize(self._chunks, size)
             larger = np.zeros((size, vectors.shape[1]), dtype=np.float32)
-            larger[: self._count] = self._vectors[: self._count]
+            if self._count:
+                larger[: self._count] = self._vectors[: self._count]
             self._vectors = larger
         self._chunks[self._count : needed] = chunks
         self._vectors[self._count : needed] = vectors

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from toolplug_file_search.analysis import COMPOUNDING, ENGLISH, Analyzer, Word, without_accents, words
-from toolplug_file_search.schema import passages, trigrams
+from toolplug_file_search.schema import trigrams
 
 MAX_WORDS = 32
 PAIR_WEIGHT = 0.5
@@ -114,13 +114,11 @@ def _tokens(index: _Corpora, surfaces: Sequence[str]) -> list[str]:
 
 
 def _any_held(index: _Corpora, forms: Mapping[str, float]) -> bool:
-    wanted = " OR ".join(map(expression, forms))
-    return any(
-        index.connection.execute(
-            f"SELECT 1 FROM {passages(number)} WHERE {passages(number)} MATCH ? LIMIT 1", (wanted,)
-        ).fetchone()
-        for number in index.numbers
+    corpora, wanted = ", ".join("?" * len(index.numbers)), ", ".join("?" * len(forms))
+    found = index.connection.execute(
+        f"SELECT 1 FROM tokens WHERE corpus IN ({corpora}) AND token IN ({wanted}) LIMIT 1", (*index.numbers, *forms)
     )
+    return found.fetchone() is not None
 
 
 def _holding(index: _Corpora, part: str) -> list[str]:
