@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sqlite3
 import subprocess
 import sys
 from asyncio import to_thread
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pytest
 
 from toolplug import open_host
 from toolplug.errors import ConfigError
+from toolplug_file_search.analysis import Analyzer
+from toolplug_file_search.background import BackgroundIngest, Indexer
+from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.documents.reader import DocumentReader
+from toolplug_file_search.ingest import Cutting
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +30,10 @@ Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 CHILD = Path(__file__).with_name("killed_child.py")
 INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
+
+EARLY = "DROP TRIGGER chunk_gone; DROP TABLE gone; DROP TABLE vectors; DROP TABLE facts;"
+LATE = "CREATE VIRTUAL TABLE vocabulary_1 USING fts5vocab (passages_1, row);"
+"""Both were version 3: the tables as search by meaning found them, and as it left them."""
 
 
 @pytest.mark.requirement("I2-8-ingest-kill")
@@ -59,6 +70,63 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest
             assert (await served.one.read("vs_1", file))["status"] == "completed"
             [best] = await served.one.found(f"river {number}", max_results=1)
             assert best["file"] == f"{number}.txt"
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
+    serve: Serve, tmp_path: Path, early: bool
+) -> None:
+    async with serve() as served:
+        store, file = await served.one.add("a.txt", "the old river, the old mill")
+        await served.one.add("b.txt", "a river", store)
+    tokens = "SELECT corpus, token, passages FROM tokens ORDER BY token"
+    with closing(sqlite3.connect(tmp_path / INDEX, isolation_level=None)) as connection:
+        before = connection.execute(tokens).fetchall()
+        assert [row[1:] for row in before if row[1] in ("river", "old")] == [("old", 1), ("river", 2)]
+        connection.executescript(
+            "DROP TABLE tokens; ALTER TABLE stores DROP COLUMN description; PRAGMA user_version = 3;"
+            + (EARLY if early else LATE)
+        )
+    async with serve() as served:
+        assert (await served.one.http.get(f"/v1/vector_stores/{store}")).json()["description"] == ""
+        assert [item["file"] for item in await served.one.found("old")] == ["a.txt"]
+        await served.one.add("c.txt", "a new river", store)
+        await served.one.http.delete(f"/v1/files/{file}")
+        assert [item["file"] for item in await served.one.found("river")] == ["b.txt", "c.txt"]
+    with closing(sqlite3.connect(tmp_path / INDEX)) as connection:
+        after = {token: passages for _, token, passages in connection.execute(tokens)}
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    assert after == {"a": 2, "b": 1, "c": 1, "new": 1, "river": 2}
+    assert {"gone", "vectors", "facts", "chunk_gone"} <= tables
+    assert "vocabulary_1" not in tables
+
+
+def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    causes = iter([*[IndexUnavailable("disk full")] * 3, IndexUnavailable("locked"), None])
+    turn = Semaphore(0)
+
+    def after(stopped: Callable[[], bool]) -> None:
+        cause = next(causes, None)
+        turn.release()
+        if cause is not None:
+            raise cause
+
+    reader = DocumentReader()
+    indexer = Indexer(reader, Analyzer(), Cutting(size=1500, overlap=200))
+    with closing(Database(tmp_path / "index.db")) as database:
+        ingest = BackgroundIngest(database, indexer, logging.getLogger("ingest"), after)
+        ingest.start()
+        for _ in range(5):
+            turn.acquire()
+            ingest.wake()
+        ingest.stop()
+    assert [record.getMessage() for record in caplog.records if record.name == "ingest"] == [
+        "the index cannot take in files now: disk full; retrying until it works",
+        "the index cannot take in files now: locked; retrying until it works",
+        "files are taken in again, after 4 failed attempts",
+    ]
 
 
 async def test_a_reload_keeps_everything(serve: Serve) -> None:

@@ -55,6 +55,8 @@ class BackgroundIngest:
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="file-search-ingest", daemon=True)
         self._last_corpus = 0
+        self._cause = ""
+        self._failures = 0
 
     def start(self) -> None:
         """Begin with what an earlier process left."""
@@ -79,11 +81,26 @@ class BackgroundIngest:
                     pass
                 self._sweep()
                 self._after(self._stopped.is_set)
+                self._recovered()
             except IndexUnavailable as error:
-                self._log.warning("the index cannot take in files now: %s; trying again", error)
-            except Exception:  # noqa: BLE001  what embeds is other people's code; files must still be read
-                self._log.exception("the background work of file search failed; trying again")
+                self._failed("the index cannot take in files now", error)
+            except Exception as error:  # noqa: BLE001  what embeds is other people's code; files must still be read
+                self._failed("the background work of file search failed", error)
             self._woken.wait(SWEEP_S)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Log each cause once, however often it is met in a row."""
+        cause = f"{what}: {error or type(error).__name__}"
+        self._failures += 1
+        if cause != self._cause:
+            unexpected = not isinstance(error, IndexUnavailable)
+            self._log.warning("%s; retrying until it works", cause, exc_info=unexpected)
+        self._cause = cause
+
+    def _recovered(self) -> None:
+        if self._failures:
+            self._log.warning("files are taken in again, after %d failed attempts", self._failures)
+        self._cause, self._failures = "", 0
 
     def _read_next(self) -> bool:
         with self._database.reading() as connection:
