@@ -19,7 +19,8 @@ async def test_a_vector_store_is_made_filled_shown_and_deleted(serve: Serve) -> 
     async with serve() as served:
         http = served.one.http
         file = await served.one.upload("a.md", "# River\n\nIt runs.")
-        made = (await http.post("/v1/vector_stores", json={"name": "notes", "metadata": {"team": "docs"}})).json()
+        wanted = {"name": "notes", "description": "of the team", "metadata": {"team": "docs"}}
+        made = (await http.post("/v1/vector_stores", json=wanted)).json()
         path = f"/v1/vector_stores/{made['id']}"
         member = (await http.post(f"{path}/files", json={"file_id": file, "attributes": {"year": 2026}})).json()
         read = await served.one.read(made["id"], file)
@@ -29,6 +30,7 @@ async def test_a_vector_store_is_made_filled_shown_and_deleted(serve: Serve) -> 
             "object": "vector_store",
             "created_at": made["created_at"],
             "name": "notes",
+            "description": "of the team",
             "usage_bytes": 0,
             "file_counts": {"in_progress": 0, "completed": 0, "failed": 0, "cancelled": 0, "total": 0},
             "status": "completed",
@@ -52,6 +54,10 @@ async def test_a_vector_store_is_made_filled_shown_and_deleted(serve: Serve) -> 
         assert (shown["usage_bytes"], shown["file_counts"]["completed"]) == (17, 1)
         assert (await http.get(f"{path}/files/{file}")).json() == read
         assert (await http.get(f"{path}/files")).json()["data"] == [read]
+        assert (await http.get("/v1/vector_stores")).json()["data"] == [shown]
+        changed = (await http.post(path, json={"description": "of the river"})).json()
+        assert (changed["name"], changed["description"]) == ("notes", "of the river")
+        assert (await http.post(path, json={"name": "all notes"})).json()["description"] == "of the river"
         deleted = (await http.delete(path)).json()
         assert deleted == {"id": made["id"], "object": "vector_store.deleted", "deleted": True}
         assert (await http.get(path)).status_code == 404

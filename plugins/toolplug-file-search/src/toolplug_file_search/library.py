@@ -66,6 +66,7 @@ class Library:
         metadata: Mapping[str, str],
         files: Sequence[Attached] = (),
         expires_days: int | None = None,
+        description: str = "",
     ) -> VectorStore:
         """Make a vector store that holds these files. Raises `TooMany`."""
         with self._database.writing() as connection:
@@ -73,8 +74,8 @@ class Library:
             self._check_count(connection, "stores", scope.corpus, self._quotas.stores)
             store_id = f"vs_{secrets.token_hex(12)}"
             connection.execute(
-                "INSERT INTO stores (id, corpus, name, metadata, created_at, owner, expires_days) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO stores (id, corpus, name, metadata, created_at, owner, expires_days, description) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     store_id,
                     scope.corpus,
@@ -83,6 +84,7 @@ class Library:
                     int(self._clock()),
                     self._caller.subject,
                     expires_days,
+                    description,
                 ),
             )
             self._attach(connection, scope, store_id, files)
@@ -91,7 +93,7 @@ class Library:
         return made
 
     def update_store(self, store_id: str, changes: Mapping[str, object]) -> VectorStore:
-        """Change `name`, `metadata` or `expires_days`, as far as they are given."""
+        """Change `name`, `description`, `metadata` or `expires_days`, as far as they are given."""
         with self._database.writing() as connection:
             scope = scope_of(connection, self._caller)
             selection.store(connection, scope, store_id)

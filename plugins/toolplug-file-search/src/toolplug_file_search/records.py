@@ -50,6 +50,7 @@ class VectorStore:
 
     id: str
     name: str
+    description: str
     metadata: Mapping[str, str]
     created_at: int
     active_at: int

@@ -25,7 +25,7 @@ _COUNTED = ", ".join(
 _IN_STORE = f"FROM members JOIN files ON files.id = file_id WHERE store_id = stores.id AND {LIVE}"
 
 STORES = (
-    "SELECT place, id, name, metadata, created_at, active_at, expires_days, "
+    "SELECT place, id, name, description, metadata, created_at, active_at, expires_days, "
     f"(SELECT json_array({_COUNTED}, coalesce(sum(bytes), 0)) {_IN_STORE}), "
     f"{EXPIRED} "
     "FROM stores WHERE corpus = ? AND owner IS coalesce(?, owner)"
@@ -110,12 +110,13 @@ def batch(connection: sqlite3.Connection, store_id: str, batch_id: str) -> Batch
 
 def to_store(row: Sequence[Any]) -> VectorStore:
     """A row of `STORES`."""
-    _, store_id, name, metadata, created_at, active_at, days, counted, expired = row
+    _, store_id, name, description, metadata, created_at, active_at, days, counted, expired = row
     *counts, size = json.loads(counted)
     active = created_at if active_at is None else active_at
     return VectorStore(
         id=store_id,
         name=name,
+        description=description,
         metadata=json.loads(metadata),
         created_at=created_at,
         active_at=active,

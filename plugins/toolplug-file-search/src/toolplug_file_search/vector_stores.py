@@ -21,6 +21,7 @@ from toolplug_file_search.stub import MAX_RESULTS, Narrowed, RankingOptions, ran
 
 Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
+Description = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[Key, Value], Field(max_length=16)]
 Search = Callable[[Request, str, Narrowed], Sequence[Passage]]
 """Searches as the caller of the request. Blocks."""
@@ -49,7 +50,7 @@ class NewStore(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Annotated[str, Field(max_length=255)] = ""
-    description: Annotated[str, Field(max_length=512)] = ""
+    description: Description = ""
     metadata: Metadata | None = None
     file_ids: Annotated[list[str], Field(max_length=500)] = []
     chunking_strategy: AutoChunking | None = None
@@ -62,6 +63,7 @@ class ChangedStore(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Annotated[str, Field(max_length=255)] | None = None
+    description: Description | None = None
     metadata: Metadata | None = None
     expires_after: ExpiresAfter | None = None
 
@@ -101,7 +103,8 @@ class VectorStoreRoutes:
         new = await body(request, NewStore)
         files = [Attached(file_id, {}) for file_id in dict.fromkeys(new.file_ids)]
         days = new.expires_after.days if new.expires_after else None
-        made = await to_thread(self._library(request).create_store, new.name, new.metadata or {}, files, days)
+        create = self._library(request).create_store
+        made = await to_thread(create, new.name, new.metadata or {}, files, days, new.description)
         return JSONResponse(_store(made))
 
     async def list(self, request: Request) -> Response:
@@ -116,6 +119,8 @@ class VectorStoreRoutes:
         columns: dict[str, object] = {}
         if "name" in given and changed.name is not None:
             columns["name"] = changed.name
+        if "description" in given:
+            columns["description"] = changed.description or ""
         if "metadata" in given:
             columns["metadata"] = json.dumps(changed.metadata or {})
         if "expires_after" in given:
@@ -180,6 +185,7 @@ def _store(store: VectorStore) -> dict[str, object]:
         "object": "vector_store",
         "created_at": store.created_at,
         "name": store.name,
+        "description": store.description,
         "usage_bytes": store.bytes,
         "file_counts": shown_counts(store.counts),
         "status": status,
