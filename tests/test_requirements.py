@@ -6,51 +6,12 @@ import difflib
 import re
 
 import pytest
-from tests.requirement_table import COLLECTING_S, Coverage, Requirement, collect_links, lay_together, read_rows
+from tests.requirement_table import COLLECTING_S, Requirement, collect_links, lay_together, read_rows
 from tests.requirements_report import counts, grouped
 
 pytestmark = pytest.mark.timeout(COLLECTING_S + 10)
 
 WORKS = {"registry", "sessions", "toolsets", "mcp", "responses", "replicas", "shipped providers"}
-
-
-@pytest.fixture(scope="module")
-def coverage() -> Coverage:
-    return lay_together(read_rows(), collect_links())
-
-
-@pytest.mark.process
-@pytest.mark.requirement("I2-1-table")
-def test_every_row_of_a_built_part_is_shown(coverage: Coverage) -> None:
-    if coverage.missing:
-        pytest.fail(f"no test names these rows:\n{grouped(coverage.missing)}\n{counts(coverage)}", pytrace=False)
-
-
-@pytest.mark.process
-@pytest.mark.requirement("I2-1-table")
-def test_every_requirement_that_a_test_names_is_a_row(coverage: Coverage) -> None:
-    known = [row.id for row in coverage.rows]
-    lines = [
-        f"{row} (near: {', '.join(difflib.get_close_matches(row, known)) or 'nothing'}): {', '.join(tests)}"
-        for row, tests in coverage.unknown.items()
-    ]
-    if lines:
-        pytest.fail("these are no rows of tests/requirements.toml:\n" + "\n".join(lines), pytrace=False)
-
-
-@pytest.mark.process
-@pytest.mark.requirement("I2-1-table")
-def test_no_row_stands_twice(coverage: Coverage) -> None:
-    assert coverage.doubled == []
-
-
-@pytest.mark.process
-def test_every_row_has_a_well_formed_id_a_source_a_sentence_and_a_known_part(coverage: Coverage) -> None:
-    for row in coverage.rows:
-        assert re.fullmatch(r"[A-Z][A-Z0-9]*(-[A-Za-z0-9]+)+", row.id), row
-        assert row.source, row
-        assert row.text.endswith("."), row
-        assert row.work in WORKS, row
 
 
 NUMBERS = ("I2-num-", "I3-num-", "I4-num-", "I5-num-", "I6-num-", "I14-num-", "LAW-2")
@@ -59,9 +20,33 @@ TIMES = {"DYN-AC-9", "DYN-OQ-4", "C-6-numbers"}
 
 
 @pytest.mark.process
-def test_only_numbers_are_shown_by_something_else_than_a_test(coverage: Coverage) -> None:
+@pytest.mark.requirement("I2-1-table")
+def test_the_table_and_the_tests_agree() -> None:
+    laid = lay_together(read_rows(), collect_links())
+    known = [row.id for row in laid.rows]
+    problems: list[str] = []
+    if laid.missing:
+        problems.append(f"no test names these rows:\n{grouped(laid.missing)}\n{counts(laid)}")
+    problems += [
+        f"{row} is no row (near: {', '.join(difflib.get_close_matches(row, known)) or 'nothing'}): {', '.join(tests)}"
+        for row, tests in laid.unknown.items()
+    ]
+    problems += [f"{row} has two rows" for row in laid.doubled]
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
+def test_every_row_has_a_well_formed_id_a_source_a_sentence_and_a_known_part() -> None:
+    for row in read_rows():
+        assert re.fullmatch(r"[A-Z][A-Z0-9]*(-[A-Za-z0-9]+)+", row.id), row
+        assert row.source, row
+        assert row.text.endswith("."), row
+        assert row.work in WORKS, row
+
+
+def test_only_numbers_are_shown_by_something_else_than_a_test() -> None:
     assert [
-        row.id for row in coverage.rows if row.shown_by and not row.id.startswith(NUMBERS) and row.id not in TIMES
+        row.id for row in read_rows() if row.shown_by and not row.id.startswith(NUMBERS) and row.id not in TIMES
     ] == []
 
 

@@ -15,7 +15,7 @@ from playwright.async_api import Browser
 from tests.browser.conftest import static_server
 from tests.requirement_table import ROOT
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.needs("chromium")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.needs("chromium")]
 
 PAGE = """# Copying
 

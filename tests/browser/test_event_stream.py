@@ -9,7 +9,7 @@ from playwright.async_api import Page
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.browser,
+    pytest.mark.judge,
     pytest.mark.needs("chromium"),
     pytest.mark.requirement("I3-5-browser-stream"),
 ]

@@ -11,7 +11,7 @@ from tests.browser.lender import Lender
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.browser,
+    pytest.mark.judge,
     pytest.mark.needs("chromium"),
     pytest.mark.requirement("I3-5-browser-follow"),
 ]

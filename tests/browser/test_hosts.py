@@ -24,7 +24,7 @@ from tests.requirement_table import ROOT
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("chromium")]
 
 
-@pytest.mark.browser
+@pytest.mark.judge
 @pytest.mark.requirement("I3-5-browser-lend")
 async def test_a_host_that_asks_for_keys_gets_the_key_for_creating_and_the_token_for_all_else(
     page: Page, origin: str, tmp_path: Path
@@ -53,7 +53,7 @@ async def test_a_host_that_asks_for_keys_gets_the_key_for_creating_and_the_token
         await lender.until("app.state === 'closed'")
 
 
-@pytest.mark.browser
+@pytest.mark.judge
 @pytest.mark.requirement("I3-5-browser-lend", "I3-5-browser-example")
 async def test_a_page_lives_through_a_host_that_is_killed_and_started_again(
     page: Page, origin: str, tmp_path: Path
@@ -100,7 +100,7 @@ async def test_the_example_page_works_with_the_host_of_make_serve(page: Page) ->
         await page.close()
 
 
-@pytest.mark.browser
+@pytest.mark.judge
 @pytest.mark.requirement("I3-5-browser-lend")
 async def test_the_pages_of_the_guide_do_what_it_says(page: Page, tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "how-to" / "lend-tools-from-a-web-page.md").read_text("utf-8")

@@ -32,7 +32,7 @@ def test_what_people_write_stays(name: str) -> None:
     assert cleaned(HONEST[name]) == HONEST[name]
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-8-hidden-text")
 def test_the_characters_are_those_of_the_unicode_properties() -> None:
     expected = regex.compile(r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Cf}\u2028\u2029]")
@@ -40,7 +40,7 @@ def test_the_characters_are_those_of_the_unicode_properties() -> None:
     assert found == {character for character in SCALARS if expected.match(character)} - {"\n", "\t"} - VISIBLE
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 def test_the_characters_cover_the_categories_of_this_python() -> None:
     of_category = {character for character in SCALARS if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")}
     assert of_category - VISIBLE - {"\n", "\t"} <= {character for character in SCALARS if hidden_character(character)}
@@ -53,7 +53,7 @@ def visible_characters() -> tuple[str, ...]:
     return tuple(character for character in known if hidden_character(character) is None)
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-8-hidden-text")
 @pytest.mark.parametrize("joiner", ["\u200c", "\u200d", "\ufe0f"])
 def test_a_joiner_is_allowed_after_every_letter_mark_and_emoji_and_nothing_else(joiner: str) -> None:

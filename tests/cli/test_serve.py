@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -299,6 +300,7 @@ def test_with_reload_changed_code_is_taken_up_on_the_same_port(
     code = "from toolplug import FunctionProvider, tool\nclass Fresh(FunctionProvider):\n    @tool\n"
     code += "    async def answer(self) -> str:\n        return 'old'\n"
     (package / "provider.py").write_text(code)
+    first_ns = (package / "provider.py").stat().st_mtime_ns
     write("providers: {fresh: {enabled: true}}")
     with serving("--reload", folder=tmp_path, site=site) as service:
         url = service.url
@@ -307,12 +309,20 @@ def test_with_reload_changed_code_is_taken_up_on_the_same_port(
         service.wait_for("the changed code was not taken up")
         assert service.call("answer").json()["output"] == "old"
         service.wait_for("watching", times=2)
-        (package / "provider.py").write_text(code.replace("old", "brand new"))
+        _save_in_the_same_second(package / "provider.py", code.replace("old", "new"), first_ns)
         assert service.wait_for("toolplug listening on", times=2).endswith(url)
-        assert service.call("answer").json()["output"] == "brand new"
+        assert service.call("answer").json()["output"] == "new"
 
 
-# The new text is longer: Python keeps a compiled module whose source was saved in the same second at the same size.
+def _save_in_the_same_second(file: Path, text: str, first_ns: int) -> None:
+    """Save a text of the same size with a time in the second of the first one, for which Python has compiled code."""
+    other_ns = first_ns + 1 if (first_ns + 1) // 10**9 == first_ns // 10**9 else first_ns - 1
+    saved = file.with_suffix(".saved")
+    saved.write_text(text)
+    os.utime(saved, ns=(other_ns, other_ns))
+    saved.replace(file)
+
+
 EDITED = """
 from pathlib import Path
 from toolplug import FunctionProvider, tool
@@ -324,7 +334,7 @@ class Edited(FunctionProvider):
 
     async def start(self, site):
         file = Path(__file__)
-        file.write_text(file.read_text().replace("old" + '"', "newer" + '"'))
+        file.write_text(file.read_text().replace("old" + '"', "new" + '"'))
 """
 
 
@@ -340,7 +350,7 @@ def test_with_reload_code_that_is_saved_during_the_start_is_taken_up(
     write("providers: {edited: {enabled: true}}")
     with serving("--reload", folder=tmp_path, site=site) as service:
         service.wait_for("toolplug listening on", times=2)
-        assert service.call("answer").json()["output"] == "newer"
+        assert service.call("answer").json()["output"] == "new"
 
 
 @pytest.mark.requirement("C-10-exit-codes")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -64,6 +64,15 @@ RAISES = {
 }
 
 
+def shapes_with(*behaviours: Iterable[object]) -> list[object]:
+    """Return every shape with every behaviour. `make test` tries each behaviour with one of the shapes."""
+    return [
+        pytest.param(shape, *behaviour, marks=() if number % len(SHAPES) == turn else pytest.mark.judge)
+        for number, behaviour in enumerate(product(*behaviours))
+        for turn, shape in enumerate(SHAPES)
+    ]
+
+
 def plugin(shape: str, hook: str, body: str, *, waits: bool = False) -> str:
     """Return the code of a plugin of this shape, named `plugin`, whose hook does this."""
     first = "async def" if hook in ASYNC or waits else "def"
@@ -116,7 +125,7 @@ def seen() -> list[tuple[str, str]]:
 
 
 @pytest.mark.requirement("H-plugin-isolation")
-@pytest.mark.parametrize(("shape", "hook", "how"), [*product(SHAPES, STARTING, RAISES)])
+@pytest.mark.parametrize(("shape", "hook", "how"), shapes_with(STARTING, RAISES))
 async def test_one_that_fails_to_start_has_a_state_a_reason_and_a_fix_and_the_others_run(
     install: Install, caplog: pytest.LogCaptureFixture, shape: str, hook: str, how: str
 ) -> None:
@@ -133,7 +142,7 @@ async def test_one_that_fails_to_start_has_a_state_a_reason_and_a_fix_and_the_ot
 
 
 @pytest.mark.requirement("H-plugin-isolation")
-@pytest.mark.parametrize(("shape", "how"), [*product(SHAPES, RAISES)])
+@pytest.mark.parametrize(("shape", "how"), shapes_with(RAISES))
 async def test_one_that_fails_to_close_is_one_line(
     install: Install, caplog: pytest.LogCaptureFixture, shape: str, how: str
 ) -> None:
@@ -147,7 +156,7 @@ async def test_one_that_fails_to_close_is_one_line(
 
 @pytest.mark.requirement("H-plugin-isolation")
 @pytest.mark.parametrize(
-    ("shape", "hook", "how", "waits"), [*product(SHAPES, AROUND_CALLS, (*RAISES, "nonsense"), (False, True))]
+    ("shape", "hook", "how", "waits"), shapes_with(AROUND_CALLS, (*RAISES, "nonsense"), (False, True))
 )
 async def test_one_that_fails_around_calls_refuses_them_or_is_passed_over_as_its_entry_says(
     install: Install, caplog: pytest.LogCaptureFixture, shape: str, hook: str, how: str, waits: bool
@@ -167,7 +176,7 @@ async def test_one_that_fails_around_calls_refuses_them_or_is_passed_over_as_its
 
 
 @pytest.mark.requirement("H-plugin-isolation")
-@pytest.mark.parametrize(("shape", "how"), [*product(SHAPES, (*RAISES, "nonsense"))])
+@pytest.mark.parametrize(("shape", "how"), shapes_with((*RAISES, "nonsense")))
 async def test_a_check_that_fails_refuses_the_call_and_withholds_the_result_by_default(
     install: Install, shape: str, how: str
 ) -> None:
@@ -182,7 +191,7 @@ async def test_a_check_that_fails_refuses_the_call_and_withholds_the_result_by_d
         assert seen() == [("fine", "denied")]
 
 
-@pytest.mark.parametrize(("shape", "hook"), [*product(SHAPES, ("before_call", "change_result"))])
+@pytest.mark.parametrize(("shape", "hook"), shapes_with(("before_call", "change_result")))
 async def test_one_that_hangs_costs_the_call_its_time_and_no_more(install: Install, shape: str, hook: str) -> None:
     code = plugin(shape, hook, "await asyncio.Event().wait()", waits=True)
     path = install(shape, code, "on_failure: allow", host="limits: {timeout: 0.2}")
@@ -221,7 +230,7 @@ def process() -> Iterator[None]:
 
 @pytest.mark.requirement("H-plugin-isolation")
 @pytest.mark.usefixtures("process")
-@pytest.mark.parametrize(("shape", "change"), [*product(SHAPES, CHANGES)])
+@pytest.mark.parametrize(("shape", "change"), shapes_with(CHANGES))
 async def test_one_that_changes_the_process_keeps_the_host_and_the_others_working(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, change: str
 ) -> None:
@@ -282,7 +291,7 @@ async def test_what_is_no_plugin_is_named_with_its_package(install: Install, cod
 
 @pytest.mark.requirement("H-plugin-isolation")
 @pytest.mark.parametrize("anyio_backend", [VIRTUAL])
-@pytest.mark.parametrize(("shape", "hook"), [*product(SHAPES, ("start", "aclose"))])
+@pytest.mark.parametrize(("shape", "hook"), shapes_with(("start", "aclose")))
 async def test_one_that_hangs_in_its_life_is_given_up_and_the_others_run(
     install: Install, caplog: pytest.LogCaptureFixture, shape: str, hook: str
 ) -> None:

@@ -116,7 +116,7 @@ async def _work_until_killed(plugins: list[Plugin], http: AsyncClient, service: 
 @pytest.mark.process
 @pytest.mark.timeout(400)
 async def test_nothing_acknowledged_is_lost_when_the_host_is_killed(tmp_path: Path) -> None:
-    await _kill_again_and_again(tmp_path, times=5, seed=5)
+    await _kill_again_and_again(tmp_path, times=2, seed=5)
 
 
 @pytest.mark.judge

@@ -12,7 +12,7 @@ from tests.sessions.seeded_bugs import SEEDED
 ONE_ROUND = playing(2_000, 60, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("I3-seeded-bugs")
 @pytest.mark.parametrize("bug", SEEDED)
 def test_the_play_finds(bug: str) -> None:

@@ -71,6 +71,9 @@ def serve(
         config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
+    if reload:
+        # A compiled module is taken for current where its source was saved again in the same second at the same size.
+        sys.dont_write_bytecode = True
     file = config_file(config)
     terminal = sys.stderr.isatty() and not as_json
     log_service(config, terminal=terminal, traces=reload and terminal)

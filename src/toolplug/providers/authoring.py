@@ -93,8 +93,11 @@ def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
 
     Only the final attribute of a name counts: an override without the decorator is not marked.
     """
-    for attribute in dict.fromkeys(name for base in reversed(owner.__mro__) for name in vars(base)):
-        own = class_function(inspect.getattr_static(owner, attribute))
+    final: dict[str, object] = {}
+    for base in reversed(owner.__mro__):
+        final.update(vars(base))
+    for attribute, value in final.items():
+        own = class_function(value)
         for mark in marks_of(own.function) if own is not None else ():
             if own is not None and isinstance(mark, kind):
                 yield Marked(attribute, own, mark)

@@ -24,6 +24,7 @@ GROUP = "toolplug.providers"
 
 _OURS = "toolplug"
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_OUR_NAME = re.compile(rf"\s*{_OURS}(?![\w.-])", re.IGNORECASE)
 _NO_EXTRA = {"extra": ""}
 
 
@@ -142,13 +143,14 @@ def _is_editable(distribution: Distribution) -> bool:
 def _excluding(requires: Iterable[str], ours: str) -> str:
     """Return the first requirement that excludes this version of toolplug; invalid requirements are ignored."""
     for text in requires:
+        if not _OUR_NAME.match(text):
+            continue
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
         applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
-        named = applies and canonicalize_name(requirement.name) == _OURS
-        if named and not requirement.specifier.contains(ours, prereleases=True):
+        if applies and not requirement.specifier.contains(ours, prereleases=True):
             return str(requirement)
     return ""
 

@@ -29,7 +29,7 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 async def can_restart(file: Path) -> bool:
     """Check the configuration and the code in a child process, log the problems, and return whether there are none."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
+        sys.executable, "-B", "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
     )
     try:
         output, _ = await child.communicate()
