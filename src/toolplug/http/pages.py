@@ -10,7 +10,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
 from toolplug.http.request_body import OrjsonResponse
@@ -103,11 +103,18 @@ async def metrics(request: HostRequest) -> Response:
     return Response(body, media_type=content_type)
 
 
-@route("GET", "/", None, "A page of links")
-@answers(content_types=("text/html",))
+_CONSOLE = "/console"
+
+
+@route("GET", "/", None, "A page of links, or the console")
+@answers(others={307: None}, content_types=("text/html",))
 async def links_page(request: HostRequest) -> Response:
-    """Answer the page; its links begin where the application is mounted."""
-    root = escape(request.scope.get("root_path", ""))
+    """Answer the page; its links begin where the application is mounted. Redirect where a plugin offers a console."""
+    mount = request.scope.get("root_path", "")
+    offered = request.state["host"].registry.routes
+    if any(each.public and each.shown == f"GET {_CONSOLE}" for each in offered):
+        return RedirectResponse(mount + _CONSOLE)
+    root = escape(mount)
     links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in _LINKS)
     page = _PAGE.format(root=root, links=links)
     return HTMLResponse(page, headers=_PAGE_HEADERS)

@@ -1,0 +1,1 @@
+"""A web console: what tools do, and what they may."""

@@ -1,0 +1,11 @@
+// The pages of the console, in the order of the navigation. Each is a file of its own.
+import { Overview } from "./pages/overview.js";
+import { Tools } from "./pages/tools.js";
+
+/** The pages that this visitor can use. */
+export function PAGES(visitor) {
+  return [
+    { id: "overview", title: "Overview", view: Overview },
+    { id: "tools", title: "Tools", view: Tools },
+  ].filter((page) => !page.scope || visitor.can(page.scope));
+}
