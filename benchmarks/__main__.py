@@ -14,6 +14,7 @@ FAMILIES = (
     "call",
     "call_hooks",
     "tracing",
+    "console",
     "listing",
     "http",
     "edge",

@@ -1,16 +1,109 @@
-"""A host with a console."""
+"""A host with a console, and visitors that follow its streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp
 
-from toolplug import Principal
+from toolplug import FunctionProvider, Principal, ToolError, tool
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
+
+PATIENCE_S = 30
+
+
+class Sample(FunctionProvider):
+    """Tools that end in several ways."""
+
+    @tool
+    async def echo(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    @tool
+    async def fail(self) -> str:
+        """Fail."""
+        raise ToolError("out of stock")
+
+    @tool
+    async def crash(self) -> str:
+        """Crash."""
+        raise ValueError("a secret text")
+
+    @tool(sensitive=True)
+    async def sign_in(self, password: str) -> str:
+        """Take a password."""
+        return f"welcome, {password}"
+
+
+class Stream:
+    """An open event stream; `next` returns the data of the next event of a name."""
+
+    def __init__(self) -> None:
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self.ended = asyncio.Event()
+        self.status = 0
+
+    async def send(self, message: Any) -> None:
+        """Take one ASGI message of the response."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif message.get("body"):
+            for block in message["body"].split(b"\n\n"):
+                self._chunks.put_nowait(block)
+
+    async def next(self, name: str) -> Any:
+        """Return the data of the next event of this name."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                lines = (await self._chunks.get()).decode().split("\n")
+                if lines[0] == f"event: {name}":
+                    return json.loads(lines[1].removeprefix("data: "))
+
+
+@asynccontextmanager
+async def open_stream(app: ASGIApp, path: str, key: str = "") -> AsyncGenerator[Stream]:
+    """Open a stream without a socket; leaving hangs up."""
+    stream, left = Stream(), asyncio.Event()
+    asked = False
+
+    async def receive() -> Any:
+        nonlocal asked
+        if asked:
+            await left.wait()
+            return {"type": "http.disconnect"}
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"host", b"127.0.0.1"), *([(b"authorization", f"Bearer {key}".encode())] if key else [])]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    task = asyncio.create_task(app(scope, receive, stream.send))  # type: ignore[arg-type]
+    task.add_done_callback(lambda _: stream.ended.set())
+    try:
+        yield stream
+    finally:
+        left.set()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @pytest.fixture
@@ -19,9 +112,9 @@ def serve(in_process_host: Any) -> Serve:
 
     def open_it(*principals: Principal, host: dict[str, Any] | None = None, **settings: object) -> Any:
         console = {"enabled": True, "public_routes": True, **settings}
-        config = {"providers": {"console": console, "hello": {"enabled": True}}, "store": "memory://", **(host or {})}
-        given: Sequence[Principal] = principals
-        return in_process_host(config, principals=given)
+        sample = {"type": f"{__file__}:Sample", "enabled": True}
+        config = {"providers": {"console": console, "sample": sample}, "store": "memory://", **(host or {})}
+        return in_process_host(config, principals=principals)
 
     return open_it
 

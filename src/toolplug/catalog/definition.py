@@ -40,13 +40,15 @@ class ToolRef(NamedTuple):
 class ToolHints(NamedTuple):
     """The author's promises about the effects of a tool; None promises nothing.
 
-    An `internal` tool is left out of listings for people.
+    An `internal` tool is left out of listings for people. Arguments and results of a `sensitive` one are for its caller
+    alone: no plugin keeps or shows them.
     """
 
     read_only: bool | None = None
     idempotent: bool | None = None
     destructive: bool | None = None
     internal: bool = False
+    sensitive: bool = False
 
 
 class HostedItem(NamedTuple):

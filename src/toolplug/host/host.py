@@ -373,6 +373,7 @@ class Host:
 
     def stop(self) -> None:
         """End every event stream; calls go on until the host is left."""
+        self.registry.stop()
         self.sessions.stop()
         self.mcp.stop()
 

@@ -127,6 +127,7 @@ def tool(
     read_only: bool | None = None,
     idempotent: bool | None = None,
     destructive: bool | None = None,
+    sensitive: bool = False,
     stub: str | Sequence[str] = (),
     stub_options: StubOptions | None = None,
     item: HostedItem | None = None,
@@ -142,6 +143,7 @@ def tool(
     read_only: bool | None = None,
     idempotent: bool | None = None,
     destructive: bool | None = None,
+    sensitive: bool = False,
     stub: str | Sequence[str] = (),
     stub_options: StubOptions | None = None,
     item: HostedItem | None = None,
@@ -151,6 +153,7 @@ def tool(
 
     `name`: replaces the method's name. `title`: the name that MCP clients show to people. `description`: replaces the
     docstring's text. `read_only`, `idempotent`, `destructive`: hints about its effects; the first two allow retries.
+    `sensitive`: plugins such as the console and the journal never keep its arguments and results.
     `stub`: types of built-in tool stubs that expand to this tool; `stub_options`: the options that such a stub may
     have, as a pydantic model or a JSON Schema; none by default. `item`: how the Responses API shows its calls.
     `timeout`: seconds, or a text such as `5s`; the configuration overrides it.
@@ -163,7 +166,7 @@ def tool(
         name=name,
         title=title,
         description=description,
-        hints=ToolHints(read_only, idempotent, destructive),
+        hints=ToolHints(read_only, idempotent, destructive, sensitive=sensitive),
         hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options, item),
         timeout_s=_seconds(timeout),
     )

@@ -48,9 +48,11 @@ class Generation:
     threads: ThreadRunner
     drain_s: float
 
-    def switch_off(self) -> None:
-        """Refuse new calls and requests; running ones go on."""
+    def switch_off(self, *, keep: bool = False) -> None:
+        """Refuse new calls and requests; running ones go on, streams end. `keep`: its provider has another one."""
         self.switch.open = False
+        if not keep:
+            self.site.closing.set()
 
     @property
     def plugin(self) -> RunningPlugin:
@@ -85,7 +87,7 @@ class Generation:
         If it takes part in calls of other providers, wait first for those that began with its hooks, at most
         `within_s` seconds, as their results are still to come. `keep`: another generation goes on with the provider.
         """
-        self.switch_off()
+        self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
             await hooks.drained(within_s)
         if not await self.switch.drained(self.drain_s):

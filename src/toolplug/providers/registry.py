@@ -33,7 +33,7 @@ from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
-from toolplug.providers.site import ProviderContext, SiteFor, TemporaryRoot, stored_sites
+from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.search.tools import THRESHOLD, ToolSearch
@@ -196,6 +196,11 @@ class FunctionRegistry(LiveCatalog):
         """Return the current status of all configured providers, in order."""
         return tuple(self._record(slot) for slot in self._slots)
 
+    def stop(self) -> None:
+        """End the streams of the providers' routes; calls go on."""
+        for generation in self.running().values():
+            generation.site.closing.set()
+
     def idle(self) -> tuple[ProviderRecord, ...]:
         """Return the configured providers that do not run, in order."""
         return tuple(slot.record for slot in self._slots if slot.generation is None)
@@ -293,14 +298,16 @@ class FunctionRegistry(LiveCatalog):
                 await asyncio.wait({closing})
 
     def _retire(self, generation: Generation, within_s: float, *, keep: bool) -> None:
-        generation.switch_off()
+        generation.switch_off(keep=keep)
         closing = generation.close(self._services.calls.hooks, within_s, keep=keep)
         task = self._closing.start(closing, f"toolplug-drain-{generation.entry.key}")
         self._ending[generation] = task
         task.add_done_callback(lambda _: self._ending.pop(generation, None))
 
     def _site(self, key: str) -> ProviderContext:
-        return replace(self._services.site_for(key), plugins=self.plugins)
+        return replace(
+            self._services.site_for(key), plugins=self.plugins, call_hooks=CallHookSwitch(self._publish_hooks)
+        )
 
     def _publish_hooks(self) -> None:
         """Use the hooks of the running plugins, and the monitors of the manager, for every call from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tempfile
 from collections.abc import Callable
@@ -61,6 +62,26 @@ class ProviderStore(Protocol):
         ...
 
 
+class CallHookSwitch:
+    """Switches the hooks of one plugin around calls off and on, for calls that begin from then on.
+
+    A plugin that only observes switches them off while it has nobody to show calls to; a call then costs what it does
+    without the plugin. They are on at first.
+    """
+
+    __slots__ = ("_changed", "on")
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self.on: bool = True
+        self._changed = changed
+
+    def set(self, on: bool) -> None:
+        """Switch them on or off."""
+        if on is not self.on:
+            self.on = on
+            self._changed()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
     """The argument of `start`, valid as long as the provider; any hook but `commands` can have it as `site`.
@@ -71,7 +92,8 @@ class ProviderContext:
     `service` returns services of the host, for use in calls and requests: they may not be ready while providers start.
     `egress` is the operator's `egress.allow`, for `checked_transport`; without a host it allows public addresses only.
     `config` are the provider's settings and `log` is its logger, as in `FunctionProvider`. `plugins` lists the plugins
-    of the host.
+    of the host. `call_hooks` switches the plugin's hooks around calls off and on. `closing` is set when the plugin is
+    being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
     """
 
     key: str
@@ -83,6 +105,8 @@ class ProviderContext:
     config: Any = None
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("toolplug.providers"))
     plugins: PluginManager = field(default_factory=lambda: PluginManager("toolplug"))
+    call_hooks: CallHookSwitch = field(default_factory=CallHookSwitch)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _HERE = Path()

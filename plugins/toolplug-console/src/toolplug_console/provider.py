@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from importlib.metadata import version
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from toolplug import FunctionProvider, Principal, ProviderContext, route
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    Principal,
+    ProviderContext,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    route,
+)
 from toolplug_console.assets import PAGE, asset_response, read_assets
+from toolplug_console.feed import CallFeed, TooManyViewers, Viewer
 from toolplug_console.settings import Settings
 
 READ = "tools:read"
+HEARTBEAT_S = 15.0
+LONGEST_STREAM_S = 300.0
+"""Then a stream ends, and the page opens it again with its key, which may have been revoked."""
+
+_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class Console(FunctionProvider):
@@ -22,8 +40,23 @@ class Console(FunctionProvider):
     config: Settings
 
     async def start(self, site: ProviderContext) -> None:
-        """Read the files of the page."""
-        self._assets = await to_thread(read_assets)
+        """Read the files of the page, and be ready for visitors."""
+        self._assets = await asyncio.to_thread(read_assets)
+        self._site = site
+        self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive))
+
+    async def aclose(self) -> None:
+        """Let the visitors go."""
+        if hasattr(self, "feed"):
+            self.feed.close()
+
+    def before_call(self, call: ToolCall) -> None:
+        """Note that a call begins."""
+        self.feed.begin(call)
+
+    def after_call(self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
+        """Note how a call was answered."""
+        self.feed.end(call, context, result, tool)
 
     @route("GET", "/console", public=True)
     async def page(self, request: Request) -> Response:
@@ -46,3 +79,32 @@ class Console(FunctionProvider):
             "version": version("toolplug"),
             "keep_calls": self.config.keep_calls,
         }
+
+    @route("GET", "/console/calls", scope=READ)
+    async def calls(self, request: Request) -> Response:
+        """The calls of the visitor's tenant as they are answered, of all tenants for `admin`; first the recent ones."""
+        life = ExitStack()
+        try:
+            viewer = life.enter_context(self.feed.viewer(request.state.principal))
+        except TooManyViewers:
+            raise HTTPException(429, "too many visitors follow the calls; close a tab", {"retry-after": "60"}) from None
+        return StreamingResponse(self._followed(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
+
+    @route("GET", "/console/calls/{id:int}", scope=READ)
+    async def call(self, request: Request) -> dict[str, object]:
+        """One call that was seen; arguments and result as far as they are kept and the visitor may see them."""
+        found = self.feed.detail(request.path_params["id"], request.state.principal)
+        if found is None:
+            raise HTTPException(404, "this call is not remembered any longer")
+        return found
+
+    async def _followed(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LONGEST_STREAM_S
+        with life:
+            closing = asyncio.create_task(self._site.closing.wait(), name="toolplug-console-closing")
+            closing.add_done_callback(lambda _: viewer.wake())
+            life.callback(closing.cancel)
+            while not closing.done() and loop.time() < until:
+                batches = await viewer.batches(HEARTBEAT_S)
+                yield b"".join(batches) or b": nothing new\n\n"

@@ -15,3 +15,6 @@ class Settings(BaseModel):
     keep_calls: Annotated[
         int, Field(ge=0, le=10_000, description="newest calls that are kept in memory, with arguments and results")
     ] = 0
+    sensitive: Annotated[
+        tuple[str, ...], Field(strict=False, description="tools whose arguments and results are never kept")
+    ] = ()

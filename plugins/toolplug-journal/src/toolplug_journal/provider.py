@@ -16,7 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from toolplug import CallContext, FunctionProvider, ProviderContext, ToolCall, ToolError, ToolResult, route, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    ProviderContext,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolResult,
+    route,
+    tool,
+)
 from toolplug_journal.database import FILE, Database, Retention
 from toolplug_journal.entry import Entry, argument_text, short, shown
 from toolplug_journal.measures import Contents, Measures
@@ -99,16 +109,18 @@ class Journal(FunctionProvider):
         """Add `toolplug journal` to a `typer.Typer`; Typer is an extra that a host may not have."""
         import_module("toolplug_journal.command").add_command(app)
 
-    async def before_call(self, call: ToolCall, context: CallContext) -> None:
+    async def before_call(self, call: ToolCall, context: CallContext, tool: ToolDefinition) -> None:
         """Keep that the call begins."""
-        entry = self._entry(call, context)
+        entry = self._entry(call, context, tool)
         self._open.begin(call, entry)
         await self._write(entry)
 
-    async def after_call(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+    async def after_call(
+        self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None
+    ) -> None:
         """Keep how it ended."""
         begun = self._open.end(call)
-        entry, duration_s = begun if begun is not None else (self._entry(call, context), None)
+        entry, duration_s = begun if begun is not None else (self._entry(call, context, tool), None)
         await self._write(entry._replace(status=result.status.value, duration_s=duration_s))
 
     @tool(read_only=True)
@@ -145,7 +157,8 @@ class Journal(FunctionProvider):
             raise HTTPException(503, "the journal cannot be read now") from error
         return {"calls": [shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
 
-    def _entry(self, call: ToolCall, context: CallContext) -> Entry:
+    def _entry(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> Entry:
+        kept = self.config.arguments and not (tool is not None and tool.hints.sensitive)
         return Entry(
             uid=uuid4().hex,
             began_at=time(),
@@ -153,7 +166,7 @@ class Journal(FunctionProvider):
             subject=context.principal.subject,
             tool=short(call.name),
             call_id=short(call.id),
-            arguments=argument_text(call.arguments) if self.config.arguments else None,
+            arguments=argument_text(call.arguments) if kept else None,
         )
 
     async def _write(self, entry: Entry) -> None:

@@ -21,7 +21,7 @@ from toolplug.crashes import CodeOwner
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
-from toolplug.providers.plugins.implementations import PluginHooks, asking
+from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
 _Before = Callable[[str, Sequence[HookImpl], Mapping[str, Any]], None]
@@ -107,14 +107,25 @@ class PluginManager(pluggy.PluginManager):
         return next((each.hooks.names for each in self._running if each.key == key), ())
 
     def asked(self, hook: str) -> tuple[str, ...]:
-        """Return the keys of the running plugins that implement a hook, in the order in which they are asked."""
-        return tuple(item.plugin_name for item in self._implementing(hook))
+        """Return the keys of the running plugins that implement a hook, in the order in which they are asked.
+
+        Those around calls are asked of a plugin only while it has them switched on.
+        """
+        silent = {each.key for each in self._running if not each.site.call_hooks.on}
+        around = HOOKS[hook].asked == "call"
+        return tuple(
+            item.plugin_name for item in self._implementing(hook) if not (around and item.plugin_name in silent)
+        )
 
     def call_hooks(self, runner: CallRunner) -> CallHooks | None:
         """Return the hooks around calls of the running plugins; None if there are none."""
-        running = {each.key: each for each in self._running}
+        running = {each.key: each for each in self._running if each.site.call_hooks.on}
         before, change, after = (
-            tuple(_call_hook(name, item, running[item.plugin_name]) for item in self._implementing(name))
+            tuple(
+                _call_hook(name, item, running[item.plugin_name])
+                for item in self._implementing(name)
+                if item.plugin_name in running
+            )
             for name in ("before_call", "change_result", "after_call")
         )
         tracers = tuple(OwnedTracer(tracer, each.owner) for each in self._running for tracer in each.tracers)

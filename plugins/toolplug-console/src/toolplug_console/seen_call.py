@@ -1,0 +1,137 @@
+"""One answered call as visitors of the console may see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from toolplug import Principal, ToolDefinition, ToolStatus
+
+ADMIN = "admin"
+MAX_BYTES = 4096
+MAX_NAME = 256
+
+HOSTS_OWN = frozenset(ToolStatus) - {ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR}
+"""Statuses whose text is the host's own; that of the others is a result, or an error of the tool."""
+_REASON = 500
+
+
+class Note(NamedTuple):
+    """What is noted of a call when it is answered. `tool` is None for an unknown one, `texts` if they are not kept.
+
+    It refers to nothing else of the call: many of them are in memory for a second, and the garbage collector would look
+    at all of it.
+    """
+
+    name: str
+    call_id: str
+    principal: Principal
+    agent: str | None
+    session: str | None
+    request_id: str
+    trace_context: Mapping[str, str]
+    status: ToolStatus
+    reason: str
+    tool: ToolDefinition | None
+    ended_at: float
+    duration_s: float | None
+    texts: tuple[Mapping[str, object] | str | bytes, str] | None
+
+
+quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+"""Makes a note of all its fields in half the time: every call makes one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenCall:
+    """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept."""
+
+    id: int
+    ts: float
+    tool: str
+    kind: str
+    source: str
+    tenant: str
+    subject: str
+    agent: str | None
+    session: str | None
+    call_id: str
+    request_id: str
+    trace_id: str
+    status: str
+    reason: str
+    duration_s: float | None
+    sensitive: bool
+    place: str = ""
+    arguments: str | None = field(default=None, repr=False)
+    output: str | None = field(default=None, repr=False)
+
+    def listed(self) -> dict[str, object]:
+        """Return the call as it is listed for everyone who may see it, without what is empty."""
+        return {name: value for name in _LISTED if (value := getattr(self, name)) not in _EMPTY}
+
+    def detail(self, visitor: Principal) -> dict[str, object]:
+        """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`."""
+        operates = visitor.has_scope(ADMIN)
+        own = operates or visitor.subject == self.subject
+        texts = {"arguments": self.arguments, "output": self.output} if own and self.arguments is not None else {}
+        return {**self.listed(), "own": own, "place": self.place if operates else "", **texts}
+
+
+_EMPTY = ("", None, False)
+_LISTED = tuple(name for name in SeenCall.__dataclass_fields__ if name not in ("place", "arguments", "output"))
+
+
+def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCall:
+    """Return the call of a note, with its arguments and its output if they are kept and it is not sensitive."""
+    tool, texts = note.tool, None if sensitive else note.texts
+    return SeenCall(
+        id=number,
+        ts=round(note.ended_at, 3),
+        tool=note.name[:MAX_NAME],
+        kind="" if tool is None else tool.ref.kind,
+        source="" if tool is None else tool.ref.source,
+        tenant=note.principal.tenant,
+        subject=note.principal.subject,
+        agent=note.agent,
+        session=note.session,
+        call_id=note.call_id[:MAX_NAME],
+        request_id=note.request_id,
+        trace_id=_trace_id(note.trace_context),
+        status=note.status.value,
+        reason=note.reason[:_REASON],
+        duration_s=None if note.duration_s is None else round(note.duration_s, 7),
+        sensitive=sensitive,
+        place=place,
+        arguments=None if texts is None else _argument_text(texts[0]),
+        output=None if texts is None else _cut(texts[1]),
+    )
+
+
+def _trace_id(headers: Mapping[str, str]) -> str:
+    parts = headers.get("traceparent", "").split("-")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def _argument_text(arguments: Mapping[str, object] | str | bytes) -> str:
+    """Return arguments as JSON text; no more of a large object is written than is kept."""
+    if isinstance(arguments, bytes):
+        return _cut(arguments[: MAX_BYTES + 4].decode("utf-8", "replace"))
+    if isinstance(arguments, str):
+        return _cut(arguments)
+    parts: list[str] = []
+    size = 0
+    for part in json.JSONEncoder(ensure_ascii=False, default=repr).iterencode(dict(arguments)):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BYTES:
+            break
+    return _cut("".join(parts))
+
+
+def _cut(text: str) -> str:
+    """Return at most 4 KiB of a text, cut at a character, made Unicode."""
+    head = text[: MAX_BYTES + 1].encode("utf-8", "replace")
+    return head.decode() if len(head) <= MAX_BYTES else f"{head[: MAX_BYTES - 4].decode('utf-8', 'ignore')}…"

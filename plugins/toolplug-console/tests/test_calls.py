@@ -1,0 +1,156 @@
+"""The feed of calls: what visitors see, what is kept, and that it is off while nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from toolplug import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug_console.feed import MAX_SHOWN, CallFeed
+
+from .conftest import open_stream
+
+pytestmark = pytest.mark.anyio
+
+Serve = Callable[..., AbstractAsyncContextManager[Any]]
+
+CALLS = frozenset({"tools:read", "tools:call"})
+ALICE, ANN = Principal("alice", "t1", CALLS), Principal("ann", "t1", CALLS)
+BOB, ROOT = Principal("bob", "t2", CALLS), Principal("root", "ops", frozenset({"admin"}))
+PATH = "/console/calls"
+
+
+def key_of(caller: Any) -> str:
+    return caller.client.headers["authorization"].removeprefix("Bearer ")
+
+
+async def listed(host: Any, caller: Any) -> list[dict[str, Any]]:
+    """The recent calls that a visitor is sent first."""
+    async with open_stream(host.app, PATH, key_of(caller)) as stream:
+        return (await stream.next("calls"))["calls"]
+
+
+@pytest.mark.requirement("I16-1-feed")
+async def test_a_visitor_sees_the_calls_of_its_tenant_and_admin_those_of_all(serve: Serve) -> None:
+    async with serve(ALICE, BOB, ROOT) as host:
+        alice, bob, root = (host.callers[name] for name in ("alice", "bob", "root"))
+        async with (
+            open_stream(host.app, PATH, key_of(alice)) as hers,
+            open_stream(host.app, PATH, key_of(root)) as all_of_them,
+        ):
+            assert await hers.next("calls") == await all_of_them.next("calls") == {"calls": [], "skipped": 0}
+            await bob.call("echo", text="x")
+            await alice.call("fail")
+            await alice.call("nothing")
+            seen = (await hers.next("calls"))["calls"]
+            everything = (await all_of_them.next("calls"))["calls"]
+    assert [(call["tool"], call["subject"], call["status"]) for call in seen] == [
+        ("fail", "alice", "tool_error"),
+        ("nothing", "alice", "unknown_tool"),
+    ]
+    assert [call["tenant"] for call in everything] == ["t2", "t1", "t1"]
+    assert (seen[0]["kind"], seen[0]["source"], "reason" in seen[0]) == ("native", "sample", False)
+    assert seen[0]["duration_s"] > 0
+    assert seen[1]["reason"] == 'no builtin provider handles tool "nothing"'
+    assert {"kind", "source", "duration_s"}.isdisjoint(seen[1])
+
+
+@pytest.mark.requirement("I16-1-feed")
+async def test_nothing_is_asked_of_the_console_while_nobody_looks(serve: Serve) -> None:
+    async with serve() as host:
+        asked = [host.host.plugins.asked("after_call")]
+        async with open_stream(host.app, PATH) as stream:
+            await stream.next("calls")
+            asked.append(host.host.plugins.asked("after_call"))
+            await host.call("echo", text="x")
+            assert [call["tool"] for call in (await stream.next("calls"))["calls"]] == ["echo"]
+        asked.append(host.host.plugins.asked("after_call"))
+    assert asked == [(), ("console",), ()]
+
+
+@pytest.mark.requirement("I16-1-keep")
+async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(serve: Serve) -> None:
+    async with serve(ALICE, ANN, BOB, ROOT, keep_calls=2, sensitive=["fail"]) as host:
+        alice, ann, bob, root = (host.callers[name] for name in ("alice", "ann", "bob", "root"))
+        for name, arguments in (("crash", {}), ("echo", {"text": "é" * 4000}), ("sign_in", {"password": "x"})):
+            await alice.call(name, **arguments)
+        await asyncio.sleep(0.3)
+        calls = await listed(host, alice)
+        assert [call["tool"] for call in calls] == ["echo", "sign_in"]
+        of_echo, of_sign_in = (f"{PATH}/{call['id']}" for call in calls)
+        own = (await alice.client.get(of_echo)).json()
+        other = (await ann.client.get(of_echo)).json()
+        foreign = await bob.client.get(of_echo)
+        of_admin = (await root.client.get(of_echo)).json()
+        secret = (await root.client.get(of_sign_in)).json()
+    assert own["arguments"].startswith('{"text": "éé')
+    assert len(own["arguments"].encode()) <= 4096
+    assert len(own["output"].encode()) <= 4096
+    assert (own["own"], of_admin["arguments"]) == (True, own["arguments"])
+    assert (other["own"], "arguments" in other, "output" in other) == (False, False, False)
+    assert foreign.status_code == 404
+    assert (secret["sensitive"], "arguments" in secret, "output" in secret) == (True, False, False)
+
+
+@pytest.mark.requirement("I16-1-feed")
+async def test_admin_sees_where_a_tool_crashed_without_the_text_of_the_exception(serve: Serve) -> None:
+    async with serve(ALICE, ROOT, keep_calls=5) as host:
+        alice, root = host.callers["alice"], host.callers["root"]
+        await alice.call("crash")
+        await asyncio.sleep(0.3)
+        [call] = await listed(host, alice)
+        seen = [(await caller.client.get(f"{PATH}/{call['id']}")).json() for caller in (alice, root)]
+    assert call["status"] == "panic"
+    assert seen[0]["place"] == ""
+    assert "ValueError at" in seen[1]["place"]
+    assert "a secret text" not in str(seen)
+
+
+async def test_streams_end_when_the_host_stops_or_the_plugin_is_disabled(serve: Serve) -> None:
+    async with serve() as host:
+        async with open_stream(host.app, PATH) as stream:
+            await stream.next("calls")
+            await host.nobody.post("/v1/providers/console/disable")
+            await asyncio.wait_for(stream.ended.wait(), 10)
+        await host.nobody.post("/v1/providers/console/enable")
+        async with open_stream(host.app, PATH) as stream:
+            await stream.next("calls")
+            host.host.stop()
+            await asyncio.wait_for(stream.ended.wait(), 10)
+
+
+def answered(feed: CallFeed, name: str, status: ToolStatus, tenant: str = "t1") -> None:
+    call = ToolCall("c", name)
+    feed.begin(call)
+    feed.end(call, CallContext(principal=Principal(tenant=tenant)), ToolResult("c", name, status=status), None)
+
+
+async def test_a_batch_shows_failures_first_and_counts_what_it_leaves_out() -> None:
+    feed = CallFeed(lambda on: None, 0, frozenset())
+    with feed.viewer(ALICE) as viewer:
+        await viewer.batches(1)
+        answered(feed, "early failure", ToolStatus.PANIC)
+        answered(feed, "foreign", ToolStatus.SUCCESS, "t2")
+        for number in range(MAX_SHOWN + 5):
+            answered(feed, f"n{number}", ToolStatus.SUCCESS)
+        [batch] = await viewer.batches(5)
+    feed.close()
+    assert batch.count(b'"tool":"') == MAX_SHOWN
+    assert b"early failure" in batch
+    assert b"foreign" not in batch
+    assert batch.endswith(b'"skipped":6}\n\n')
+
+
+async def test_a_slow_visitor_learns_how_many_calls_it_missed() -> None:
+    feed = CallFeed(lambda on: None, 0, frozenset())
+    with feed.viewer(ALICE) as viewer:
+        await viewer.batches(1)
+        for _ in range(41):
+            viewer.take(b"batch", 2)
+        found = await viewer.batches(1)
+    feed.close()
+    assert found == [b'event: calls\ndata: {"calls":[],"skipped":80}\n\n', b"batch"]
