@@ -60,7 +60,17 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
         key: record["state"]
         for key, record in records.items()
         if key
-        not in ("code_interpreter", "file_search", "guard", "journal", "openapi", "otel", "toolsets", "web_search")
+        not in (
+            "code_interpreter",
+            "console",
+            "file_search",
+            "guard",
+            "journal",
+            "openapi",
+            "otel",
+            "toolsets",
+            "web_search",
+        )
     } == {
         "one": "active",
         "two": "shadowed",

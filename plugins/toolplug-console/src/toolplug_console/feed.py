@@ -1,6 +1,6 @@
 """The calls that visitors follow. While nobody looks and no calls are kept, the hooks around calls are switched off.
 
-A call costs what it takes to note it. What visitors see is made of the notes a few times a second, once for each tenant.
+A call costs what it takes to note it. What visitors see is made of the notes a few times a second.
 """
 
 from __future__ import annotations

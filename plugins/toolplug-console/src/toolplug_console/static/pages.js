@@ -1,6 +1,9 @@
 // The pages of the console, in the order of the navigation. Each is a file of its own.
+import { Approvals, WaitingCount } from "./pages/approvals.js";
 import { Calls } from "./pages/calls.js";
 import { Overview } from "./pages/overview.js";
+import { Servers } from "./pages/servers.js";
+import { Sessions } from "./pages/sessions.js";
 import { Tools } from "./pages/tools.js";
 
 /** The pages that this visitor can use. */
@@ -9,5 +12,8 @@ export function PAGES(visitor) {
     { id: "overview", title: "Overview", view: Overview },
     { id: "tools", title: "Tools", view: Tools },
     { id: "calls", title: "Calls", view: Calls },
+    { id: "approvals", title: "Approvals", view: Approvals, count: WaitingCount, scope: "approvals:write" },
+    { id: "sessions", title: "Sessions", view: Sessions },
+    { id: "servers", title: "Servers", view: Servers },
   ].filter((page) => !page.scope || visitor.can(page.scope));
 }

@@ -77,8 +77,8 @@ export function Badge({ value, tone, children }) {
   return html`<span class=${`badge ${found}${calm}`}>${children ?? shown(String(value).replaceAll("_", " ").replaceAll("-", " "), 60)}</span>`;
 }
 
-export function Card({ title, note, actions, children, class: name = "", id }) {
-  return html`<section class=${`card ${name}`} aria-label=${title}>
+export function Card({ title, label, note, actions, children, class: name = "", id }) {
+  return html`<section class=${`card ${name}`} aria-label=${label ?? title}>
     ${title && html`<header><h2 id=${id}>${title}</h2>${note != null && html`<span class="note">${note}</span>`}${
       actions && html`<div class="actions">${actions}</div>`}</header>`}
     ${children}

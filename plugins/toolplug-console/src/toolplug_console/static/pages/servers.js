@@ -1,0 +1,64 @@
+// Servers: MCP servers with their status and tools; quarantined definitions, which an operator may accept.
+import { ask, useAnswer } from "../api.js";
+import { Badge, Card, Code, count, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
+
+export function Servers({ visitor, rest }) {
+  const { data, error, reload } = useAnswer("/api/mcp-servers", { every: 4_000 });
+  const servers = data?.servers ?? [];
+  const chosen = servers.find((each) => each.id === rest[0]);
+  return html`<header class="page"><div><h1>Servers</h1><p class="quiet">MCP servers, what was found of their tools, and what waits to be accepted.</p></div></header>
+    <${Problem} error=${error} retry=${reload}/>
+    <div class="split" data-open=${Boolean(chosen)}>
+      <${Card} title="MCP servers" note=${data && count(servers.length, "server")}>
+        ${!data && !error && html`<${Loading}/>`}
+        ${data && !servers.length && html`<${Empty} title="No MCP servers">Name one under <code>mcp_servers</code> in the configuration, or add one with <code>POST /api/mcp-servers</code>.<//>`}
+        <ul class="rows pick">${servers.map((each) => html`<li key=${each.id} class=${each === chosen ? "chosen" : ""}>
+          <div><a href=${`#/servers/${encodeURIComponent(each.id)}`} aria-current=${each === chosen ? "true" : undefined}><${Text} value=${each.id} longest=${64}/></a></div>
+          <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${stateOf(each)}/>
+          <p class="reason">${quarantined(each).length > 0 ? html`<span class="tone wait">${count(quarantined(each).length, "tool")} in quarantine</span>` : html`checked <${Since} moment=${each.lastDiscovery}/>`}</p></li>`)}</ul><//>
+      ${chosen ? html`<${Detail} key=${chosen.id} server=${chosen} visitor=${visitor} done=${reload}/>` : html`<${Card}><${Empty} title="Choose a server">Its tools and its status appear here.<//><//>`}
+    </div>`;
+}
+
+const quarantined = (server) => server.tools.filter((tool) => tool.quarantined);
+const stateOf = (server) => (!server.enabled ? "disabled" : server.stale && server.status === "success" ? "stale" : server.status);
+
+function Detail({ server, visitor, done }) {
+  const [state, setState] = useState({});
+  const act = async (word, path, body) => {
+    setState({ busy: word });
+    try {
+      await ask("POST", `/api/mcp-servers/${encodeURIComponent(server.id)}/${path}`, { body: body ?? undefined });
+      setState({});
+    } catch (error) {
+      setState({ error });
+    }
+    done();
+  };
+  const waiting = quarantined(server);
+  const fine = server.tools.filter((tool) => !tool.quarantined);
+  const admin = visitor.can("admin");
+  return html`<div class="detail">
+    <a class="plain back" href="#/servers">‹ All servers</a>
+    <${Card}>
+      <div class="line"><h2 class="name"><${Text} value=${server.id} longest=${64}/></h2>${admin && server.enabled && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("discover", "discover?wait=true")}>${state.busy === "discover" ? "Discovering …" : "Discover again"}</button>`}</div>
+      <div class="labels"><${Badge} value=${stateOf(server)}/>${server.stale && html`<${Badge} value="stale"/>`}${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
+      <${Problem} error=${state.error}/>
+      ${server.error && html`<p class="why"><${Text} value=${server.error} longest=${1_000}/></p>`}
+      <dl class="facts"><dt>Last discovery</dt><dd><${Since} moment=${server.lastDiscovery}/></dd>
+        ${server.nextRetry && html`<dt>Next attempt</dt><dd><${Since} moment=${server.nextRetry}/></dd>`}
+        <dt>Policy</dt><dd>${typeof server.policy === "string" ? server.policy : "ask the caller"}</dd>
+        ${server.transport && Object.entries(server.transport).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd class="mono"><${Text} value=${typeof value === "string" ? value : JSON.stringify(value)} longest=${400}/></dd>`)}</dl>
+    <//>
+    ${waiting.length > 0 && html`<${Card} title="Quarantine" note=${count(waiting.length, "tool")} actions=${admin && html`<button type="button" class="primary" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", {})}>Accept all</button>`}>
+      <p class="quiet">These are new, or their definitions have changed, since the server was accepted. They cannot be called until someone with the scope admin accepts them.</p>
+      ${waiting.map((tool) => html`<div key=${tool.name} class="quarantined"><div class="line"><strong class="mono name"><${Text} value=${tool.name} longest=${130}/></strong>${
+        admin && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", { tools: [tool.name] })}>Accept</button>`}</div>
+        <p><${Text} value=${tool.description} longest=${1_000}/></p><${Code} value=${tool.inputSchema} label="Input schema" longest=${6_000}/></div>`)}<//>`}
+    <${Card} title="Tools" note=${count(fine.length, "tool")}>
+      ${!fine.length && html`<${Empty} title="No tools are known"/>`}
+      <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div><strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong></div><span></span><${Badge} value=${typeof tool.policy === "string" ? tool.policy : "ask"}/>
+        <p class="reason"><${Text} value=${tool.description} longest=${300}/>${tool.cut.length > 0 && html` <span class="tone wait">removed: <${Text} value=${tool.cut.join("; ")} longest=${300}/></span>`}</p></li>`)}</ul>
+      ${server.leftOut.length > 0 && html`<details><summary class="quiet">${count(server.leftOut.length, "tool")} left out</summary><ul>${server.leftOut.slice(0, 100).map((each) => html`<li key=${each}><${Text} value=${each} longest=${300}/></li>`)}</ul></details>`}<//>
+  </div>`;
+}
