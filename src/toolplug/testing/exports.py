@@ -13,11 +13,15 @@ HOMES = {
     "BrokenRule": "toolplug.testing.broken_rule",
     "ContractBroken": "toolplug.testing.broken_rule",
     "FaultyProvider": "toolplug.testing.faulty",
+    "HttpRecording": "toolplug.testing.http_recording",
     "ManualClock": "toolplug.testing.store_fixtures",
+    "RecordedRequest": "toolplug.testing.http_recording",
+    "UnrecordedRequest": "toolplug.testing.http_recording",
     "check_executor": "toolplug.testing.executor_laws",
     "check_provider": "toolplug.testing.provider_check",
     "in_process_host": "toolplug.testing.in_process",
     "made": "toolplug.testing.provider_check",
+    "recorded_http": "toolplug.testing.http_recording",
     "running": "toolplug.testing.provider_check",
 }
 
