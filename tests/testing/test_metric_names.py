@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
 
-from toolplug.testing.provider_rules.routes import metric_rules
+from toolplug.testing.provider_rules.metrics import metric_rules
 
 pytestmark = pytest.mark.process
 

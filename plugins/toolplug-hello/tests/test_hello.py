@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from toolplug import CallContext, Principal, ToolCall
 from toolplug.errors import ConfigError
 from toolplug.testing import check_provider, running
 from toolplug_hello.provider import Hello
+
+README = Path(__file__).parents[1] / "README.md"
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +25,7 @@ CALL = frozenset({"tools:call"})
 @pytest.mark.requirement("I2-9-all-use-it", "I2-8-hello")
 @pytest.mark.parametrize("settings", [{}, {"greeting": "Moin"}])
 async def test_hello_keeps_every_rule_of_a_provider(settings: Mapping[str, object]) -> None:
-    await check_provider(Hello, settings=settings, calls={"hello": {"name": "Ada"}})
+    await check_provider(Hello, settings=settings, calls={"hello": {"name": "Ada"}}, readme=README)
 
 
 @pytest.mark.requirement("I2-8-hello")

@@ -13,6 +13,8 @@ from toolplug.errors import ConfigError
 from toolplug.testing import check_provider
 from toolplug_openapi.provider import OpenApi
 
+README = Path(__file__).parents[1] / "README.md"
+
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 TEXT = {"type": "string"}
@@ -33,9 +35,14 @@ def look(path: str, **fields: object) -> dict[str, Any]:
 
 @pytest.mark.requirement("I2-9-all-use-it")
 async def test_the_provider_keeps_the_contract(api: Any) -> None:
-    api.operations(look("/x", parameters=[{"name": "q", "in": "query", "required": True, "schema": TEXT}]))
+    api.operations(
+        look(
+            "/x",
+            parameters=[{"name": "q", "in": "query", "required": True, "schema": TEXT, "description": "text to find"}],
+        )
+    )
     settings = {"document": f"{api.url}/openapi.json"}
-    await check_provider(OpenApi, settings=settings, calls={"look": {"q": "a"}})
+    await check_provider(OpenApi, settings=settings, calls={"look": {"q": "a"}}, readme=README)
 
 
 async def test_json_is_structured_and_text_is_text(api: Any, serve: Any) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from toolplug import CallContext, ToolCall
 from toolplug.testing import check_provider, running
 from toolplug_toolsets.provider import Toolsets
+
+README = Path(__file__).parents[1] / "README.md"
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +28,7 @@ TOOLS = [
 
 @pytest.mark.requirement("I2-9-all-use-it")
 async def test_it_keeps_every_rule_of_a_provider() -> None:
-    await check_provider(Toolsets, uncalled=TOOLS)
+    await check_provider(Toolsets, uncalled=TOOLS, readme=README)
 
 
 @pytest.mark.requirement("C-7-toolsets-provider")

@@ -6,6 +6,7 @@ from toolplug.testing.faulty import FaultyProvider
 from toolplug.testing.http_recording import HttpRecording, RecordedRequest, UnrecordedRequest, recorded_http
 from toolplug.testing.in_process import in_process_host
 from toolplug.testing.provider_check import check_provider, made, running
+from toolplug.testing.provider_rules.isolation import RouteAnswer, TenantCaller
 from toolplug.testing.store_fixtures import ManualClock
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "HttpRecording",
     "ManualClock",
     "RecordedRequest",
+    "RouteAnswer",
+    "TenantCaller",
     "UnrecordedRequest",
     "check_executor",
     "check_provider",

@@ -16,6 +16,8 @@ HOMES = {
     "HttpRecording": "toolplug.testing.http_recording",
     "ManualClock": "toolplug.testing.store_fixtures",
     "RecordedRequest": "toolplug.testing.http_recording",
+    "RouteAnswer": "toolplug.testing.provider_rules.isolation",
+    "TenantCaller": "toolplug.testing.provider_rules.isolation",
     "UnrecordedRequest": "toolplug.testing.http_recording",
     "check_executor": "toolplug.testing.executor_laws",
     "check_provider": "toolplug.testing.provider_check",

@@ -22,15 +22,6 @@ from typing import Any, NamedTuple, cast
 
 from yaml import YAMLError
 
-try:
-    _VCR: Any = import_module("vcr")  # vcrpy has no types
-except ModuleNotFoundError as _missing:
-    raise ModuleNotFoundError("recorded_http needs vcrpy: pip install 'toolplug[recording]'") from _missing
-_CASSETTE: Any = import_module("vcr.cassette").Cassette
-_FILES: Any = import_module("vcr.persisters.filesystem")
-_STUBS: Any = import_module("vcr.stubs.httpx_stubs")
-_FAILURE: Any = import_module("vcr.errors").CannotOverwriteExistingCassetteException
-
 RECORD = "TOOLPLUG_RECORD"
 """The environment variable that makes every `recorded_http` record."""
 
@@ -112,13 +103,21 @@ def recorded_http(
             raise UnrecordedRequest("\n".join(dict.fromkeys(recording.missing))) from failure
 
 
+def _vcr(name: str) -> Any:
+    """Return a module of vcrpy, which has no types; imported at first use, as it imports every client it finds."""
+    try:
+        return import_module(f"vcr.{name}")
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError("recorded_http needs vcrpy: pip install 'toolplug[recording]'") from missing
+
+
 def _how(path: Path) -> str:
     return f"record {path} with {RECORD}=1 in the environment of the test"
 
 
 def _settings(path: Path, record: bool, secrets: Sequence[str]) -> Mapping[str, Any]:
     """Return the arguments of a cassette of vcrpy."""
-    settings = _VCR.VCR(
+    settings = _vcr("config").VCR(
         record_mode="new_episodes" if record else "none",
         match_on=("method", "scheme", "host", "port", "path", "query", "body"),
         filter_query_parameters=[(name, REDACTED) for name in (*SECRET_PARAMETERS, *secrets)],
@@ -131,16 +130,20 @@ def _settings(path: Path, record: bool, secrets: Sequence[str]) -> Mapping[str, 
         skip_patchers=("httpx", "httpx2"),
     )
     if record:
-        settings.register_persister(_Anew)
+        settings.register_persister(_writer())
     return {**settings.get_merged_config(path=os.fspath(path)), "allow_playback_repeats": True}
 
 
-class _Anew(_FILES.FilesystemPersister):
-    """Writes files and reads none: what was recorded before is dropped."""
+def _writer() -> object:
+    """Return a persister of vcrpy that writes files and reads none: what was recorded before is dropped."""
+    files = _vcr("persisters.filesystem")
 
-    @classmethod
-    def load_cassette(cls, cassette_path: object, serializer: object) -> object:
-        raise _FILES.CassetteNotFoundError
+    class Anew(files.FilesystemPersister):
+        @classmethod
+        def load_cassette(cls, cassette_path: object, serializer: object) -> object:
+            raise files.CassetteNotFoundError
+
+    return Anew
 
 
 def _without_secret_headers(names: set[str]) -> Callable[[Any], Any]:
@@ -160,19 +163,20 @@ def _without_secret_answers(response: dict[str, Any]) -> dict[str, Any]:
 
 def _cassette_of(recording: HttpRecording) -> Any:
     """Return the class of a cassette that notes its requests, and patches the transports that use the network."""
+    base, failed = _vcr("cassette").Cassette, _vcr("errors").CannotOverwriteExistingCassetteException
 
-    class NotingCassette(_CASSETTE):
+    class NotingCassette(base):
         def __init__(self, **given: Any) -> None:
-            _CASSETTE.__init__(self, **given)
+            base.__init__(self, **given)
             self.custom_patches = tuple(_patches(self))
 
         def can_play_response_for(self, request: Any) -> bool:
             filtered = self.filter_request(request)
             recording.requests.append(_made(filtered))
-            if _CASSETTE.can_play_response_for(self, request):
+            if base.can_play_response_for(self, request):
                 return True
             if self.write_protected:
-                reason = str(_FAILURE(cassette=self, failed_request=filtered)).partition("\n\nHow to fix:")[0]
+                reason = str(failed(cassette=self, failed_request=filtered)).partition("\n\nHow to fix:")[0]
                 message = f"{reason}\n\nThe request was not sent; {_how(recording.path)}."
                 recording.missing.append(message)
                 raise UnrecordedRequest(message)
@@ -180,7 +184,7 @@ def _cassette_of(recording: HttpRecording) -> Any:
 
         def append(self, request: Any, response: Any) -> None:
             if request not in self:  # the same request may have been under way several times
-                _CASSETTE.append(self, request, response)
+                base.append(self, request, response)
 
     return NotingCassette
 
@@ -191,10 +195,11 @@ def _made(request: Any) -> RecordedRequest:
 
 
 def _patches(cassette: object) -> Generator[tuple[type, str, object]]:
+    stubs = _vcr("stubs.httpx_stubs")
     for library, module, name in _CLIENTS:
         if find_spec(library) is None:
             continue
         transport = cast("type", getattr(import_module(module), name))
         method = "handle_request" if hasattr(transport, "handle_request") else "handle_async_request"
-        wrapped = getattr(_STUBS, f"vcr_{method}")
+        wrapped = getattr(stubs, f"vcr_{method}")
         yield transport, method, wrapped(cassette, getattr(transport, method), import_module(library))

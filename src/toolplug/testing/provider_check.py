@@ -6,8 +6,9 @@ async def test_the_provider_keeps_the_contract():
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
@@ -17,9 +18,12 @@ from toolplug.providers.provider import FunctionProvider, built, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
 from toolplug.testing.provider_rules.calls import call_rules, pressure_rules
+from toolplug.testing.provider_rules.documentation import documentation_rules
+from toolplug.testing.provider_rules.isolation import Isolation, isolation_rules
 from toolplug.testing.provider_rules.life import bare_rules, life_rules
+from toolplug.testing.provider_rules.metrics import metric_rules, scrape_rules
 from toolplug.testing.provider_rules.offers import offer_rules
-from toolplug.testing.provider_rules.routes import metric_rules, route_rules, stub_rules
+from toolplug.testing.provider_rules.routes import route_rules, stub_rules
 from toolplug.testing.provider_rules.subject import TESTER, Subject, started
 
 Make = Callable[[], FunctionProvider]
@@ -67,6 +71,8 @@ async def check_provider(
     prompts: Mapping[str, Mapping[str, object]] = NO_CALLS,
     resources: Mapping[str, Mapping[str, object]] = NO_CALLS,
     uncalled: Collection[str] = (),
+    isolation: Sequence[Isolation] = (),
+    readme: Path | None = None,
     key: str = KEY,
     principal: Principal = TESTER,
     within_s: float = 2.0,
@@ -76,8 +82,12 @@ async def check_provider(
     `make`: its class, with the `settings` of its entry, or a function that returns a new instance. `calls`: for each
     tool arguments with which it succeeds, in an order in which they can be made; each is made many times, also
     concurrently. `prompts`: for each prompt with required arguments, arguments with which it succeeds. `resources`: for
-    each URI template, values of its variables. `uncalled`: tools, prompts and URIs not to call. `within_s`: seconds
-    that a cancelled call, a route, and tasks left after the close may take. Starts and closes several instances, each
+    each URI template, values of its variables. `uncalled`: tools, prompts and URIs not to call. `isolation`: pairs of
+    asynchronous functions, `write(caller)`, which stores something by `caller.call(tool, …)` or `caller.request(method,
+    path, body)`, and `sees(caller, written)`, which returns whether the caller sees it: the one that wrote it has to, a
+    caller of another tenant must not. `readme`: the README of the distribution, which has to name every setting; every
+    parameter, route and setting then needs a description. `within_s`: seconds that a cancelled call, a route, and tasks
+    left after the close may take. Starts and closes several instances, each
     with an empty store and directory.
     """
     subject = Subject(
@@ -97,4 +107,7 @@ async def check_provider(
         broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]
         broken += await offer_rules(run)
         broken += [*metric_rules(run.generation.collectors), *stub_rules(run)]
+        broken += [] if broken else scrape_rules(run)
+        broken += await isolation_rules(run, isolation)
+        broken += [] if readme is None else documentation_rules(run, readme)
     raise_broken(broken)

@@ -73,7 +73,9 @@ class SecurityScheme(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    type: Literal["apiKey", "http", "oauth2", "openIdConnect", "mutualTLS"]
+    type: Annotated[
+        Literal["apiKey", "http", "oauth2", "openIdConnect", "mutualTLS"], Field(description="kind of the scheme")
+    ]
     name: Annotated[str, Field(description="apiKey: of the header, query parameter or cookie")] = ""
     place: Annotated[Literal["header", "query", "cookie"] | None, Field(alias="in", description="apiKey: where")] = None
     scheme: Annotated[str, Field(description="http: basic or bearer")] = ""

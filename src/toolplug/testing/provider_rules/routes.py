@@ -1,4 +1,4 @@
-"""Rules for the routes, metrics and stubs of a provider."""
+"""Rules for the routes and stubs of a provider."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Scope
 
@@ -25,6 +23,20 @@ async def requested(
     app: ASGIApp, method: str, path: str, *, headers: Headers = (), body: bytes = b"", within_s: float
 ) -> int:
     """Return the status of the response, 0 if none begins within `within_s` seconds; then the request is cancelled."""
+    return (await answer_of(app, method, path, headers=headers, body=body, within_s=within_s))[0]
+
+
+async def answer_of(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    query: str = "",
+    headers: Headers = (),
+    body: bytes = b"",
+    within_s: float,
+) -> tuple[int, bytes]:
+    """Return status and body of the response; the status is 0 if none begins within `within_s` seconds."""
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -34,13 +46,13 @@ async def requested(
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"%d" % len(body)), *headers],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
     messages = [{"type": "http.request", "body": body, "more_body": False}]
-    status = 0
+    status, answered = 0, bytearray()
 
     async def receive() -> Message:
         if not messages:
@@ -50,6 +62,7 @@ async def requested(
     async def send(message: Message) -> None:
         nonlocal status
         status = message.get("status", status)
+        answered.extend(message.get("body", b""))
 
     async def serve() -> None:
         nonlocal status
@@ -63,7 +76,7 @@ async def requested(
     if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=within_s)
-    return status
+    return status, bytes(answered)
 
 
 def stub_rules(run: Started) -> list[BrokenRule]:
@@ -78,57 +91,17 @@ def stub_rules(run: Started) -> list[BrokenRule]:
     ]
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_ABBREVIATED = ("_ms", "_milliseconds", "_us", "_minutes", "_hours", "_kb", "_mb", "_kilobytes", "_megabytes")
-_RESERVED = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
-_TYPES = ("counter", "gauge", "histogram", "summary")
-_OURS = "antwort_builtin_"
-
-
-def metric_rules(collectors: Sequence[Collector]) -> list[BrokenRule]:
-    """Check the metrics of the collectors; each is collected twice, as by two scrapes."""
-    broken: list[BrokenRule] = []
-    seen: dict[str, Collector] = {}
-    for collector in collectors:
-        where = f"collector {type(collector).__qualname__}"
-        try:
-            families, _ = list(collector.collect()), list(collector.collect())
-        except Exception as error:  # noqa: BLE001  any error of a collector is reported
-            what = f"collect() raised {type(error).__name__}: {error}"
-            broken.append(BrokenRule("collectors", where, what, "a scrape would lose its lines"))
-            continue
-        for family in families:
-            if seen.setdefault(family.name, collector) is not collector:
-                fix = "give each family to one collector"
-                broken.append(BrokenRule("collectors", f"metric {family.name!r}", "comes from two collectors", fix))
-            broken += [BrokenRule("metric-names", f"metric {family.name!r}", *found) for found in _lint(family)]
-    return broken
-
-
-def _lint(family: Metric) -> Iterator[tuple[str, str]]:
-    """Yield what `promtool check metrics` or a host would object to, each with its fix."""
-    name = family.name
-    if not _NAME.fullmatch(name):
-        yield "has a name that is not lower_case_with_underscores", "rename it"
-    if name.startswith(_OURS):
-        yield f"begins with {_OURS}, which is the host's", "begin with the package's own name"
-    if not family.documentation.strip():
-        yield "has no help text", "say what it counts"
-    if name.endswith(_ABBREVIATED):
-        yield "is not in a base unit", "use seconds or bytes"
-    if name.endswith(_RESERVED):
-        yield "ends as its samples do", "leave the ending out: the client library adds it"
-    if any(name.endswith(f"_{kind}") or f"_{kind}_" in name for kind in _TYPES):
-        yield "has its type in its name", "leave the type out"
-    if any("provider" in sample.labels for sample in family.samples):
-        yield "has a label 'provider', which the host adds", "call the label something else"
-
-
 TOKEN = "a-key-of-the-check"
 CREDENTIALS: Headers = ((b"authorization", f"Bearer {TOKEN}".encode()),)
 
 _PARAMETER = re.compile(r"{\w+(?::(\w+))?}")
-_FILLED = {"int": "1", "float": "1.5", "uuid": "00000000-0000-4000-8000-000000000000", "path": "some/path"}
+FILLED = {
+    "str": "something",
+    "int": "1",
+    "float": "1.5",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "path": "some/path",
+}
 _JSON: Headers = ((b"content-type", b"application/json"),)
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _BROKEN_JSON = b'{"unfinished": '
@@ -150,7 +123,7 @@ async def answered_rules(app: ASGIApp, routes: Sequence[BoundRoute], *, within_s
     broken: list[BrokenRule] = []
     for route in routes:
         where = f"route {route.method} {route.path}"
-        path = _PARAMETER.sub(lambda found: _FILLED.get(found.group(1) or "", "something"), route.path)
+        path = _PARAMETER.sub(lambda found: FILLED.get(found.group(1) or "str", "something"), route.path)
         stranger = await requested(app, route.method, path, within_s=within_s)
         caller = await requested(app, route.method, path, headers=CREDENTIALS, within_s=within_s)
         if not route.public and stranger != 401:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
+
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.execution.resolved_limits import Limits
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
@@ -15,6 +17,7 @@ from toolplug.providers.registry import FunctionRegistry
 
 DRAIN_S = 0.5
 CONCURRENT = 20
+CALL_ID = "call-of-the-check"
 
 TESTER = Principal(subject="tester", tenant="tested", scopes=frozenset({"admin"}))
 
@@ -47,8 +50,9 @@ class Started:
     subject: Subject
     registry: FunctionRegistry
     generation: Generation
+    metrics: CollectorRegistry
 
-    async def call(self, tool: str, arguments: Mapping[str, object], *, call_id: str = "call") -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, object], *, call_id: str = CALL_ID) -> ToolResult:
         """Call a tool as the subject's principal."""
         context = CallContext(principal=self.subject.principal)
         return await self.registry.execute(ToolCall(call_id, tool, arguments), context)
@@ -65,6 +69,7 @@ class Started:
 @asynccontextmanager
 async def started(subject: Subject) -> AsyncGenerator[Started]:
     """Start a new instance, and close it at the end. Raises `ConfigError` if it does not start."""
-    async with FunctionRegistry() as registry:
+    metrics = CollectorRegistry()
+    async with FunctionRegistry(metrics=metrics) as registry:
         await registry.apply([DesiredProvider(subject.entry(), subject.make)])
-        yield Started(subject, registry, registry.running()[subject.key])
+        yield Started(subject, registry, registry.running()[subject.key], metrics)
