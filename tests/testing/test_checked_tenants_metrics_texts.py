@@ -119,7 +119,7 @@ async def fails(caller: TenantCaller) -> object:
 
 async def broken_by(make: type[FunctionProvider], **given: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(ContractBroken) as caught:
-        await check_provider(make, calls=CALLS, **given)
+        await check_provider(make, **{"calls": CALLS, **given})
     return [(item.rule, item.where, item.what) for item in caught.value.broken]
 
 
@@ -236,7 +236,8 @@ class Undescribed(FunctionProvider):
 async def test_each_parameter_route_and_setting_without_a_text_is_found(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("`limits`, `nested.limit`: not the setting\n\n`plain`, `nested`\n")
-    assert await broken_by(Undescribed, readme=readme) == [
+    calls = {"add_note": {"text": "milk", "also": {}}}
+    assert await broken_by(Undescribed, readme=readme, calls=calls) == [
         ("descriptions", "parameter 'text' of tool 'add_note'", "has no description"),
         ("descriptions", "route GET /v1/notes", "has no description"),
         ("descriptions", "field 'plain' of Undescribed.Config", "has no description"),

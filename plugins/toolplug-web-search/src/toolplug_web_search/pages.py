@@ -24,7 +24,7 @@ _REASONS = {
     401: "it needs a login",
     403: "it refuses access",
     404: "it does not exist",
-    410: "it does not exist any more",
+    410: "it no longer exists",
     451: "it is withheld for legal reasons",
 }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
@@ -24,17 +25,15 @@ from toolplug import (
 )
 from toolplug_web_search.backends import (
     MAX_ANSWER_BYTES,
-    SERVICES,
     Backend,
-    DdgsBackend,
     Hit,
     HttpBackend,
     Query,
     TimeRange,
 )
-from toolplug_web_search.cache import Aged, Cache
 from toolplug_web_search.pages import Page, PageReader, page_url
 from toolplug_web_search.results import PAGE_ITEM, SEARCH_ITEM, distinct, page_result, permitted, search_result
+from toolplug_web_search.services import SERVICES, DdgsBackend
 from toolplug_web_search.settings import MAX_RESULTS, Domains, Language, Settings, StubOptions, domain_rules
 
 STUBS = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
@@ -102,6 +101,40 @@ class Measures:
             self.pages.labels(outcome).inc()
 
 
+class Aged(NamedTuple, Generic[V]):
+    """A value, and the seconds since it was put in."""
+
+    value: V
+    age_s: float
+
+
+class Cache(Generic[V]):
+    """At most `size` values; the least recently used one is dropped first. Nothing expires by itself."""
+
+    def __init__(self, size: int, clock: Callable[[], float]) -> None:
+        self._size = size
+        self._clock = clock
+        self._values: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: Hashable, within_s: float) -> Aged[V] | None:
+        """Return the value if it is younger than `within_s` seconds."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        age_s = self._clock() - found[0]
+        if age_s >= within_s:
+            return None
+        self._values.move_to_end(key)
+        return Aged(found[1], age_s)
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Keep a value."""
+        self._values[key] = (self._clock(), value)
+        self._values.move_to_end(key)
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)
+
+
 class WebSearch(FunctionProvider):
     """Searches the web by one backend, and opens pages. Nothing is connected before the first call."""
 
@@ -122,9 +155,10 @@ class WebSearch(FunctionProvider):
         if settings.backend == "ddgs":
             self._backend = DdgsBackend(settings)
             return
-        trusted = [settings.url or SERVICES[settings.backend].url]
+        service = SERVICES[settings.backend]
+        trusted = [settings.url or service.url]
         transport = await checked_transport(site.egress, trusted=trusted, max_answer_bytes=MAX_ANSWER_BYTES)
-        self._backend = HttpBackend(settings.backend, settings, transport, self.clock)
+        self._backend = HttpBackend(settings.backend, service, settings, transport, self.clock)
 
     async def aclose(self) -> None:
         """Close the connections; there are none if the start failed."""

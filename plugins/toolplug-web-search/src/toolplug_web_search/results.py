@@ -1,4 +1,4 @@
-"""What a model and its host get: results without duplicates, pages in parts, and the sources of both."""
+"""Results for the model and the host: without duplicates, pages in parts, with the sources of both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HIDDEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0e\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]+"
 )
-"""Characters that nobody sees and a model reads: controls, directions, tags; not the joiners of scripts and emoji."""
+"""Invisible characters that a model reads: controls, directions, tags; not the joiners of scripts and emoji."""
 _TRACKERS = re.compile(r"utm_\w+|gclid|fbclid|msclkid|mc_[ce]id|igshid|yclid", re.IGNORECASE)
 
 

@@ -41,9 +41,8 @@ class Settings(BaseModel):
 
     backend: Annotated[BackendName, Field(description="the search service")] = "searxng"
     url: Annotated[
-        str | None,
+        Annotated[str, AfterValidator(_web_url)] | None,
         Field(description="its address; needed for searxng, which must offer JSON"),
-        AfterValidator(_web_url),
     ] = None
     api_key: Annotated[SecretStr | None, Field(description="needed for brave and tavily")] = None
     max_results: Annotated[
@@ -131,7 +130,7 @@ class DomainRules:
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """The domains to tell a backend: the shortest list; empty for every domain."""
+        """The domains to send to a backend: the shortest list; empty for every domain."""
         return min(self._allowed, key=len, default=())
 
     def permit(self, host: str) -> bool:
