@@ -23,6 +23,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SITES = 10
 """Domains that are sent to a backend as operators of its query; of more, only the results are filtered."""
 MAX_PAUSE_S = 3600.0
+_CONNECT = httpx2.Timeout(None, connect=CONNECT_S).as_dict()
 
 TimeRange = Literal["day", "week", "month", "year"]
 
@@ -131,7 +132,7 @@ class HttpBackend:
         service, within_s = self._service, self._settings.timeout_s
         request.headers["Accept"] = "application/json"
         request.headers["User-Agent"] = "toolplug-web-search"
-        request.extensions = {"timeout": httpx2.Timeout(None, connect=CONNECT_S).as_dict()}
+        request.extensions = {"timeout": _CONNECT}
         try:
             async with asyncio.timeout(within_s):
                 response = await self._transport.handle_async_request(request)

@@ -48,7 +48,10 @@ def visible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return the text without hidden characters and without line breaks."""
-    line = " ".join(text.split())
+    line = text.strip()
+    if line.isprintable() and "  " not in line:
+        return line  # as most are: splitting takes twice as long
+    line = " ".join(line.split())
     return line if line.isprintable() else _HIDDEN.sub("", line)
 
 
