@@ -21,7 +21,7 @@ from tests.responses.serving import serving
 from toolplug import FunctionProvider, open_host, tool
 from toolplug.http import create_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(900)]
 
 RIGHT = 8
 SERVER = Path(__file__).with_name("small_model.mjs")
