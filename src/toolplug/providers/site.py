@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
@@ -82,6 +82,30 @@ class CallHookSwitch:
             self._changed()
 
 
+class Closing:
+    """Set when the plugin is being replaced or stopped.
+
+    An `asyncio.Event`, made with the context: a module that only defines providers does not load asyncio.
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = import_module("asyncio").Event()
+
+    def is_set(self) -> bool:
+        """Return whether the plugin is being replaced or stopped."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Wake everything that waits."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        await self._event.wait()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
     """The argument of `start`, valid as long as the provider; any hook but `commands` can have it as `site`.
@@ -106,7 +130,7 @@ class ProviderContext:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("toolplug.providers"))
     plugins: PluginManager = field(default_factory=lambda: PluginManager("toolplug"))
     call_hooks: CallHookSwitch = field(default_factory=CallHookSwitch)
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: Closing = field(default_factory=Closing)
 
 
 _HERE = Path()
