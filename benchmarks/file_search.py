@@ -18,21 +18,21 @@ from time import process_time
 import numpy as np
 
 from benchmarks.frame import MILLISECONDS, Batch, Row, timed
-from toolplug_file_search.analysis import Analyzer, words
-from toolplug_file_search.background import Indexer
-from toolplug_file_search.database import Database
+from toolplug_file_search.documents.analysis import Analyzer, words
 from toolplug_file_search.documents.conversion import Document, convert
 from toolplug_file_search.documents.formats import detect
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest import Cutting, Passage, Prepared, prepare, put_in
-from toolplug_file_search.local_files import pattern
-from toolplug_file_search.meaning import DEPTH, Meaning
-from toolplug_file_search.mirror import Mirror
-from toolplug_file_search.records import Caller
-from toolplug_file_search.schema import made_corpus
-from toolplug_file_search.search import Searcher
-from toolplug_file_search.sqlite_vectors import SqliteVectors
-from toolplug_file_search.stub import narrowed
+from toolplug_file_search.ingest.background import Indexer
+from toolplug_file_search.ingest.local_files import pattern
+from toolplug_file_search.ingest.mirror import Mirror
+from toolplug_file_search.search.meaning import DEPTH, Meaning
+from toolplug_file_search.search.options import narrowed
+from toolplug_file_search.search.searcher import Searcher
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.indexing import Cutting, Passage, Prepared, prepare, put_in
+from toolplug_file_search.storage.records import Caller
+from toolplug_file_search.storage.schema import made_corpus
+from toolplug_file_search.vectors.sqlite import SqliteVectors
 
 PASSAGES, DIMENSIONS, WORDS, VOCABULARY = 100_000, 384, 40, 20_000
 ADDED = 1_000

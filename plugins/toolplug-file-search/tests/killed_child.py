@@ -16,11 +16,11 @@ from pathlib import Path
 from threading import Event
 from typing import overload
 
-from toolplug_file_search.analysis import Analyzer
-from toolplug_file_search.background import BackgroundIngest, Indexer
-from toolplug_file_search.database import Database
+from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest import Cutting, Passage, Prepared
+from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.indexing import Cutting, Passage, Prepared
 
 
 class Moments:

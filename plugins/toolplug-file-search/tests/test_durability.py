@@ -18,11 +18,11 @@ import pytest
 
 from toolplug import open_host
 from toolplug.errors import ConfigError
-from toolplug_file_search.analysis import Analyzer
-from toolplug_file_search.background import BackgroundIngest, Indexer
-from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest import Cutting
+from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.storage.database import Database, IndexUnavailable
+from toolplug_file_search.storage.indexing import Cutting
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug_file_search.local_files import local_files, pattern
+from toolplug_file_search.ingest.local_files import local_files, pattern
 
 
 def write(path: Path, text: str = "text") -> Path:

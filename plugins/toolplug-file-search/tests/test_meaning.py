@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, Principal, ToolCall, ToolStatus, open_host
-from toolplug_file_search.database import Database
-from toolplug_file_search.meaning import fused
-from toolplug_file_search.ranking import Hit, Weights
-from toolplug_file_search.schema import made_corpus
-from toolplug_file_search.sqlite_vectors import SqliteVectors
-from toolplug_file_search.vectors import Near
+from toolplug_file_search.search.meaning import fused
+from toolplug_file_search.search.ranking import Hit, Weights
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.schema import made_corpus
+from toolplug_file_search.vectors.protocol import Near
+from toolplug_file_search.vectors.sqlite import SqliteVectors
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolplug_file_search.analysis import Analyzer, words
-from toolplug_file_search.schema import made_corpus, passages, prepare
-from toolplug_file_search.terms import MAX_WORDS, Term, expression, terms
+from toolplug_file_search.documents.analysis import Analyzer, words
+from toolplug_file_search.search.terms import MAX_WORDS, Term, expression, terms
+from toolplug_file_search.storage.schema import made_corpus, passages, prepare
 
 
 @pytest.fixture

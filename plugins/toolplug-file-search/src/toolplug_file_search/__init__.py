@@ -1,1 +1,1 @@
-"""Search over text and Markdown files: what tenants upload, and what the operator names."""
+"""Search over documents: what tenants upload, and what the operator names."""

@@ -22,28 +22,28 @@ from toolplug import (
     ToolUnavailable,
     tool,
 )
-from toolplug_file_search.analysis import Analyzer
-from toolplug_file_search.background import BackgroundIngest, Indexer
-from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.embeddings import embedder
-from toolplug_file_search.files import FileRoutes
-from toolplug_file_search.ingest import Cutting
-from toolplug_file_search.library import Library, Quotas
-from toolplug_file_search.local_files import pattern
-from toolplug_file_search.meaning import Meaning
+from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.ingest.local_files import pattern
+from toolplug_file_search.ingest.mirror import Mirror
 from toolplug_file_search.metrics import Contents, Measures
-from toolplug_file_search.mirror import Mirror
-from toolplug_file_search.records import Caller
-from toolplug_file_search.reranking import Reranker
-from toolplug_file_search.results import ITEM, list_result, search_result
-from toolplug_file_search.search import Found, Passage, Searcher, left_out, searchable_files
-from toolplug_file_search.selection import NotThere
+from toolplug_file_search.openai_api.files import FileRoutes
+from toolplug_file_search.openai_api.store_files import StoreFileRoutes
+from toolplug_file_search.openai_api.vector_stores import VectorStoreRoutes
+from toolplug_file_search.search.meaning import Meaning
+from toolplug_file_search.search.options import MAX_RESULTS, Narrowed, StubOptions, narrowed
+from toolplug_file_search.search.reranking import Reranker
+from toolplug_file_search.search.results import ITEM, list_result, search_result
+from toolplug_file_search.search.searcher import Found, Passage, Searcher, left_out, searchable_files
 from toolplug_file_search.settings import Settings
-from toolplug_file_search.store_files import StoreFileRoutes
-from toolplug_file_search.stub import MAX_RESULTS, Narrowed, StubOptions, narrowed
-from toolplug_file_search.vector_stores import VectorStoreRoutes
-from toolplug_file_search.vectors import VectorIndex, VectorsUnavailable
+from toolplug_file_search.storage.database import Database, IndexUnavailable
+from toolplug_file_search.storage.indexing import Cutting
+from toolplug_file_search.storage.library import Library, Quotas
+from toolplug_file_search.storage.records import Caller
+from toolplug_file_search.storage.selection import NotThere
+from toolplug_file_search.vectors.embeddings import embedder
+from toolplug_file_search.vectors.protocol import VectorIndex, VectorsUnavailable
 
 RETRY_S = 1.0
 MAX_SKIPPED = 100
@@ -190,11 +190,11 @@ class FileSearch(FunctionProvider):
         if model is None:
             return None
         if self.config.vector_db == "sqlite":
-            vectors: VectorIndex = import_module("toolplug_file_search.sqlite_vectors").SqliteVectors(database)
+            vectors: VectorIndex = import_module("toolplug_file_search.vectors.sqlite").SqliteVectors(database)
         else:
             url = self.config.database_url
             try:
-                module = import_module("toolplug_file_search.pgvector")
+                module = import_module("toolplug_file_search.vectors.pgvector")
             except ImportError as error:
                 message = "vector_db: pgvector needs psycopg (pip install 'toolplug-file-search[pgvector]')"
                 raise ValueError(f"{message}: {error}") from error

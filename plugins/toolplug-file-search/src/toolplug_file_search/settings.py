@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug_file_search.local_files import pattern
+from toolplug_file_search.ingest.local_files import pattern
 
 
 def _readable(path: str, info: ValidationInfo) -> str:

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolplug_file_search import selection
-from toolplug_file_search.analysis import Analyzer
-from toolplug_file_search.database import Database
-from toolplug_file_search.embeddings import EmbeddingFailed, Vector
-from toolplug_file_search.filters import ALL, Condition
-from toolplug_file_search.meaning import Meaning, fused
-from toolplug_file_search.ranking import Hit, hits
-from toolplug_file_search.records import Caller
-from toolplug_file_search.reranking import CANDIDATES, Reranker, RerankingFailed
-from toolplug_file_search.schema import corpus_number
-from toolplug_file_search.selection import NotThere, scope_of
-from toolplug_file_search.stub import Narrowed
-from toolplug_file_search.terms import terms
+from toolplug_file_search.documents.analysis import Analyzer
+from toolplug_file_search.search.filters import ALL, Condition
+from toolplug_file_search.search.meaning import Meaning, fused
+from toolplug_file_search.search.options import Narrowed
+from toolplug_file_search.search.ranking import Hit, hits
+from toolplug_file_search.search.reranking import CANDIDATES, Reranker, RerankingFailed
+from toolplug_file_search.search.terms import terms
+from toolplug_file_search.storage import selection
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.records import Caller
+from toolplug_file_search.storage.schema import corpus_number
+from toolplug_file_search.storage.selection import NotThere, scope_of
+from toolplug_file_search.vectors.embeddings import EmbeddingFailed, Vector
 
 _HELD = f"FROM members JOIN stores ON stores.id = store_id WHERE NOT cancelled AND NOT ({selection.EXPIRED})"
 

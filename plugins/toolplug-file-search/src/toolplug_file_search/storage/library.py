@@ -11,13 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolplug_file_search import selection
-from toolplug_file_search.database import Database
 from toolplug_file_search.documents.formats import check
-from toolplug_file_search.ingest import take_out, take_out_unused
-from toolplug_file_search.paging import listed
-from toolplug_file_search.records import Attribute, Batch, Caller, Listed, Member, Page, Status, StoredFile, VectorStore
-from toolplug_file_search.selection import Scope, made_scope, scope_of
+from toolplug_file_search.storage import selection
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.indexing import take_out, take_out_unused
+from toolplug_file_search.storage.paging import listed
+from toolplug_file_search.storage.records import (
+    Attribute,
+    Batch,
+    Caller,
+    Listed,
+    Member,
+    Page,
+    Status,
+    StoredFile,
+    VectorStore,
+)
+from toolplug_file_search.storage.selection import Scope, made_scope, scope_of
 
 
 class TooMany(Exception):

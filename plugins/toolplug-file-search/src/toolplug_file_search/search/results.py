@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolplug import HostedItem, ToolResult
-from toolplug_file_search.mirror import Progress
-from toolplug_file_search.search import Found, Left, ListedFile, Passage
+from toolplug_file_search.ingest.mirror import Progress
+from toolplug_file_search.search.searcher import Found, Left, ListedFile, Passage
 
 ITEM = HostedItem(
     "file_search_call", events=("searching",), fields={"queries": [], "results": None}, on_include=("results",)

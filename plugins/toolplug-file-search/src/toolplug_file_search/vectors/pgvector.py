@@ -13,9 +13,9 @@ from typing import LiteralString
 
 import psycopg
 
-from toolplug_file_search.database import Database
-from toolplug_file_search.embeddings import Vector
-from toolplug_file_search.vectors import Near, VectorsUnavailable
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.vectors.embeddings import Vector
+from toolplug_file_search.vectors.protocol import Near, VectorsUnavailable
 
 CONNECT_S = 5
 STATEMENT_MS = 15_000

@@ -6,10 +6,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from toolplug_file_search.database import Database
-from toolplug_file_search.embeddings import Embedder, EmbeddingFailed, Vector
-from toolplug_file_search.ranking import Hit, Weights, coverage
-from toolplug_file_search.vectors import VectorIndex, VectorsUnavailable
+from toolplug_file_search.search.ranking import Hit, Weights, coverage
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.vectors.embeddings import Embedder, EmbeddingFailed, Vector
+from toolplug_file_search.vectors.protocol import VectorIndex, VectorsUnavailable
 
 BATCH = 32
 DEPTH = 50

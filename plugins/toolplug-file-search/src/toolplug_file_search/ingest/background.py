@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable
 from threading import Event, Thread
 
-from toolplug_file_search.analysis import Analyzer
-from toolplug_file_search.database import Database, IndexUnavailable
+from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.formats import UnreadableDocument
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest import Cutting, Prepared, prepare, put_in, take_out
-from toolplug_file_search.selection import EXPIRED
+from toolplug_file_search.storage.database import Database, IndexUnavailable
+from toolplug_file_search.storage.indexing import Cutting, Prepared, prepare, put_in, take_out
+from toolplug_file_search.storage.selection import EXPIRED
 
 SWEEP_S = 15.0
 _WAITING = "SELECT corpus, id, name, CAST(content AS BLOB) FROM files WHERE status = 'waiting'"

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolplug_file_search.database import IndexUnavailable
 from toolplug_file_search.documents.formats import UnreadableDocument
-from toolplug_file_search.library import Library, TooMany
-from toolplug_file_search.paging import UnknownCursor
-from toolplug_file_search.records import Listed, Order, Page, Record, Status
-from toolplug_file_search.selection import NotThere
-from toolplug_file_search.vectors import VectorsUnavailable
+from toolplug_file_search.storage.database import IndexUnavailable
+from toolplug_file_search.storage.library import Library, TooMany
+from toolplug_file_search.storage.paging import UnknownCursor
+from toolplug_file_search.storage.records import Listed, Order, Page, Record, Status
+from toolplug_file_search.storage.selection import NotThere
+from toolplug_file_search.vectors.protocol import VectorsUnavailable
 
 OpenLibrary = Callable[[Request], Library]
 """The library of the caller that a request comes from."""

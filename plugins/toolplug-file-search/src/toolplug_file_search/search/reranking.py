@@ -8,8 +8,8 @@ from typing import Annotated
 import httpx2
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from toolplug_file_search.embeddings import post
 from toolplug_file_search.settings import Settings
+from toolplug_file_search.vectors.embeddings import post
 
 CANDIDATES = 50
 MAX_ANSWER = 1024 * 1024

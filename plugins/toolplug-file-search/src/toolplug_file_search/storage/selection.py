@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from toolplug_file_search.records import Batch, Caller, Counts, Member, StoredFile, VectorStore
-from toolplug_file_search.schema import corpus_number, made_corpus
+from toolplug_file_search.storage.records import Batch, Caller, Counts, Member, StoredFile, VectorStore
+from toolplug_file_search.storage.schema import corpus_number, made_corpus
 
 NO_CORPUS = -1
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from toolplug_file_search.analysis import COMPOUNDING, Analyzer, without_accents, words
+from toolplug_file_search.documents.analysis import COMPOUNDING, Analyzer, without_accents, words
 from toolplug_file_search.documents.chunks import Chunk, chunks
 from toolplug_file_search.documents.conversion import Document
-from toolplug_file_search.schema import passages, trigrams
+from toolplug_file_search.storage.schema import passages, trigrams
 
 HEADING_SEPARATOR = " > "
 

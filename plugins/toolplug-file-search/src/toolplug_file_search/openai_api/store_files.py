@@ -10,10 +10,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page, state
-from toolplug_file_search.library import Attached
-from toolplug_file_search.records import Batch, Member
-from toolplug_file_search.vector_stores import AutoChunking, Key, Value, shown_counts, store_id
+from toolplug_file_search.openai_api.answers import (
+    OpenLibrary,
+    RequestRefused,
+    answering,
+    body,
+    list_answer,
+    page,
+    state,
+)
+from toolplug_file_search.openai_api.vector_stores import AutoChunking, Key, Value, shown_counts, store_id
+from toolplug_file_search.storage.library import Attached
+from toolplug_file_search.storage.records import Batch, Member
 
 Attributes = Annotated[dict[Key, Value | bool | int | float], Field(max_length=16)]
 MAX_BATCH = 2000

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import NamedTuple
 
-from toolplug_file_search.background import Indexer
-from toolplug_file_search.database import Database, IndexUnavailable
 from toolplug_file_search.documents.formats import KNOWN, UnreadableDocument
-from toolplug_file_search.ingest import put_in, take_out
-from toolplug_file_search.local_files import LocalFile, Pattern, local_files
-from toolplug_file_search.schema import corpus_number, made_corpus
+from toolplug_file_search.ingest.background import Indexer
+from toolplug_file_search.ingest.local_files import LocalFile, Pattern, local_files
+from toolplug_file_search.storage.database import Database, IndexUnavailable
+from toolplug_file_search.storage.indexing import put_in, take_out
+from toolplug_file_search.storage.schema import corpus_number, made_corpus
 
 READ_ONLY = "operator"
 FIRST_LOOK_S = 10.0

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from toolplug_file_search.schema import WrongVersion, prepare
+from toolplug_file_search.storage.schema import WrongVersion, prepare
 
 BUSY_S = 2.0
 

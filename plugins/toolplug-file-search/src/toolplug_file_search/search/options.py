@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug_file_search.filters import ALL, Condition, Filter, condition
-from toolplug_file_search.ranking import Weights
+from toolplug_file_search.search.filters import ALL, Condition, Filter, condition
+from toolplug_file_search.search.ranking import Weights
 
 MAX_RESULTS = 50
 

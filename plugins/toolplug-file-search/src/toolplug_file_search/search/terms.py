@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from toolplug_file_search.analysis import COMPOUNDING, ENGLISH, Analyzer, Word, without_accents, words
-from toolplug_file_search.schema import trigrams
+from toolplug_file_search.documents.analysis import COMPOUNDING, ENGLISH, Analyzer, Word, without_accents, words
+from toolplug_file_search.storage.schema import trigrams
 
 MAX_WORDS = 32
 PAIR_WEIGHT = 0.5

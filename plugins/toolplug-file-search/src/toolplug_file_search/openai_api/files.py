@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, list_answer, page
 from toolplug_file_search.documents.formats import check_name
-from toolplug_file_search.records import StoredFile
+from toolplug_file_search.openai_api.answers import OpenLibrary, RequestRefused, answering, list_answer, page
+from toolplug_file_search.storage.records import StoredFile
 
 PURPOSES = ("assistants", "user_data")
 MIN_EXPIRY_S, MAX_EXPIRY_S = 3600, 2_592_000

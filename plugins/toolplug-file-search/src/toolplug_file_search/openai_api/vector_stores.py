@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page
-from toolplug_file_search.filters import Filter
-from toolplug_file_search.library import Attached
-from toolplug_file_search.records import Counts, VectorStore
-from toolplug_file_search.search import Passage
-from toolplug_file_search.stub import MAX_RESULTS, Narrowed, RankingOptions, ranked
+from toolplug_file_search.openai_api.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page
+from toolplug_file_search.search.filters import Filter
+from toolplug_file_search.search.options import MAX_RESULTS, Narrowed, RankingOptions, ranked
+from toolplug_file_search.search.searcher import Passage
+from toolplug_file_search.storage.library import Attached
+from toolplug_file_search.storage.records import Counts, VectorStore
 
 Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]

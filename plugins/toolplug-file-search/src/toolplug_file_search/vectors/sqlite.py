@@ -13,9 +13,9 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from toolplug_file_search.database import Database
-from toolplug_file_search.embeddings import Vector
-from toolplug_file_search.vectors import Near
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.vectors.embeddings import Vector
+from toolplug_file_search.vectors.protocol import Near
 
 Matrix = npt.NDArray[np.float32]
 _SPARE = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from toolplug_file_search.embeddings import Vector
+from toolplug_file_search.vectors.embeddings import Vector
 
 
 class VectorsUnavailable(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from toolplug_file_search.records import Listed, Page, Record
+from toolplug_file_search.storage.records import Listed, Page, Record
 
 
 class UnknownCursor(Exception):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toolplug_file_search.schema import passages
-from toolplug_file_search.terms import Term, expression
+from toolplug_file_search.search.terms import Term, expression
+from toolplug_file_search.storage.schema import passages
 
 _COLUMNS = (3.0, 2.5, 1.0)
 """Weights of the name, the headings and the text."""

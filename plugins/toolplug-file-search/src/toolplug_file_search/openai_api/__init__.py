@@ -1,0 +1,1 @@
+"""The routes of OpenAI's API for files and vector stores."""

@@ -1,0 +1,1 @@
+"""The index: its tables, and what a caller may see and change in them."""

@@ -1,0 +1,1 @@
+"""Embeddings of passages and the places where they are kept."""
