@@ -162,7 +162,7 @@ def embedded(text: str) -> list[float]:
 
 
 class FakeModels(ThreadingHTTPServer):
-    """Answers until it is told to fail; `asked` are the paths and bodies of its requests."""
+    """Answers, with `answer` instead if it is set; `asked` are the paths and bodies of its requests."""
 
     daemon_threads = True
 

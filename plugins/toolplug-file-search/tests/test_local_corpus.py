@@ -1,4 +1,4 @@
-"""The operator's own files: searched by everybody, changed by nobody, and kept as they are on disk."""
+"""The operator's own files: every tenant searches them, no request changes them, and the index follows the disk."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_an_unchanged_file_is_not_read_again(serve: Serve, docs: Path) -> 
         assert served.metric("file_search_ingested_bytes_total") == 0
 
 
-async def test_another_chunk_size_cuts_every_file_anew(serve: Serve, docs: Path) -> None:
+async def test_another_chunk_size_cuts_every_file_again(serve: Serve, docs: Path) -> None:
     (docs / "long.txt").write_text("river and lake. " * 100)
     async with serve(paths=[str(docs)]) as served:
         assert await served.one.found("lake")

@@ -57,7 +57,7 @@ async def added(served: Any) -> str:
 
 
 @pytest.mark.requirement("I2-8-hybrid")
-async def test_what_a_text_means_is_found_besides_what_it_says(serve: Serve, models: Any) -> None:
+async def test_passages_are_found_by_meaning_and_by_words(serve: Serve, models: Any) -> None:
     async with serve(embedding_url=f"{models.url}/embeddings", embedding_model="m", passage_prefix="p: ") as served:
         await added(served)
         found = await served.one.found("holiday entitlement")

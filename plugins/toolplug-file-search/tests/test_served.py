@@ -38,7 +38,7 @@ def runbooks(count: int) -> Iterator[tuple[str, str, str, str]]:
         code, minutes = f"{chance.choice('ABCDEFG')}{number:03d}", chance.randint(3, 90)
         answer = f"Error {code} means that the {subject} {part} has been silent for {minutes} minutes."
         text = (
-            f"# Runbook {number}: the {subject} {part}\n\nThis page is for whoever is on call.\n\n"
+            f"# Runbook {number}: the {subject} {part}\n\nThis page is for the person on call.\n\n"
             f"## Daily work\n\n" + "\n".join(f"{place}. First, {step}." for place, step in enumerate(steps, 1)) + "\n\n"
             f"## Errors\n\n{answer} Wake the owner.\n\n## History\n\n{chance.choice(steps).capitalize()}.\n"
         )

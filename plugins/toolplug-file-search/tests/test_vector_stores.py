@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+
+from toolplug import open_host
+from toolplug.http import create_app
 
 pytestmark = pytest.mark.anyio
 
+BASE = "http://127.0.0.1"
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 
@@ -285,6 +291,29 @@ async def test_a_score_says_nothing_about_another_tenants_texts(serve: Serve) ->
         before = await served.one.found("heron")
         await served.two.add("b.txt", "heron heron heron")
         assert await served.one.found("heron") == before
+
+
+async def test_two_instances_have_routes_and_data_of_their_own(tmp_path: Path) -> None:
+    second = {"type": "file_search", "enabled": True, "mount": "/handbook"}
+    config = tmp_path / "providers.yaml"
+    config.write_text(json.dumps({"providers": {"file_search": {"enabled": True}, "handbook": second}}))
+    async with open_host(config) as host:
+        transport = httpx2.ASGITransport(create_app(host))
+        stores: list[str] = []
+        for name, mount in (("a.txt", ""), ("b.txt", "/handbook")):
+            async with httpx2.AsyncClient(transport=transport, base_url=f"{BASE}{mount}") as http:
+                upload = {"file": (name, b"the river")}
+                file = (await http.post("/v1/files", files=upload, data={"purpose": "assistants"})).json()["id"]
+                store = (await http.post("/v1/vector_stores", json={"file_ids": [file]})).json()["id"]
+                while (await http.get(f"/v1/vector_stores/{store}")).json()["status"] == "in_progress":
+                    pass  # each question is a turn of the loop
+                found = (await http.post(f"/v1/vector_stores/{store}/search", json={"query": "river"})).json()["data"]
+                assert [item["filename"] for item in found] == [name]
+                listed = (await http.get("/v1/files")).json()["data"]
+                assert [item["filename"] for item in listed] == [name]
+                for other in stores:
+                    assert (await http.get(f"/v1/vector_stores/{other}")).status_code == 404
+                stores.append(store)
 
 
 async def test_without_credentials_nothing_is_shown(serve: Serve) -> None:

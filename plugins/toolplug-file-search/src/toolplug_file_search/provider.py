@@ -52,7 +52,7 @@ StoreIds = Annotated[list[str], Field(max_length=50)]
 
 
 class FileSearch(FunctionProvider):
-    """Searches the files that a tenant uploaded, and those that the operator named for everybody."""
+    """Searches the files that a tenant uploaded, and those that the operator configured for every tenant."""
 
     Config = Settings
     config: Settings

@@ -33,8 +33,8 @@ class Settings(BaseModel):
         tuple[LocalPath, ...],
         Field(
             strict=False,
-            description="folders, files and globs that every tenant may search and nobody may "
-            "change; relative to the configuration file; symbolic links are not followed",
+            description="folders, files and globs that every tenant may search and no request "
+            "can change; relative to the configuration file; symbolic links are not followed",
         ),
     ] = ()
     refresh: Annotated[

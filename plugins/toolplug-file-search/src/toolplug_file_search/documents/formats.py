@@ -1,4 +1,4 @@
-"""The formats that can be searched, told from the content of a file first and from its name second."""
+"""The formats that can be searched, detected from the content of a file, then from its name."""
 
 from __future__ import annotations
 

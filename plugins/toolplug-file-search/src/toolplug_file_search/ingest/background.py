@@ -37,7 +37,7 @@ class Indexer:
 class BackgroundIngest:
     """Runs from `start` to `stop`; `wake` makes it look for files that wait.
 
-    `after` is called when none waits, with what tells it to stop.
+    `after` is called when none waits, with a function that returns whether to stop.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One search: which corpora and files are looked through, and what is found, with its place."""
+"""Searches: which corpora and files are searched, and the passages that are found, with their places."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LIKE = 0.82
 class Term(NamedTuple):
     """One thing that is asked for, a word or two `neighbours`: its forms, each with its weight. The best one counts.
 
-    A form is a word of the index, two that stand side by side, or the beginning of one (`*`).
+    A form is a word of the index, two adjacent words, or the beginning of one (`*`).
     """
 
     name: str

@@ -145,7 +145,7 @@ def _forget_words(connection: sqlite3.Connection, corpus: int, counted: Counter[
 
 
 def take_out_unused(connection: sqlite3.Connection, corpus: int) -> None:
-    """Make every file of a tenant unsearchable that is in none of its vector stores any more."""
+    """Make those files of a tenant unsearchable that are no longer in a vector store."""
     unused = connection.execute(
         "SELECT id FROM files WHERE corpus = ? AND status != 'stored' "
         "AND NOT EXISTS (SELECT 1 FROM members WHERE members.file_id = files.id AND NOT cancelled)",

@@ -16,7 +16,7 @@ Record = TypeVar("Record")
 class Caller:
     """Who asks: what a subject uploads and makes is its own, and the tenant's.
 
-    `own_only`: it sees its own vector stores and files alone, besides the operator's files.
+    `own_only`: it sees only its own vector stores and files, and the operator's files.
     """
 
     tenant: str
