@@ -80,6 +80,7 @@ async def test_vectors_are_kept_and_follow_what_is_changed_and_deleted(serve: Se
     async with serve(embedding_url=f"{models.url}/embeddings") as served:
         store = await added(served)
         files = (await served.one.http.get(f"/v1/vector_stores/{store}/files?order=asc")).json()["data"]
+        assert (await served.one.found("holiday"))[0]["file"] == "a.md"  # from then on vectors are in memory
         await served.one.http.delete(f"/v1/files/{files[0]['id']}")
         assert "a.md" not in [item["file"] for item in await served.one.found("holiday")]
     asked = len(models.passages())
@@ -187,3 +188,5 @@ def test_ranks_are_fused_reciprocally() -> None:
     assert [(hit.corpus, hit.chunk) for hit in found] == [(1, 2), (1, 1), (2, 3), (1, 4)]
     assert [round(hit.score, 3) for hit in found] == [0.958, 0.5, 0.458, 0.02]
     assert fused([Hit(1, 1, 1.0)], [Hit(1, 1, 1.0)], Weights())[0].score == 1.0
+    weighed = fused([Hit(1, 1, 1.0)], [Hit(1, 2, 1.0)], Weights(words=3.0, meaning=1.0))
+    assert [(hit.chunk, round(hit.score, 3)) for hit in weighed] == [(1, 0.75), (2, 0.25)]

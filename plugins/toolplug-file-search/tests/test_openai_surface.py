@@ -146,6 +146,35 @@ async def test_what_has_expired_is_not_found_and_is_deleted_at_the_next_start(se
 
 
 @pytest.mark.anyio
+async def test_a_search_is_an_activity_of_a_vector_store_that_expires(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as served:
+        store, _ = await served.one.add("a.txt", "river")
+        path = f"/v1/vector_stores/{store}"
+        await served.one.http.post(path, json={"expires_after": {"anchor": "last_active_at", "days": 1}})
+        with closing(sqlite3.connect(tmp_path / INDEX)) as index, index:
+            index.execute("UPDATE stores SET active_at = active_at - 7200")
+        before = (await served.one.http.get(path)).json()["last_active_at"]
+        await served.one.found("river", vector_store_ids=[store])
+        assert (await served.one.http.get(path)).json()["last_active_at"] >= before + 7200
+
+
+@pytest.mark.anyio
+async def test_a_filter_distinguishes_true_from_one(serve: Serve) -> None:
+    async with serve() as served:
+        store, file = await served.one.add("a.txt", "river")
+        _, other = await served.one.add("b.txt", "river", store)
+        for each, draft in ((file, True), (other, 1)):
+            path = f"/v1/vector_stores/{store}/files/{each}"
+            assert (await served.one.http.post(path, json={"attributes": {"draft": draft}})).status_code == 200
+        found: list[list[str]] = []
+        for value in (True, 1):
+            asked = {"query": "river", "filters": {"type": "eq", "key": "draft", "value": value}}
+            answer = (await served.one.http.post(f"/v1/vector_stores/{store}/search", json=asked)).json()
+            found.append([item["filename"] for item in answer["data"]])
+        assert found == [["a.txt"], ["b.txt"]]
+
+
+@pytest.mark.anyio
 async def test_the_bytes_of_a_tenant_are_limited(serve: Serve) -> None:
     async with serve(max_bytes=10) as served:
         await served.one.upload("a.txt", "x" * 10)
