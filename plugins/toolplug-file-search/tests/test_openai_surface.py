@@ -12,6 +12,10 @@ from typing import Any
 import openai
 import pytest
 
+from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.library import Attached, Library, Quotas
+from toolplug_file_search.storage.records import Caller
+
 Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
@@ -172,6 +176,20 @@ async def test_a_filter_distinguishes_true_from_one(serve: Serve) -> None:
             answer = (await served.one.http.post(f"/v1/vector_stores/{store}/search", json=asked)).json()
             found.append([item["filename"] for item in answer["data"]])
         assert found == [["a.txt"], ["b.txt"]]
+
+
+def test_files_of_a_cancelled_batch_are_no_longer_waiting(tmp_path: Path) -> None:
+    quotas = Quotas(files=9, stores=9, bytes=99)
+    with closing(Database(tmp_path / "index.db")) as database:
+        library = Library(database, Caller(tenant="one", subject="one", own_only=False), quotas, lambda: None)
+        store = library.create_store("notes", {}).id
+        file = library.add_file("a.txt", b"river", "assistants").id
+        batch = library.create_batch(store, [Attached(file, {})])
+        assert (batch.counts.in_progress, batch.counts.cancelled) == (1, 0)
+        cancelled = library.cancel_batch(store, batch.id)
+        assert (cancelled.counts.in_progress, cancelled.counts.cancelled) == (0, 1)
+        with database.reading() as connection:
+            assert connection.execute("SELECT id, status FROM files").fetchall() == [(file, "stored")]
 
 
 @pytest.mark.anyio
