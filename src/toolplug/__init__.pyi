@@ -13,7 +13,8 @@ from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.sdk.pinned_transport import checked_transport
 from toolplug.providers.authoring import route, tool
-from toolplug.providers.offering.definitions import Prompt, PromptArgument, Resource
+from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.offering.definitions import ConsolePage, Prompt, PromptArgument, Resource
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
@@ -30,6 +31,7 @@ __all__ = [
     "Caller",
     "Catalog",
     "ConfigError",
+    "ConsolePage",
     "Egress",
     "Expansion",
     "FunctionProvider",
@@ -42,6 +44,7 @@ __all__ = [
     "Prompt",
     "PromptArgument",
     "ProviderContext",
+    "ProviderRecord",
     "ProviderStore",
     "Resource",
     "SavedToolsets",

@@ -21,11 +21,10 @@ from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer
-from toolplug.providers.offering.definitions import Prompt, Resource
+from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.offering.definitions import ConsolePage, Prompt, Resource
+from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
-
-PROJECT = "toolplug"
-"""The name of the project for pluggy."""
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 """Marks a function as the specification of a hook."""
@@ -127,6 +126,21 @@ def after_call(
 @hookspec
 def call_tracers(site: ProviderContext) -> Sequence[CallTracer]:
     """Return the tracers that make a span for each call. Called once, after `start`."""
+
+
+@hookspec
+def provider_changed(record: ProviderRecord, site: ProviderContext) -> Awaitable[None] | None:
+    """Take note of the status of a provider; may be `async`.
+
+    Called with the record of each configured provider once this plugin has started, then with each that changes. Of
+    several changes of one provider only the newest may be passed on. No call, request or reload waits for it; it may
+    take 5 s, and a failure is logged.
+    """
+
+
+@hookspec
+def console_pages(site: ProviderContext) -> Sequence[ConsolePage]:
+    """Return the pages that the console shows for this plugin, in order. Called when a visitor opens the console."""
 
 
 @hookspec

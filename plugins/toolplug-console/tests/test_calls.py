@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +155,28 @@ async def test_a_slow_visitor_learns_how_many_calls_it_missed() -> None:
         found = await viewer.batches(1)
     feed.close()
     assert found == [b'event: calls\ndata: {"calls":[],"skipped":80}\n\n', b"batch"]
+
+
+@pytest.mark.requirement("C-12-provider-changed")
+async def test_an_overview_hears_of_each_provider_and_of_its_changes(serve: Serve) -> None:
+    async with serve() as host, open_stream(host.app, "/console/providers") as stream:
+        first = {(await stream.next("provider"))["key"] for _ in range(2)}
+        await host.nobody.post("/v1/providers/sample/disable")
+        changed = await stream.next("provider")
+    assert first == {"console", "sample"}
+    assert changed == {"key": "sample", "state": "disabled"}
+
+
+@pytest.mark.requirement("C-12-console-pages")
+async def test_a_visitor_is_offered_the_pages_of_plugins_that_its_scopes_allow(serve: Serve, tmp_path: Path) -> None:
+    journal = {"console": {"enabled": True}, "journal": {"enabled": True}}
+    async with serve(ALICE, ROOT, host={"providers": journal, "store": f"sqlite:///{tmp_path}/state.db"}) as host:
+        alice, root = (host.callers[name].client for name in ("alice", "root"))
+        pages = [(await client.get("/console/visitor")).json()["pages"] for client in (alice, root)]
+        [page] = pages[1]
+        await host.callers["root"].call("nothing")
+        rows = (await root.get(page["path"])).json()[page["rows"]]
+    assert pages[0] == []
+    assert (page["id"], page["title"], page["scope"]) == ("journal", "Journal", "journal:read")
+    assert set(page["columns"]) <= set(rows[0])
+    assert rows[0]["tool"] == "nothing"

@@ -59,7 +59,7 @@ class Generation:
         """The provider for the plugin manager."""
         entry, plugin = self.entry, plugin_of(self.provider)
         return RunningPlugin(
-            entry.key, plugin, self.hooks, self.site, entry.owner, entry.on_failure, tuple(self.tracers)
+            entry.key, plugin, self.hooks, self.site, entry.owner, entry.on_failure, tuple(self.tracers), entry.mount
         )
 
     async def diagnosis(self) -> list[Problem]:

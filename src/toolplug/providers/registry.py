@@ -30,6 +30,7 @@ from toolplug.providers.entry import (
     recorded,
 )
 from toolplug.providers.generation import Generation, mounted, opened
+from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
@@ -106,6 +107,7 @@ class FunctionRegistry(LiveCatalog):
         self._parts: dict[str, LiveCatalog] = {}
         self._changing = asyncio.Lock()
         self._closing = BackgroundTasks()
+        self._changes = ProviderChanges()
         self.search: ToolSearch = ToolSearch(self._services.calls)
         self._ending: dict[Generation, asyncio.Task[None]] = {}
 
@@ -154,6 +156,7 @@ class FunctionRegistry(LiveCatalog):
     async def _end(self) -> None:
         """Switch off all providers, and wait until they are closed."""
         await self.apply(())
+        await self._changes.end()
         await self._closing.wait()
 
     @property
@@ -240,6 +243,8 @@ class FunctionRegistry(LiveCatalog):
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted(generation))
             self._list(active)
+            followers = self.plugins.followers()
+            self._changes.publish(followers, self.records() if followers else ())
             longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
                 keep = any(generation.provider is other.provider for other in active)
@@ -306,7 +311,10 @@ class FunctionRegistry(LiveCatalog):
 
     def _site(self, key: str) -> ProviderContext:
         return replace(
-            self._services.site_for(key), plugins=self.plugins, call_hooks=CallHookSwitch(self._publish_hooks)
+            self._services.site_for(key),
+            plugins=self.plugins,
+            call_hooks=CallHookSwitch(self._publish_hooks),
+            console_pages=self.plugins.console_pages,
         )
 
     def _publish_hooks(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from pluggy import PluginManager
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.egress import PUBLIC_ONLY, Egress
+from toolplug.providers.offering.definitions import ConsolePage
 from toolplug.stores.store import Record, Store
 
 S = TypeVar("S")
@@ -118,6 +119,7 @@ class ProviderContext:
     `config` are the provider's settings and `log` is its logger, as in `FunctionProvider`. `plugins` lists the plugins
     of the host. `call_hooks` switches the plugin's hooks around calls off and on. `closing` is set when the plugin is
     being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
+    `console_pages` returns the pages that plugins offer to a console, with the `mount` of their entries in the paths.
     """
 
     key: str
@@ -131,6 +133,7 @@ class ProviderContext:
     plugins: PluginManager = field(default_factory=lambda: PluginManager("toolplug"))
     call_hooks: CallHookSwitch = field(default_factory=CallHookSwitch)
     closing: Closing = field(default_factory=Closing)
+    console_pages: Callable[[], Sequence[ConsolePage]] = tuple
 
 
 _HERE = Path()

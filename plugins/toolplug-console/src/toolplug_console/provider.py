@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
+from dataclasses import asdict
 from importlib.metadata import version
 
 from starlette.exceptions import HTTPException
@@ -16,13 +17,14 @@ from toolplug import (
     FunctionProvider,
     Principal,
     ProviderContext,
+    ProviderRecord,
     ToolCall,
     ToolDefinition,
     ToolResult,
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
-from toolplug_console.feed import CallFeed, TooManyViewers, Viewer
+from toolplug_console.feed import MAX_VIEWERS, CallFeed, TooManyViewers, Viewer, event
 from toolplug_console.settings import Settings
 
 READ = "tools:read"
@@ -43,6 +45,8 @@ class Console(FunctionProvider):
         """Read the files of the page, and be ready for visitors."""
         self._assets = await asyncio.to_thread(read_assets)
         self._site = site
+        self._states: dict[str, str] = {}
+        self._followers: set[Viewer] = set()
         self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive))
 
     async def aclose(self) -> None:
@@ -57,6 +61,12 @@ class Console(FunctionProvider):
     def after_call(self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
         """Note how a call was answered."""
         self.feed.end(call, context, result, tool)
+
+    def provider_changed(self, record: ProviderRecord) -> None:
+        """Let every open overview know that a provider has changed."""
+        self._states[record.key] = record.state
+        for follower in self._followers:
+            follower.take(event("provider", {"key": record.key, "state": record.state}), 0)
 
     @route("GET", "/console", public=True)
     async def page(self, request: Request) -> Response:
@@ -78,7 +88,21 @@ class Console(FunctionProvider):
             "scopes": sorted(principal.scopes),
             "version": version("toolplug"),
             "keep_calls": self.config.keep_calls,
+            "pages": [asdict(page) for page in self._site.console_pages() if principal.has_scope(page.scope)],
         }
+
+    @route("GET", "/console/providers", scope=READ)
+    async def providers(self, request: Request) -> Response:
+        """The state of each provider, and each change of one as it happens."""
+        if len(self._followers) >= MAX_VIEWERS:
+            raise _too_many()
+        follower = Viewer(None)
+        for key, state in self._states.items():
+            follower.take(event("provider", {"key": key, "state": state}), 0)
+        life = ExitStack()
+        self._followers.add(follower)
+        life.callback(self._followers.discard, follower)
+        return self._stream(follower, life)
 
     @route("GET", "/console/calls", scope=READ)
     async def calls(self, request: Request) -> Response:
@@ -87,8 +111,8 @@ class Console(FunctionProvider):
         try:
             viewer = life.enter_context(self.feed.viewer(request.state.principal))
         except TooManyViewers:
-            raise HTTPException(429, "too many visitors follow the calls; close a tab", {"retry-after": "60"}) from None
-        return StreamingResponse(self._followed(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
+            raise _too_many() from None
+        return self._stream(viewer, life)
 
     @route("GET", "/console/calls/{id:int}", scope=READ)
     async def call(self, request: Request) -> dict[str, object]:
@@ -97,6 +121,9 @@ class Console(FunctionProvider):
         if found is None:
             raise HTTPException(404, "this call is not remembered any longer")
         return found
+
+    def _stream(self, viewer: Viewer, life: ExitStack) -> Response:
+        return StreamingResponse(self._followed(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
 
     async def _followed(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
         loop = asyncio.get_running_loop()
@@ -108,3 +135,7 @@ class Console(FunctionProvider):
             while not closing.done() and loop.time() < until:
                 batches = await viewer.batches(HEARTBEAT_S)
                 yield b"".join(batches) or b": nothing new\n\n"
+
+
+def _too_many() -> HTTPException:
+    return HTTPException(429, "too many visitors follow this host; close a tab", {"retry-after": "60"})

@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from toolplug import (
     CallContext,
+    ConsolePage,
     FunctionProvider,
     ProviderContext,
     ToolCall,
@@ -45,6 +46,7 @@ class _Query(BaseModel):
 
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
+    newest: bool = False
 
 
 class _Open(NamedTuple):
@@ -109,6 +111,22 @@ class Journal(FunctionProvider):
         """Add `toolplug journal` to a `typer.Typer`; Typer is an extra that a host may not have."""
         import_module("toolplug_journal.command").add_command(app)
 
+    def console_pages(self) -> Sequence[ConsolePage]:
+        """Show the newest calls in the console."""
+        columns = ("ts", "tool", "subject", "status", "duration_s", "call_id")
+        text = "The newest calls of your tenant, also those from before the last start."
+        return [
+            ConsolePage(
+                id=f"{self.key.replace('_', '-')}"[:40],
+                title="Journal",
+                text=text,
+                path="/v1/journal?newest=true",
+                rows="calls",
+                columns=columns,
+                scope="journal:read",
+            )
+        ]
+
     async def before_call(self, call: ToolCall, context: CallContext, tool: ToolDefinition) -> None:
         """Keep that the call begins."""
         entry = self._entry(call, context, tool)
@@ -144,7 +162,10 @@ class Journal(FunctionProvider):
 
     @route("GET", "/v1/journal", scope="journal:read")
     async def read(self, request: Request) -> dict[str, object]:
-        """One page of the caller's tenant, the oldest first; `after` is the id of the last call of the page before."""
+        """One page of the caller's tenant, the oldest first; `after` is the id of the last call of the page before.
+
+        With `newest=true`, the newest calls that have ended instead, the newest first.
+        """
         try:
             query = _Query.model_validate(dict(request.query_params))
         except ValidationError as error:
@@ -152,6 +173,9 @@ class Journal(FunctionProvider):
             raise HTTPException(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         try:
             tenant: str = request.state.tenant
+            if query.newest:
+                newest = await to_thread(self._database.newest, tenant, None, query.limit, time())
+                return {"calls": [shown(item) for item in newest], "has_more": False}
             found = await to_thread(self._database.after, tenant, query.after, query.limit + 1, time())
         except sqlite3.Error as error:
             raise HTTPException(503, "the journal cannot be read now") from error

@@ -1,4 +1,4 @@
-"""`Prompt` and `Resource`: what a provider offers to clients of the Model Context Protocol besides its tools."""
+"""What a provider offers besides its tools: prompts and resources for clients of MCP, and pages of the console."""
 
 from __future__ import annotations
 
@@ -173,3 +173,40 @@ def check_uri(uri: str) -> None:
         raise InvalidDefinition(f"the URI template {uri!r} has a variable that is neither {{name}} nor {{+name}}")
     if len({name[1] for name in names if name is not None}) < len(names):
         raise InvalidDefinition(f"the URI template {uri!r} has a variable twice")
+
+
+_PAGE_ID = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolePage:
+    """A page of the console: a table of what a `GET` route of the plugin answers, as the hook `console_pages` gives it.
+
+    * `id`: its place in the address of the console; a lower-case letter, then up to 39 of a-z 0-9 -
+    * `title`, `text`: its name in the navigation, and a sentence about it
+    * `path`: the route, without the `mount` of the entry; it answers a JSON object
+    * `rows`: the field of the object that has the list of rows; `columns`: the fields of a row that are shown, in order
+    * `scope`: what a visitor needs; without it the page is left out
+
+    Raises `InvalidDefinition` for an invalid id or path, and without columns.
+
+    ```python
+    notes = ConsolePage(id="notes", title="Notes", path="/v1/notes", rows="notes", columns=("when", "text"))
+    ```
+    """
+
+    id: str
+    title: str
+    path: str
+    rows: str
+    columns: tuple[str, ...]
+    text: str = ""
+    scope: str = "tools:call"
+
+    def __post_init__(self) -> None:
+        if not _PAGE_ID.fullmatch(self.id):
+            raise InvalidDefinition(f"the id of a console page is like `call-log`, not {self.id!r}")
+        if not self.path.startswith("/"):
+            raise InvalidDefinition(f"console page {self.id!r}: the path begins with /, and is {self.path!r}")
+        if not self.columns or isinstance(self.columns, str):
+            raise InvalidDefinition(f"console page {self.id!r}: columns are one or more names of fields")

@@ -15,8 +15,10 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from pluggy import HookimplOpts
 
 from toolplug.config.nearest import name_hint
-from toolplug.hookspecs import PROJECT
 from toolplug.signatures.annotations import ClassFunction, class_function, unread_signature
+
+PROJECT = "toolplug"
+"""The name of the project for pluggy."""
 
 MARKS = "__toolplug__"
 """The attribute of a function that holds the marks of `@tool` and `@route`."""
@@ -74,6 +76,8 @@ HOOKS: Mapping[str, Hook] = {
     "change_result": Hook(("call", "context", "result"), "call", None, wraps=True, also=("tool",)),
     "after_call": Hook(("call", "context", "result"), "call", None, also=("tool",)),
     "call_tracers": Hook(asked="plugin"),
+    "provider_changed": Hook(("record",), "plugin", None),
+    "console_pages": Hook(asked="plugin"),
     "commands": Hook(("app",), "read"),
 }
 

@@ -8,20 +8,23 @@ value like any other.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import pluggy
 from pluggy import HookImpl, HookimplOpts, Result
 
 from toolplug import hookspecs
 from toolplug.catalog.plan import CallRunner, CallTracer
-from toolplug.crashes import CodeOwner
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
-from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking
+from toolplug.providers.offering.definitions import ConsolePage
+from toolplug.providers.plugins.changes import Follower
+from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
 _Before = Callable[[str, Sequence[HookImpl], Mapping[str, Any]], None]
@@ -29,7 +32,7 @@ _After = Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], Non
 
 
 class RunningPlugin(NamedTuple):
-    """A started plugin under its key: what is registered, its hooks, its context and its tracers."""
+    """A started plugin under its key: what is registered, its hooks, context, tracers and `mount`."""
 
     key: str
     plugin: object
@@ -38,6 +41,7 @@ class RunningPlugin(NamedTuple):
     owner: CodeOwner
     on_failure: OnFailure
     tracers: Sequence[CallTracer] = ()
+    mount: str = ""
 
 
 class PluginManager(pluggy.PluginManager):
@@ -49,7 +53,7 @@ class PluginManager(pluggy.PluginManager):
     """
 
     def __init__(self) -> None:
-        super().__init__(hookspecs.PROJECT)
+        super().__init__(PROJECT)
         self.add_hookspecs(hookspecs)
         self._monitors: tuple[Monitor, ...] = ()
         self._running: tuple[RunningPlugin, ...] = ()
@@ -134,6 +138,30 @@ class PluginManager(pluggy.PluginManager):
         return CallHooks(
             runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
         )
+
+    def followers(self) -> list[Follower]:
+        """Return the implementations of `provider_changed`, in the order in which they are asked."""
+        running = {each.key: each for each in self._running}
+        return [
+            Follower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
+            for item in self._implementing("provider_changed")
+            for site in (running[item.plugin_name].site,)
+        ]
+
+    def console_pages(self) -> list[ConsolePage]:
+        """Return the pages that running plugins offer to the console, with whole paths; one that fails has none."""
+        running = {each.key: each for each in self._running}
+        pages: dict[str, ConsolePage] = {}
+        for item in self._implementing("console_pages"):
+            plugin = running[item.plugin_name]
+            try:
+                for page in cast("Iterable[object]", asking(item.function, "console_pages", plugin.site)()):
+                    if not isinstance(page, ConsolePage):
+                        raise TypeError(f"{type(page).__name__} is no ConsolePage")
+                    pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
+        return list(pages.values())
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)

@@ -2,6 +2,7 @@
 import { Approvals, WaitingCount } from "./pages/approvals.js";
 import { Calls } from "./pages/calls.js";
 import { Overview } from "./pages/overview.js";
+import { PluginPage } from "./pages/plugin_page.js";
 import { Servers } from "./pages/servers.js";
 import { Sessions } from "./pages/sessions.js";
 import { Tools } from "./pages/tools.js";
@@ -15,5 +16,6 @@ export function PAGES(visitor) {
     { id: "approvals", title: "Approvals", view: Approvals, count: WaitingCount, scope: "approvals:write" },
     { id: "sessions", title: "Sessions", view: Sessions },
     { id: "servers", title: "Servers", view: Servers },
+    ...visitor.pages.map((page) => ({ id: `page-${page.id}`, title: page.title, view: PluginPage, plugin: page, scope: page.scope })),
   ].filter((page) => !page.scope || visitor.can(page.scope));
 }

@@ -1,5 +1,5 @@
 // Overview: what runs, how it does, and what the last reload changed.
-import { ask, useAnswer } from "../api.js";
+import { ask, useAnswer, useEvents } from "../api.js";
 import { Chart, useMeasures } from "../measures.js";
 import { Badge, Card, count, duration, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
 
@@ -7,7 +7,8 @@ const EVERY_MS = 5_000;
 const SHOWN = 200;
 
 export function Overview({ visitor }) {
-  const providers = useAnswer("/v1/providers", { every: EVERY_MS });
+  const providers = useAnswer("/v1/providers");
+  useEvents("/console/providers", providers.reload);
   const servers = useAnswer("/api/mcp-servers", { every: EVERY_MS });
   const sessions = useAnswer("/api/sessions", { every: EVERY_MS });
   const series = useMeasures();
