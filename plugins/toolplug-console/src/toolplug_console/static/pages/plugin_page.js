@@ -14,16 +14,17 @@ export function PluginPage({ page }) {
     const word = search.trim().toLowerCase();
     return word ? all.filter((row) => columns.some((column) => String(row?.[column] ?? "").toLowerCase().includes(word))) : all;
   }, [data, search]);
+  const numbers = new Set(columns.filter((column) => column !== "ts" && all.some((row) => typeof row?.[column] === "number")));
   return html`<header class="page"><div><h1><${Text} value=${title} longest=${60}/></h1><p class="quiet"><${Text} value=${text} longest=${300}/></p></div></header>
     <div class="toolbar"><div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search the rows"/></div></div>
     <${Problem} error=${error} retry=${reload}/>
     <${Card} label=${title} title=${html`<span>${count(found.length, "row")}</span>`} note=${found.length > SHOWN && `the first ${SHOWN} are shown`}>
       ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length ? html`<${Empty} title=${all.length ? "No row matches" : "Nothing here yet"}/>`
-        : html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((column) => html`<th key=${column} scope="col" class=${numeric(found[0], column) ? "number" : ""}>${column.replaceAll("_", " ")}</th>`)}</tr></thead>
-          <tbody>${found.slice(0, SHOWN).map((row, n) => html`<tr key=${row?.id ?? n}>${columns.map((column) => html`<td key=${column} class=${numeric(row, column) ? "number" : ""}><${Cell} name=${column} value=${row?.[column]}/></td>`)}</tr>`)}</tbody></table></div>`}<//>`;
+        : html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((column) => html`<th key=${column} scope="col" class=${numbers.has(column) ? "number" : ""}>${headed(column)}</th>`)}</tr></thead>
+          <tbody>${found.slice(0, SHOWN).map((row, n) => html`<tr key=${row?.id ?? n}>${columns.map((column) => html`<td key=${column} class=${numbers.has(column) ? "number" : ""}><${Cell} name=${column} value=${row?.[column]}/></td>`)}</tr>`)}</tbody></table></div>`}<//>`;
 }
 
-const numeric = (row, column) => typeof row?.[column] === "number" && column !== "ts";
+const headed = (column) => (column === "ts" ? "time" : column.replace(/_(s|at)$/, "").replaceAll("_", " "));
 
 function Cell({ name, value }) {
   if (value == null) return html`<span class="quiet">–</span>`;

@@ -1,0 +1,282 @@
+"""The console in Chromium: every page, by mouse and keyboard, light, dark and on a phone; sign-in, and lost hosts.
+
+Screenshots of every page are kept in build/screenshots.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from httpx2 import AsyncClient
+from playwright.async_api import Browser, Page, expect
+from tests.browser.console_tools import HOSTILE
+from tests.cli.process import serving
+from tests.node.installed import installed
+from tests.requirement_table import ROOT
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.judge,
+    pytest.mark.leaves("thread"),  # of the event loop, which looks up the address of the host
+    pytest.mark.needs("chromium"),
+    pytest.mark.requirement("I16-1-browser"),
+]
+
+PAGES = ["overview", "tools", "tools/count", "calls", "approvals", "sessions", "servers/broken", "page-journal"]
+SCREENS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
+}
+KEY = "only-for-tests-5d1c"
+TOOLS = ROOT / "tests" / "browser" / "console_tools.py"
+
+
+def settings(tools: str = "Tools") -> dict[str, Any]:
+    """The configuration of a host with a console."""
+    rules = {"erase": "ask"} if tools == "Tools" else {}
+    return {
+        "providers": {
+            "console": {"enabled": True, "public_routes": True, "keep_calls": 50},
+            "journal": {"enabled": True},
+            "sample": {
+                "type": f"{TOOLS}:{tools}",
+                "enabled": True,
+                "tools": rules,
+            },
+        },
+        "mcp_servers": {"broken": {"command": "no-such-program-of-a-server"}},
+    }
+
+
+def written(folder: Path, config: dict[str, Any]) -> str:
+    file = folder / "providers.yaml"
+    file.write_text(yaml.safe_dump(config), "utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a host without auth listens."""
+    folder = tmp_path_factory.mktemp("console")
+    with serving("-c", written(folder, settings()), folder=folder) as service:
+        yield service.url
+        service.process.terminate()
+        assert service.end() == 0, service.lines
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core."""
+    return (installed("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+@asynccontextmanager
+async def opened(chromium: Browser, screen: str = "light") -> AsyncIterator[Page]:
+    """A page in a profile of its own; an exception in it, or something that its policy blocks, fails the test."""
+    context = await chromium.new_context(**SCREENS[screen])
+    page = await context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on(
+        "console", lambda message: failures.append(message.text) if "Content Security Policy" in message.text else None
+    )
+    yield page
+    await context.close()
+    assert failures == []
+
+
+async def call(url: str, name: str, **arguments: object) -> Any:
+    """Call a tool from elsewhere."""
+    async with AsyncClient(base_url=url, timeout=30) as client:
+        return (await client.post("/v1/tool-calls", json={"name": name, "arguments": arguments})).json()
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, url: str, axe: str, screen: str) -> None:
+    for name in ("count", "crash", "erase", "unknown"):
+        await call(url, name, **{"count": {"seconds": 0}, "erase": {"everything": True}}.get(name, {}))
+    folder = ROOT / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[str]] = {}
+    async with opened(chromium, screen) as page:
+        for name in PAGES:
+            await page.goto(f"{url}/console#/{name}")
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+            await expect(page.locator(".loading")).to_have_count(0)
+            await page.evaluate("document.fonts.ready")
+            await page.screenshot(path=folder / f"{name.replace('/', '-')}-{screen}.png", animations="disabled")
+            overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert overflow <= 0, f"{name} is {overflow} px too wide"
+            await page.evaluate(axe)
+            result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found[name] = [
+                f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+                for each in result["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+async def test_a_tool_is_found_and_called_by_keyboard_alone(chromium: Browser, url: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/tools")
+        await page.get_by_label("Search names and descriptions").fill("report progress")
+        await expect(page.locator(".virtual-row")).to_have_count(1)
+        await page.get_by_role("listbox", name="Tools").focus()
+        await page.keyboard.press("ArrowDown")
+        await expect(page.get_by_role("heading", name="count")).to_be_visible()
+        await expect(page.locator(".gates > li")).not_to_have_count(0)
+        await page.get_by_label("seconds").fill("0.5")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("step 1")).to_be_visible()
+        await expect(page.get_by_role("region", name="Result", exact=True)).to_have_text("counted")
+        await page.goto(f"{url}/console#/tools/picture")
+        await page.get_by_role("button", name="Call").click()
+        await expect(page.get_by_role("img", name="Image of the result")).to_be_visible()
+
+
+async def test_calls_appear_as_they_are_made_and_a_crash_shows_its_place(chromium: Browser, url: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/calls")
+        await expect(page.locator(".live")).to_have_text("live")
+        await page.get_by_role("button", name="Clear").click()
+        await call(url, "count", seconds=0)
+        await call(url, "crash")
+        rows = page.locator(".virtual-row")
+        await expect(rows).to_have_count(2)
+        await page.get_by_label("Status").select_option("panic")
+        await expect(rows).to_have_count(1)
+        await rows.first.click()
+        await expect(page.get_by_role("region", name="Where it crashed").last).to_contain_text("ValueError at")
+        await expect(page.locator("body")).not_to_contain_text("a secret text")
+
+
+async def test_a_waiting_call_is_approved(chromium: Browser, url: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/approvals")
+        refused = await call(url, "erase", everything=False)
+        assert refused["status"] == "denied"
+        ticket = page.locator(".approval", has_text='"everything": false')
+        await ticket.get_by_role("button", name="Approve").click()
+        await expect(ticket).to_have_count(0)
+        assert (await call(url, "erase", everything=False))["output"] == "erased"
+
+
+async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url: str) -> None:
+    async with AsyncClient(base_url=url, timeout=30) as client, opened(chromium) as page:
+        session = (await client.post("/api/sessions", json={"pluginType": "table"})).json()
+        path, own = f"/api/sessions/{session['code']}", {"authorization": f"Bearer {session['pluginToken']}"}
+        await page.goto(f"{url}/console#/sessions/{session['code']}")
+        await expect(page.get_by_text("Not registered yet")).to_be_visible()
+        tools = [{"name": "draw", "description": "Draw."}, {"name": "clear", "description": "Clear."}]
+        body = {"tools": tools, "capabilities": [], "environment": {}}
+        assert (await client.post(f"{path}/register-tools", json=body, headers=own)).status_code == 201
+        await expect(page.locator(".lent > li")).to_have_count(2)
+        change = {"toolUpdates": {"removed": ["draw"]}, "reason": "emptied"}
+        assert (await client.post(f"{path}/update-tools", json=change, headers=own)).status_code == 200
+        await expect(page.locator(".lent > li")).to_have_count(1)
+        await expect(page.locator(".events")).to_contain_text("removed draw (emptied)")
+
+
+async def test_hostile_texts_are_shown_as_text_and_large_ones_cut(chromium: Browser, url: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/tools/hostile")
+        await expect(page.get_by_text("<script>window.broken=1</script>").first).to_be_visible()
+        await page.get_by_role("button", name="Call").click()
+        await expect(page.get_by_role("region", name="Result", exact=True)).to_contain_text("⟨U+202E⟩evil")
+        assert await page.evaluate("window.broken") is None
+        assert HOSTILE[-5] not in await page.locator("body").inner_text()
+        await page.goto(f"{url}/console#/tools/large")
+        await page.get_by_role("button", name="Call").click()
+        await expect(page.get_by_text("more characters")).to_be_visible()
+        assert len(await page.locator("body").inner_text()) < 50_000
+
+
+async def test_ten_thousand_tools_are_a_short_page(chromium: Browser, tmp_path: Path) -> None:
+    with serving("-c", written(tmp_path, settings("Many")), folder=tmp_path) as service:
+        async with opened(chromium) as page:
+            await page.goto(f"{service.url}/console#/tools")
+            await expect(page.locator(".list .note")).to_have_text("10,001 tools")
+            assert await page.locator(".virtual-row").count() < 60
+            frames = await page.evaluate(
+                """async () => {
+                  const list = document.querySelector('.virtual'), times = [];
+                  let last = performance.now();
+                  for (let n = 0; n < 60; n++) {
+                    list.scrollTop += 4000;
+                    await new Promise(requestAnimationFrame);
+                    const now = performance.now();
+                    times.push(now - last);
+                    last = now;
+                  }
+                  return times.sort((a, b) => a - b)[30];
+                }"""
+            )
+            assert frames < 100
+            await page.get_by_label("Search names and descriptions").fill("tool_09999")
+            await expect(page.locator(".virtual-row")).to_have_count(1)
+
+
+async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is_revoked(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    reader = {"key": KEY, "subject": "ann", "tenant": "t1", "scopes": ["tools:read"]}
+    root = {"key": f"{KEY}-root", "subject": "root", "scopes": ["admin"]}
+    config = {**settings(), "auth": {"api_keys": [reader, root]}}
+    with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
+        async with opened(chromium) as page:
+            await page.goto(service.url)
+            await page.get_by_label("API key or token").fill("wrong")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("alert")).to_contain_text("does not accept this key")
+            await page.get_by_label("API key or token").fill(KEY)
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+            await expect(page.get_by_role("link", name="Approvals")).to_have_count(0)
+            await expect(page.get_by_role("button", name="Reload")).to_have_count(0)
+            await page.reload()
+            await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+            other = await page.context.new_page()
+            await other.goto(f"{service.url}/console")
+            await expect(other.get_by_label("API key or token")).to_be_visible()
+            written(tmp_path, {**config, "auth": {"api_keys": [root]}})
+            async with AsyncClient(base_url=service.url) as client:
+                done = await client.post("/v1/reload", headers={"authorization": f"Bearer {KEY}-root"})
+                assert done.status_code == 200, done.text
+            await expect(page.get_by_role("alert")).to_contain_text("expired or was revoked")
+            assert await page.evaluate("JSON.stringify({...sessionStorage})") == "{}"
+
+
+async def test_the_page_says_that_the_host_is_away_and_goes_on_when_it_is_back(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    file = written(tmp_path, settings())
+    async with opened(chromium) as page:
+        with serving("-c", file, "--port", port, folder=tmp_path) as service:
+            await page.goto(f"{service.url}/console#/overview")
+            await expect(page.locator(".connection")).to_have_text("online")
+        await expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        with serving("-c", file, "--port", port, folder=tmp_path) as service:
+            await expect(page.get_by_role("alert")).to_have_count(0)
+            await expect(page.locator(".connection")).to_have_text("online")
+
+
+async def test_the_colours_can_be_chosen_and_stay_chosen(chromium: Browser, url: str) -> None:
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console")
+        light = await page.evaluate(background)
+        await page.get_by_role("radio", name="dark").check(force=True)
+        dark = await page.evaluate(background)
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        assert await page.evaluate(background) == dark != light
