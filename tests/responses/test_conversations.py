@@ -10,7 +10,7 @@ from tests.responses.conftest import Staging
 from tests.responses.harness import Harness
 from tests.toolsets.harness import Shop
 
-from toolplug import Host
+from toolplug import CallContext, FunctionProvider, FunctionRegistry, Host, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -40,3 +40,20 @@ async def test_each_conversation_has_an_executor_of_its_own(staging: Staging) ->
     assert (await read(harness, previous=second))[1] == "files 1"
     assert (await read(harness))[1] == "files 2"
     assert len(shop.made) == 2
+
+
+class Diary(FunctionProvider):
+    @tool
+    async def read(self, context: CallContext) -> str:
+        return context.conversation
+
+
+async def test_a_tool_sees_which_conversation_a_call_belongs_to(staging: Staging) -> None:
+    def register(host: Host) -> None:
+        host.register_toolset("fs", "fs", lambda: FunctionRegistry({"diary": Diary()}))
+
+    harness = await staging(prepare=register, agents={"reader": {"toolsets": ["fs"]}})
+    first, conversation = await read(harness)
+    assert conversation
+    assert (await read(harness, previous=first))[1] == conversation
+    assert (await read(harness))[1] not in ("", conversation)

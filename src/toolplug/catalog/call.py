@@ -164,6 +164,7 @@ class CallContext(NamedTuple):
     * `options`: the validated options of the built-in stub that the tool implements
     * `request_id`: the id in the audit log
     * `credentials`: the caller's secrets for the systems behind tools
+    * `conversation`: the key of the conversation that a response continues (`previous_response_id`); empty elsewhere
     * `ask`: asks the user of the caller's MCP client, by a text and the JSON schema of a form; raises `CannotAsk`
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
@@ -180,6 +181,7 @@ class CallContext(NamedTuple):
     report: Callable[..., None] = no_report
     credentials: Mapping[str, str] = NO_CREDENTIALS
     ask: Ask = ask_nobody
+    conversation: str = ""
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
     deadline: float | None = None
 

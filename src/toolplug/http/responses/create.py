@@ -133,6 +133,7 @@ class ResponseCaller:
                 agent=self._agent,
                 request_id=self._state["request_id"],
                 credentials=passed_credentials(self._state["headers"]),
+                conversation=conversation,
                 trace_context=self._trace_context,
             ),
             listing=lambda: listed(tools),
