@@ -28,6 +28,7 @@ COMMANDS = {
     "why": "toolplug.cli.why",
     "diff": "toolplug.cli.diff",
     "schema": "toolplug.cli.schema",
+    "dashboard": "toolplug.cli.dashboard",
     "new-provider": "toolplug.cli.new_provider",
     "discover": "toolplug.cli.discover",
     "sessions": "toolplug.cli.sessions",
