@@ -16,9 +16,16 @@ Results are printed to stdout; logs, progress and problems to stderr. Exit codes
 invalid configuration), 2 a usage error. A group without a subcommand lists: `toolplug sessions` is
 `toolplug sessions list`. With `--json` an error is
 `{"problems": [{file, line, column, path, code, message, hint}]}`. `toolplug --version` prints the version;
-`python -m toolplug` is the same command. Every command takes `-h`, `-v` (log more, `-vv` still more), `--log-level`
-(`debug`, `info`, `warning` or `error`) and `--debug` (log everything, print the whole trace of a crash, and keep it for
-`toolplug why`).
+`python -m toolplug` is the same command. Every command takes `-h`, `-v` (log more, `-vv` still more), `-q` (log errors
+only, and show no progress), `--log-level` (`debug`, `info`, `warning` or `error`) and `--debug` (log everything, print
+the whole trace of a crash, and keep it for `toolplug why`).
+
+A command without `--tenant` acts in the tenant that `TOOLPLUG_TENANT` names, else in that of the file
+`.toolplug/tenant` next to the configuration, else in `default`. `NO_COLOR` turns colours off.
+
+`toolplug --install-completion` makes the shell complete commands, options, and for `call` and `explain` the names of
+tools and their arguments. These come from the list that `toolplug tools` or `toolplug call` kept last in
+`$XDG_CACHE_HOME`; completion itself starts nothing.
 """
 _EXAMPLES = ("Example: ", "Examples: ")
 

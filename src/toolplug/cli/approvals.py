@@ -21,15 +21,25 @@ app: typer.Typer = typer.Typer(name="approvals", help="Calls that a person must 
 
 
 @async_command(app, "list")
-async def list_approvals(options: TenantOptions) -> None:
+async def list_approvals(
+    options: TenantOptions,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", "-A", help="Those of every tenant, with a column for it.")
+    ] = False,
+) -> None:
     """List the calls of this tenant that wait for a decision, and the decided ones that can still be repeated.
 
-    Example: toolplug approvals list
+    A call of another tenant is decided with --tenant.
+
+    Example: toolplug approvals list --all-tenants
     """
     async with _approvals(options) as approvals:
-        tickets = await approvals.waiting(options.tenant)
+        tickets = await (approvals.everywhere() if all_tenants else approvals.waiting(options.tenant))
     columns = ["APPROVAL", "STATE", "TOOL", "CALLER", "EXPIRES", "ARGUMENTS"]
     rows = [(item.id, item.state, item.tool, item.subject, item.expires_at, _arguments(item)) for item in tickets]
+    if all_tenants:
+        columns.insert(0, "TENANT")
+        rows = [(ticket.tenant, *row) for ticket, row in zip(tickets, rows, strict=True)]
     fields = {"approvals": [ticket._asdict() for ticket in tickets]}
     print_listing(options.as_json, fields, columns, rows, "no call waits for approval")
 

@@ -9,6 +9,7 @@ import typer
 
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.schema import Schema
+from toolplug.cli.completion import complete_argument
 from toolplug.errors import InvalidDefinition, InvalidJson
 from toolplug.signatures.values import as_object
 
@@ -29,6 +30,7 @@ ArgumentWords: TypeAlias = Annotated[
         metavar="[key=value… | JSON]",
         help="Its arguments: text where the tool's schema says string, else JSON; or one JSON object.",
         show_default=False,
+        autocompletion=complete_argument,
     ),
 ]
 

@@ -10,6 +10,7 @@ import typer
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
+from toolplug.cli.completion import complete_tool, keep_for_completion
 from toolplug.cli.crashes import code_keys
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.logs import log_warnings
@@ -26,7 +27,7 @@ app: typer.Typer = typer.Typer()
 @async_command(app)
 async def call(
     options: CallerOptions,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool.", autocompletion=complete_tool)],
     arguments: ArgumentWords = None,
     approval: Annotated[
         str | None, typer.Option("--approval", metavar="ID", help="The approval under which the call is repeated.")
@@ -50,6 +51,8 @@ async def call(
             await host.sessions.find(session, options.tenant)
         executor = host.executor_for(caller, agent=agent, session=session)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
+        if session is None:
+            keep_for_completion(catalog, options.config, options.tenant, agent)
         tool = catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})
         context = CallContext(caller, session, agent, approval=approval, report=print_progress)

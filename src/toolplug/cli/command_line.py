@@ -17,28 +17,36 @@ from toolplug.errors import Problem, ToolplugError
 
 COMMANDS = {
     "init": "toolplug.cli.init",
+    "new-provider": "toolplug.cli.new_provider",
+    "keys": "toolplug.cli.keys",
+    "schema": "toolplug.cli.schema",
+    "dashboard": "toolplug.cli.dashboard",
     "serve": "toolplug.cli.serve",
+    "call": "toolplug.cli.call",
+    "eval": "toolplug.cli.eval",
+    "discover": "toolplug.cli.discover",
     "providers": "toolplug.cli.providers",
     "doctor": "toolplug.cli.doctor",
     "check": "toolplug.cli.check",
     "tools": "toolplug.cli.tools",
-    "call": "toolplug.cli.call",
     "explain": "toolplug.cli.explain",
-    "eval": "toolplug.cli.eval",
     "why": "toolplug.cli.why",
     "diff": "toolplug.cli.diff",
-    "schema": "toolplug.cli.schema",
-    "dashboard": "toolplug.cli.dashboard",
-    "new-provider": "toolplug.cli.new_provider",
-    "discover": "toolplug.cli.discover",
     "sessions": "toolplug.cli.sessions",
+    "approvals": "toolplug.cli.approvals",
+    "agents": "toolplug.cli.agents",
     "toolsets": "toolplug.cli.toolsets",
     "notes": "toolplug.cli.notes",
-    "agents": "toolplug.cli.agents",
-    "approvals": "toolplug.cli.approvals",
-    "keys": "toolplug.cli.keys",
 }
 """The module of each command, in the order of the help. Each has a Typer application `app`."""
+
+PANELS = {
+    "Write": ("init", "new-provider", "keys", "schema", "dashboard"),
+    "Run": ("serve", "call", "eval", "discover"),
+    "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
+    "Decide": ("approvals", "agents", "toolsets", "notes"),
+}
+"""The groups of the help, and the commands of each."""
 
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"
 """The module that adds the commands of plugins, which takes long to import."""
@@ -98,11 +106,22 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
         module = import_module(COMMANDS[name])
         application.add_typer(module.app)
     command = typer.main.get_command(application)
+    if isinstance(command, TyperGroup):
+        _group(command)
     if isinstance(command, TyperGroup) and wanted == COMMANDS and not completes:
         import_module(PLUGIN_COMMANDS).add_plugin_commands(command, given)
     add_log_options(command)
     _unwrap_help(command)
     return command
+
+
+def _group(group: TyperGroup) -> None:
+    """Put each command into its group of the help."""
+    for panel, names in PANELS.items():
+        for name in names:
+            command = group.commands.get(name)
+            if isinstance(command, TyperCommand | TyperGroup):
+                command.rich_help_panel = panel
 
 
 def _unwrap_help(command: object) -> None:

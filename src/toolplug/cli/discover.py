@@ -14,6 +14,7 @@ from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.importing.import_plan import import_fields, plan_import, print_import
 from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
+from toolplug.cli.progress import progress
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
@@ -104,7 +105,15 @@ async def _discover(
         if server is not None and accept:
             await servers.accept(server, None if EVERY in accept else accept, by=by, request_id="")
         wanted = [view.id for view in servers.servers(by.tenant) if view.enabled] if server is None else [server]
-        return await asyncio.gather(*(servers.discover(name, by=by, wait_s=_WAIT_S, request_id="") for name in wanted))
+        with progress("listing the tools of MCP servers", len(wanted)) as done:
+
+            async def listed(name: str) -> ServerView:
+                try:
+                    return await servers.discover(name, by=by, wait_s=_WAIT_S, request_id="")
+                finally:
+                    done()
+
+            return await asyncio.gather(*map(listed, wanted))
 
 
 def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:

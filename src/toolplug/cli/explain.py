@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from toolplug.cli.completion import complete_tool
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
@@ -20,7 +21,10 @@ app: typer.Typer = typer.Typer()
 @async_command(app)
 async def explain(
     options: CallerOptions,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as a caller writes it.")],
+    tool: Annotated[
+        str,
+        typer.Argument(metavar="TOOL", help="The tool's name, as a caller writes it.", autocompletion=complete_tool),
+    ],
 ) -> int:
     """Explain why a tool can or cannot be called: every gate in order, its verdict, and the line that decided.
 

@@ -1,4 +1,4 @@
-"""The options for the log that every command has: `-v`, `--log-level` and `--debug`."""
+"""The options for the log that every command has: `-v`, `-q`, `--log-level` and `--debug`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The options as given: the number of `-v`, the name of a level or None, and whether `--debug` is set."""
+    """The options as given: the number of `-v`, the name of a level or None, whether `--debug` and `-q` are set."""
 
     verbose: int = 0
+    quiet: bool = False
     log_level: Level | None = None
     debug: bool = False
 
@@ -25,7 +26,9 @@ class LogOptions:
         """Return the level to log from; `usual` is that of the command without these options."""
         if self.log_level is not None:
             return logging.getLevelNamesMapping()[self.log_level.upper()]
-        return logging.DEBUG if self.debug else max(usual - 10 * self.verbose, logging.DEBUG)
+        if self.debug:
+            return logging.DEBUG
+        return max(logging.ERROR if self.quiet else usual - 10 * self.verbose, logging.DEBUG)
 
 
 _DEFAULTS = LogOptions()
@@ -49,6 +52,16 @@ def _every_command(
             help="Log more; -vv logs even more.",
         ),
     ] = 0,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q",
+            "--quiet",
+            callback=_set,
+            expose_value=False,
+            help="Log errors only, and show no progress.",
+        ),
+    ] = False,
     log_level: Annotated[
         Level | None,
         typer.Option("--log-level", callback=_set, expose_value=False, help="Log from this level on."),
@@ -75,7 +88,8 @@ def add_log_options(command: object) -> None:
         donor = typer.Typer(add_completion=False)
         donor.command()(_every_command)
         params = typer.main.get_command(donor).params
-        command.params.extend(param for param in params if param.name != "help")
+        known = {param.name for param in command.params}
+        command.params.extend(param for param in params if param.name not in {"help", *known})
 
 
 def reset_log_options() -> None:

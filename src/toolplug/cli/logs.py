@@ -8,10 +8,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from toolplug.cli.crashes import FOLDER, CrashFiles
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import config_folder
+from toolplug.cli.output import coloured
 from toolplug.crashes import Crash
 from toolplug.runtime.timestamp import timestamp
 
@@ -19,6 +21,10 @@ AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
 QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "python_multipart", "uvicorn", "watchfiles")
 """Libraries logged from WARNING on: at DEBUG some log what they send or store."""
+
+
+LEVEL_COLOURS = MappingProxyType({logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"})
+"""Colours of levels at a terminal."""
 
 
 class HumanLines(logging.Formatter):
@@ -35,7 +41,11 @@ class HumanLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format the line, and the trace if there is one."""
         trace = _trace(record) if self._traces else ""
-        return f"{super().format(record)}\n{trace}" if trace else super().format(record)
+        line = super().format(record)
+        colour = LEVEL_COLOURS.get(record.levelno)
+        if colour is not None and sys.stderr.isatty():
+            line = line.replace(record.levelname, coloured(record.levelname, colour), 1)
+        return f"{line}\n{trace}" if trace else line
 
 
 class JsonLines(logging.Formatter):

@@ -15,6 +15,9 @@ from toolplug.host.file.configuration import USER_FILE, ConfigFiles
 
 DEFAULT_FILE = "providers.yaml"
 ENVIRONMENT = "TOOLPLUG_CONFIG"
+TENANT_ENVIRONMENT = "TOOLPLUG_TENANT"
+TENANT_FILE = Path(".toolplug", "tenant")
+"""Next to the configuration: the tenant of commands that name none."""
 NO_CONFIGURATION = Problem(
     code="no_configuration",
     message=f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set",
@@ -34,7 +37,35 @@ ConfigOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")]
 AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
 SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
-TenantOption: TypeAlias = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Act in this tenant.")]
+
+
+def _tenant(context: typer.Context, value: str) -> str:
+    """Return the tenant that was given, else the one of the file. Raises `BadParameter` for a file without one."""
+    source = context.get_parameter_source("tenant")
+    if context.resilient_parsing or (source is not None and source.name != "DEFAULT"):
+        return value
+    file = config_folder(context.params.get("config")) / TENANT_FILE
+    try:
+        tenant = file.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return value
+    except UnicodeDecodeError:
+        tenant = ""
+    if not tenant or len(tenant.splitlines()) > 1:
+        raise typer.BadParameter(f"{file} must hold the name of one tenant, in one line; or remove the file")
+    return tenant
+
+
+TenantOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--tenant",
+        metavar="TENANT",
+        envvar=TENANT_ENVIRONMENT,
+        callback=_tenant,
+        help=f"Act in this tenant. Default: that of {TENANT_FILE} next to the configuration.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,11 @@ COLOURS = MappingProxyType(
         "start-failed": "red",
         "incompatible": "red",
         "open": "green",
+        "approved": "green",
+        "waiting": "yellow",
+        "denied": "red",
+        "success": "green",
+        "failed": "red",
         "refused": "red",
         "error": "red",
         "warning": "yellow",
@@ -37,6 +43,9 @@ COLOURS = MappingProxyType(
     }
 )
 """Colours of table cells, by their whole text."""
+
+STATUS_COLOURS = MappingProxyType({"success": "green", "panic": "red", "timeout": "red", "unavailable": "red"})
+"""Colours of statuses of calls; the others, errors of the caller, are yellow."""
 
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -83,7 +92,7 @@ def problems_in(error: Exception) -> Sequence[Problem]:
         case OSError():
             return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
         case ApiError(code="approval_not_found" | "approval_decided"):
-            hint = "`toolplug approvals list` shows those that there are"
+            hint = "`toolplug approvals list --all-tenants` shows every one; --tenant names the tenant of the call"
             return [Problem(code=error.code, message=str(error), hint=hint)]
         case ApiError():
             return [Problem(code=error.code, message=str(error), path=error.param or "")]
@@ -110,7 +119,13 @@ def print_result(output: str, status: str | None, hint: str = "") -> None:
     """Print the output of a call on stdout, and its status, None for a success, on stderr."""
     typer.echo(output)
     if status is not None:
-        typer.echo(f"{status} ({hint})" if hint else status, err=True)
+        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        typer.echo(f"{shown} ({hint})" if hint else shown, err=True)
+
+
+def coloured(text: str, colour: str) -> str:
+    """Return the text in a colour, unless `NO_COLOR` is set. `typer.echo` drops colours where there is no terminal."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 
 
 def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -12,6 +12,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_json
+from toolplug.cli.progress import progress
 from toolplug.host.file.schema import file_schema, settings_schemas
 from toolplug.providers.entry_points import installed
 
@@ -45,7 +46,9 @@ def schema(
     Example: toolplug schema -o providers.schema.json
     """
     log_warnings(config)
-    found = settings_schemas(installed().types)
+    types = installed().types
+    with progress("asking the packages for their settings", len(types)) as done:
+        found = settings_schemas(types, done)
     for name, answer in found.items():
         if answer.error:
             typer.echo(f"{name}: its settings are not known: {answer.error}", err=True)

@@ -50,7 +50,7 @@ def serve(
         bool, typer.Option("--stdio", help="Serve one MCP client on standard input and output, and nothing over HTTP.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="On a terminal: no start screen, and no line for each call.")
+        bool, typer.Option("-q", "--quiet", help="On a terminal: no start screen, and no line for each call.")
     ] = False,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="A", help="With --stdio: the tools of this agent.")

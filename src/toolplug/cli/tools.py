@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from toolplug.catalog.call import Principal
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import counted
+from toolplug.cli.completion import keep_for_completion
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_table
@@ -58,6 +59,8 @@ async def tools(
         if session is not None:
             await host.sessions.find(session, options.tenant)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
+        if session is None:
+            keep_for_completion(catalog, options.config, options.tenant, agent)
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect.value))})
         elif catalog:

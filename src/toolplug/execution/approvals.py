@@ -41,7 +41,10 @@ _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"
 
 
 class Ticket(NamedTuple):
-    """One call as the person who decides sees it. `arguments` are JSON values, `expires_at` is ISO 8601 in UTC."""
+    """One call as the person who decides sees it. `arguments` are JSON values, `expires_at` is ISO 8601 in UTC.
+
+    `tenant` is that of the caller.
+    """
 
     id: str
     tool: str
@@ -53,6 +56,7 @@ class Ticket(NamedTuple):
     state: TicketState
     expires_at: str
     decided_by: str | None
+    tenant: str
 
 
 class _Kept(TypedDict):
@@ -68,6 +72,7 @@ class _Kept(TypedDict):
     decided_by: str | None
     key: str | None
     by_caller: bool
+    tenant: str
 
 
 class Claim(NamedTuple):
@@ -131,12 +136,18 @@ class Approvals:
 
     async def waiting(self, tenant: str) -> list[Ticket]:
         """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`."""
+        return await self._listed(_key(tenant, ""))
+
+    async def everywhere(self) -> list[Ticket]:
+        """Return the tickets of all tenants as `waiting` does, at most `MAX_WAITING`. Raises `StoreError`."""
+        return await self._listed(_TICKETS)
+
+    async def _listed(self, prefix: str) -> list[Ticket]:
         tickets: list[Ticket] = []
-        prefix = _key(tenant, "")
         for key in await self._store.keys(prefix, limit=MAX_WAITING):
             record = await self._store.read(key)
             if record is not None:
-                tickets.append(_ticket(key.removeprefix(prefix), record))
+                tickets.append(_ticket(key.rpartition("/")[2], record))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
     async def count_waiting(self) -> int:
@@ -204,6 +215,7 @@ class Approvals:
             "decided_by": None,
             "key": None,
             "by_caller": plan.caller_approves,
+            "tenant": tenant,
         }
         ticket_id = token_hex(12)
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
@@ -272,9 +284,10 @@ def _body(plan: Plan, arguments: object, context: CallContext) -> str:
 
 
 def _key(tenant: str, ticket_id: str) -> str:
-    return f"approval/{_hashed(tenant)}/{ticket_id}"
+    return f"{_TICKETS}{_hashed(tenant)}/{ticket_id}"
 
 
+_TICKETS = "approval/"
 _WAITING = "approval-waiting/"
 
 
@@ -307,6 +320,7 @@ def _ticket(ticket_id: str, record: Record) -> Ticket:
         kept["state"],
         timestamp(kept["expires_at"]),
         kept["decided_by"],
+        kept["tenant"],
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.exact_json import Answer
 from toolplug.execution.approvals import Decision, Ticket, TicketState
+from toolplug.http.auth.authentication import insufficient_scope
+from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
-from toolplug.http.requests import HostRequest
-from toolplug.http.routing import APPROVALS, answers, route
+from toolplug.http.requests import HostRequest, query_fields
+from toolplug.http.routing import ADMIN, APPROVALS, Parameter, answers, route
 
 
 class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
@@ -33,10 +37,11 @@ class ApprovalAnswer(Answer):
     state: TicketState
     expires_at: str
     decided_by: str | None
+    tenant: Annotated[str, Field(description="of the caller")]
 
 
 class ApprovalList(TypedDict):
-    """The tenant's approvals, the one that expires first first."""
+    """The approvals, the one that expires first first."""
 
     approvals: list[ApprovalAnswer]
 
@@ -53,6 +58,7 @@ def _shown(ticket: Ticket) -> ApprovalAnswer:
         "state": ticket.state,
         "expires_at": ticket.expires_at,
         "decided_by": ticket.decided_by,
+        "tenant": ticket.tenant,
     }
 
 
@@ -61,22 +67,44 @@ _ONE = "/v1/approvals/{id}"
 _NO_STORE = {"cache-control": "no-store"}
 
 
-@route("GET", _ALL, APPROVALS, "Calls that wait for a person")
-@answers(ApprovalList)
+_EVERY = Parameter("tenants", "all: those of every tenant, for the scope `admin`", choices=("all",))
+_OF = Parameter("tenant", "of the call, where it is not the caller's own; for the scope `admin`")
+
+
+@route("GET", _ALL, APPROVALS, "Calls that wait for a person", parameters=(_EVERY,))
+@answers(ApprovalList, errors=(400,))
 async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
-    """Answer the tickets of the caller's tenant that can still be decided or used."""
+    """Answer the tickets of the caller's tenant, or of all, that can still be decided or used."""
     state = request.state
-    tickets = await state["host"].approvals.waiting(state["principal"].tenant)
+    approvals, everywhere = state["host"].approvals, query_fields(request).get("tenants")
+    if everywhere is None:
+        tickets = await approvals.waiting(state["principal"].tenant)
+    elif everywhere == "all":
+        _check_admin(state["principal"])
+        tickets = await approvals.everywhere()
+    else:
+        raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
     return OrjsonResponse({"approvals": [_shown(ticket) for ticket in tickets]}, 200, _NO_STORE)
 
 
-@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody)
+@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody, parameters=(_OF,))
 @answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer]:
     """Approve or deny one call. Raises `HttpProblem` and `ApiError`."""
     state = request.state
     body = await read_json(request, DecisionBody)
+    by = state["principal"]
+    tenant = query_fields(request).get("tenant", by.tenant)
+    if tenant != by.tenant:
+        _check_admin(by)
+        by = replace(by, tenant=tenant)
     ticket = await state["host"].approvals.decide(
-        request.path_params["id"], body.decision, state["principal"], request_id=state["request_id"]
+        request.path_params["id"], body.decision, by, request_id=state["request_id"]
     )
     return OrjsonResponse(_shown(ticket), 200, _NO_STORE)
+
+
+def _check_admin(principal: Principal) -> None:
+    """Raise `HttpProblem` for a caller who may only see its own tenant."""
+    if not principal.has_scope(ADMIN):
+        raise insufficient_scope(ADMIN)

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
-from types import MappingProxyType
 
-import typer
-
-from toolplug.catalog.call import ANONYMOUS, ToolStatus
+from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import counted
+from toolplug.cli.output import STATUS_COLOURS, coloured
 from toolplug.execution.plans import UNKNOWN
 from toolplug.host.host import Host
 
 _LOG = logging.getLogger("toolplug.calls")
-_COLOURS = MappingProxyType(
-    {
-        ToolStatus.SUCCESS: "green",
-        ToolStatus.PANIC: "red",
-        ToolStatus.TIMEOUT: "red",
-        ToolStatus.UNAVAILABLE: "red",
-    }
-)
-"""Colours of statuses; the others, errors of the caller, are yellow."""
 
 
 def log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
     """Log a finished call: its tool, provider, status, and duration in milliseconds."""
     whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
-    _LOG.info("%s %s %.0f ms", whose, _coloured(status), seconds * 1000)
-
-
-def _coloured(status: str) -> str:
-    if os.environ.get("NO_COLOR"):
-        return status
-    return typer.style(status, fg=_COLOURS.get(ToolStatus(status), "yellow"))
+    _LOG.info("%s %s %.0f ms", whose, coloured(status, STATUS_COLOURS.get(status, "yellow")), seconds * 1000)
 
 
 def start_screen(host: Host, url: str) -> str:

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias, cast
@@ -34,11 +34,20 @@ class SettingsSchema(BaseModel):
     error: str = ""
 
 
-def settings_schemas(types: Iterable[str], *, within_s: float = CHILD_S) -> dict[str, SettingsSchema]:
-    """Return the settings of each type, from a child process each; failed ones are open, with the `error`."""
-    names = list(types)
+def settings_schemas(
+    types: Iterable[str], asked: Callable[[], object] | None = None, *, within_s: float = CHILD_S
+) -> dict[str, SettingsSchema]:
+    """Return the settings of each type, from a child process each; failed ones are open, with the `error`.
+
+    `asked` is called after each, in the order of the types.
+    """
+    names, found = list(types), dict[str, SettingsSchema]()
     with ThreadPoolExecutor(AT_ONCE) as askers:
-        return dict(zip(names, askers.map(partial(_asked, within_s=within_s), names), strict=True))
+        for name, answer in zip(names, askers.map(partial(_asked, within_s=within_s), names), strict=True):
+            found[name] = answer
+            if asked is not None:
+                asked()
+    return found
 
 
 def _asked(name: str, *, within_s: float) -> SettingsSchema:
