@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated
@@ -40,7 +40,7 @@ COMMANDS = {
 }
 """The module of each command, in the order of the help. Each has a Typer application `app`."""
 
-PANELS = {
+PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "keys", "schema", "dashboard"),
     "Run": ("serve", "call", "eval", "discover"),
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
