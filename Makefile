@@ -14,7 +14,7 @@ JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage frameworks judge clients conformance test-llm bench docs reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage frameworks judge clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ $(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt | python-version
 
 docs: $(READY)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+pictures: $(READY)  ## Take the pictures of the documentation, in Chromium from a real host
+	$(BIN)/python -m docs.generator.pictures
 
 reference: $(READY)  ## Write docs/reference from the code
 	$(BIN)/python -m docs.generator

@@ -66,3 +66,15 @@ def test_the_first_page_leads_to_every_other() -> None:
     docs = ROOT / "docs"
     linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "index.md").read_text("utf-8"))
     assert set(linked) == {str(page.relative_to(docs)) for page in docs.glob("*/*.md")}
+
+
+def test_the_front_page_has_pictures_for_light_and_dark_that_are_small() -> None:
+    page = (ROOT / "docs" / "index.md").read_text("utf-8")
+    named = re.findall(r"\((assets/[\w-]+)-(light|dark)\.png#only-(light|dark)\)", page)
+    assert named == [
+        (f"assets/{name}", scheme, scheme) for name in ("data-table", "console") for scheme in ("light", "dark")
+    ]
+    for name, scheme, _ in named:
+        picture = ROOT / "docs" / f"{name}-{scheme}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size < 150 * 1024

@@ -1,0 +1,126 @@
+"""`make pictures`: the pictures of the front page, taken in Chromium from a real host with real calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "assets"
+MAX_BYTES = 150 * 1024
+SIZE = {"width": 1120, "height": 700}
+SETTLE_MS = 15_000
+
+Scheme = Literal["light", "dark"]
+
+ROWS = [
+    {"label": label, "value": value}
+    for label, value in (("Otters", 42), ("Herons", 63), ("Pike", 18), ("Frogs", 51), ("Newts", 29), ("Swans", 12))
+]
+CONFIGURATION = """
+store: memory://
+providers:
+  hello: {enabled: true}
+  console: {enabled: true, public_routes: true}
+http: {allowed_origins: [ORIGIN]}
+"""
+
+
+@contextmanager
+def started(command: list[str], folder: Path, pattern: str) -> Generator[str]:
+    """Start a server and yield its URL, the group of the pattern in its output."""
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if found := re.search(pattern, line):
+                    yield found[1]
+                    return
+            raise RuntimeError(f"{command[0]} ended before it listened")
+        finally:
+            process.kill()
+
+
+def call(url: str, **body: object) -> Any:
+    """Call a tool of the host; an error is an answer, too."""
+    request = Request(f"{url}/v1/tool-calls", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urlopen(request) as response:
+            return json.load(response)
+    except HTTPError as error:
+        return json.load(error)
+
+
+def take(page: Page, name: str, scheme: Scheme) -> None:
+    """Write one picture. Raises `RuntimeError` if it is too large for a page."""
+    file = FOLDER / f"{name}-{scheme}.png"
+    page.screenshot(path=file)
+    size = file.stat().st_size
+    if size > MAX_BYTES:
+        raise RuntimeError(f"{file} has {size} bytes, more than {MAX_BYTES}; make the page smaller")
+    print(f"{file} ({size // 1024} KiB)")
+
+
+def data_table(browser: Browser, origin: str, host: str, scheme: Scheme) -> None:
+    """Take the example page after a model has filled it, selected and drawn."""
+    page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
+    page.goto(f"{origin}/?host={host}")
+    page.wait_for_selector("#tools li strong")
+    session = page.inner_text("#code")
+    call(host, name="add_rows", session=session, arguments={"rows": ROWS})
+    page.wait_for_selector("#tools li:nth-child(4)")
+    call(host, name="select", session=session, arguments={"minimum": 40})
+    call(host, name="draw_chart", session=session, arguments={"kind": "bar"})
+    page.get_by_role("img", name="6 values").wait_for()
+    take(page, "data-table", scheme)
+    page.context.close()
+
+
+def console(browser: Browser, host: str, scheme: Scheme) -> None:
+    """Take the console's overview while calls are made."""
+    page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
+    page.goto(f"{host}/console")
+    until = time.monotonic() + SETTLE_MS / 1000
+    while time.monotonic() < until:
+        call(host, name="hello", arguments={"name": "Ada"})
+        call(host, name="nothing")
+        page.wait_for_timeout(100)
+    take(page, "console", scheme)
+    page.context.close()
+
+
+def main() -> None:
+    """Take every picture, light and dark."""
+    files = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    table = ROOT / "examples" / "data_table"
+    toolplug = Path(sys.executable).with_name("toolplug")
+    with (
+        TemporaryDirectory() as folder,
+        started(files, table, r"(http://[\d.]+:\d+)") as origin,
+        sync_playwright() as playwright,
+    ):
+        Path(folder, "providers.yaml").write_text(CONFIGURATION.replace("ORIGIN", origin))
+        serve = [str(toolplug), "serve", "--port", "0", "--quiet"]
+        with started(serve, Path(folder), r"listening on (http://\S+)") as host:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            for scheme in ("light", "dark"):
+                data_table(browser, origin, host, scheme)
+                console(browser, host, scheme)
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
