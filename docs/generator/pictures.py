@@ -16,12 +16,12 @@ from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "assets"
 MAX_BYTES = 150 * 1024
-SIZE = {"width": 1120, "height": 700}
+SIZE: ViewportSize = {"width": 1120, "height": 700}
 SETTLE_MS = 15_000
 
 Scheme = Literal["light", "dark"]

@@ -16,8 +16,11 @@ from typing import Protocol
 
 import uvicorn
 
+from toolplug.catalog.call import ANONYMOUS
+from toolplug.catalog.text import counted
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.output import STATUS_COLOURS, coloured
 from toolplug.cli.serving.edge import Edge, EdgeConfig
 from toolplug.cli.serving.reload import (
     Reloading,
@@ -29,8 +32,8 @@ from toolplug.cli.serving.reload import (
     replace_process,
 )
 from toolplug.cli.serving.stop_signals import signals
-from toolplug.cli.serving.terminal import log_call, start_screen
 from toolplug.errors import ConfigError, Problem
+from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
@@ -53,6 +56,7 @@ objects are freed without it.
 """
 
 _LOG = logging.getLogger("toolplug.cli.serve")
+_CALLS = logging.getLogger("toolplug.calls")
 
 
 def serve(
@@ -62,7 +66,7 @@ def serve(
 
     `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal.
     """
-    host = open_host(files, on_call=log_call if shows else None)
+    host = open_host(files, on_call=_log_call if shows else None)
     config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
     service = Service(host, files.file.resolve(), config, shows=shows)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
@@ -101,7 +105,7 @@ class Service:
             listening = life.enter_context(bind(address, port))
             port = listening.getsockname()[1]
             if self._shows:
-                self._server.screen = start_screen(self._host, url_of(listening))
+                self._server.screen = _start_screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
@@ -270,3 +274,38 @@ def rarely_collected() -> Generator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
+    """Log a finished call: its tool, provider, status, and duration in milliseconds."""
+    whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
+    _CALLS.info("%s %s %.0f ms", whose, coloured(status, STATUS_COLOURS.get(status, "yellow")), seconds * 1000)
+
+
+def _start_screen(host: Host, url: str) -> str:
+    """Return lines with the running providers and servers, and the URLs of the API."""
+    rows = {
+        "providers": _providers(host),
+        "MCP servers": ", ".join(f"{view.id} {view.state}" for view in host.servers.servers(ANONYMOUS.tenant)),
+        "tools": f"{url}/v1/tools",
+        "MCP": f"{url}/mcp",
+        "responses": f"{url}/v1/responses" if host.settings.responses is not None else "",
+        "metrics": f"{url}/metrics",
+        "API": f"{url}/openapi.json",
+        "auth": _auth(host),
+    }
+    return "".join(f"  {name:<12} {text}\n" for name, text in rows.items() if text)
+
+
+def _providers(host: Host) -> str:
+    running = host.registry.running()
+    if not running:
+        return "none; toolplug providers lists what is installed"
+    return f"{', '.join(running)}: {counted(len(host.registry.catalog), 'tool')}"
+
+
+def _auth(host: Host) -> str:
+    auth = host.settings.auth
+    if auth is None:
+        return "none: every caller has all scopes (toolplug keys new makes a key)"
+    return ", ".join(name for name, settings in (("API keys", auth.api_keys), ("JWT", auth.jwt)) if settings)
