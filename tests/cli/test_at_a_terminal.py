@@ -61,7 +61,7 @@ def completed(folder: Path, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.requirement("C-10-terminal")
+@pytest.mark.requirement("C-10-at-terminal")
 @pytest.mark.parametrize("columns", [60, 120])
 def test_the_help_is_grouped_and_as_wide_as_the_terminal(tmp_path: Path, columns: int) -> None:
     shown = ESCAPES.sub("", at_terminal(tmp_path, "--help", columns=columns))
@@ -69,7 +69,7 @@ def test_the_help_is_grouped_and_as_wide_as_the_terminal(tmp_path: Path, columns
     assert max(map(len, shown.splitlines())) == columns
 
 
-@pytest.mark.requirement("C-10-terminal")
+@pytest.mark.requirement("C-10-at-terminal")
 def test_listing_servers_shows_progress_at_a_terminal_unless_quiet(tmp_path: Path, write: Callable[..., Path]) -> None:
     write("mcp_servers: {gone: {command: /bin/false}}")
     assert "listing the tools of MCP servers" in at_terminal(tmp_path, "discover")
@@ -78,13 +78,13 @@ def test_listing_servers_shows_progress_at_a_terminal_unless_quiet(tmp_path: Pat
     assert (piped.returncode, "\x1b" in piped.stdout + piped.stderr) == (1, False)
 
 
-@pytest.mark.requirement("C-10-terminal")
+@pytest.mark.requirement("C-10-at-terminal")
 def test_the_schema_shows_progress_at_a_terminal(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)
     assert "asking the packages for their settings" in at_terminal(tmp_path, "schema")
 
 
-@pytest.mark.requirement("C-10-terminal")
+@pytest.mark.requirement("C-10-at-terminal")
 def test_a_status_has_a_colour_unless_no_color_is_set(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)
     assert "\x1b[33munknown_tool" in at_terminal(tmp_path, "call", "nothing")
