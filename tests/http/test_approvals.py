@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
-from tests.http.conftest import ALICE, BOB, ROOT, as_holder, client_of, settings
+from tests.http.conftest import BOB, ROOT, as_holder, client_of, settings
 
 from toolplug import open_host
 from toolplug.http import create_app
@@ -156,17 +156,20 @@ async def test_of_two_who_decide_and_of_two_who_repeat_at_once_one_does(sample_p
 
 @pytest.mark.requirement("C-10-approvals-all")
 async def test_an_admin_lists_and_decides_the_approvals_of_every_tenant(sample_package: None) -> None:
-    given = settings(providers={"sample": {"enabled": True, "tools": {"whoami": "ask"}}})
+    root = {"key": "root-key", "subject": "root", "scopes": ["admin"]}
+    bob = {"key": "bob-key", "subject": "bob", "tenant": "t2"}
+    asking = {"sample": {"enabled": True, "tools": {"whoami": "ask"}}}
+    given = settings(providers=asking, auth={"api_keys": [*KEYS["api_keys"], root, bob]})
     async with open_host(given, environ={}) as host, client_of(create_app(host)) as client:
-        for who in (ALICE, BOB):
+        for who in (AGENT, BOB):
             await client.post("/v1/tool-calls", headers=who, json={"name": "whoami"})
-        refused = await client.get("/v1/approvals?tenants=all", headers=ALICE)
+        refused = await client.get("/v1/approvals?tenants=all", headers=PERSON)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
         assert (await client.get("/v1/approvals?tenants=some", headers=ROOT)).status_code == 400
         listed = (await client.get("/v1/approvals?tenants=all", headers=ROOT)).json()["approvals"]
         assert [item["tenant"] for item in listed] == ["t1", "t2"]
         path = f"/v1/approvals/{listed[1]['id']}"
         assert (await client.post(path, headers=ROOT, json={"decision": "deny"})).status_code == 404
-        assert (await client.post(f"{path}?tenant=t2", headers=ALICE, json={"decision": "deny"})).status_code == 403
+        assert (await client.post(f"{path}?tenant=t2", headers=PERSON, json={"decision": "deny"})).status_code == 403
         decided = await client.post(f"{path}?tenant=t2", headers=ROOT, json={"decision": "deny"})
         assert (decided.json()["state"], decided.json()["decided_by"]) == ("denied", "root")
