@@ -1,4 +1,4 @@
-"""Containers of `toolplug-code-interpreter`: a first call against a bare sandbox, a next beside a first.
+"""Containers of `toolplug-code-interpreter`: a first call against a bare sandbox, a next call, and twenty at once.
 
 The cost is time and not the processor's, since the work is done by other processes.
 """
@@ -6,6 +6,7 @@ The cost is time and not the processor's, since the work is done by other proces
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -13,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.frame import MILLISECONDS, Batch, Row
+from benchmarks.frame import MILLISECONDS, Batch, Row, Unit
 from toolplug import CallContext, FunctionRegistry, ToolCall, ToolResult
 from toolplug_code_interpreter.provider import CodeInterpreter
 
@@ -23,6 +24,28 @@ BARE = (
     *("--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
     *("--ro-bind", sys.base_prefix, sys.base_prefix, "--", str(PYTHON), "-c", "pass"),
 )
+MEMORY = 96 * 1024 * 1024
+GREEDY = "import os\nfor _ in range(2): os.fork()\nkept = []\nwhile True: kept.append(bytearray(4_000_000))"
+SHARE = Unit(name="x limit", scale=1.0)
+MEASURED = """
+import select, sys
+from toolplug_code_interpreter.processes import descendants, memory_use
+host, limit, most = int(sys.argv[1]), int(sys.argv[2]), 0
+def text(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    for outer in text(f"/proc/{host}/task/{host}/children").split():
+        for init in descendants(int(outer))[:1] if text(f"/proc/{outer}/comm") == "bwrap\\n" else ():
+            used = memory_use(init, enough=limit).bytes
+            if text(f"/proc/{init}/smaps_rollup"):  # else it was ending, and what its processes share counted for each
+                most = max(most, used)
+print(most)
+"""
+"""Prints the most memory that a container below the process of the first argument had, until its input ends."""
 
 
 def lasting(run: Callable[[], Awaitable[object]]) -> Batch:
@@ -75,6 +98,23 @@ async def bare_sandbox() -> AsyncGenerator[Batch]:
     yield lasting(run)
 
 
+@asynccontextmanager
+async def twenty() -> AsyncGenerator[Batch]:
+    """Twenty containers whose code takes memory without end; the most that one of them had, of its limit."""
+    async with interpreter(memory=MEMORY, processes=8, time=10) as call:
+
+        async def batch(_: int) -> float:
+            arguments = ("-c", MEASURED, str(os.getpid()), str(MEMORY))
+            pipe = asyncio.subprocess.PIPE
+            measuring = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe)
+            results = await asyncio.gather(*(call(GREEDY, f"SESSION{n:X}") for n in range(20)))
+            most, _nothing = await measuring.communicate(b"")
+            assert all("of memory together" in result.output for result in results), results
+            return int(most) / MEMORY
+
+        yield batch
+
+
 ROWS = (
     Row(
         name="code interpreter: first call, in a fresh container",
@@ -96,6 +136,15 @@ ROWS = (
         aim=0.1,
         unit=MILLISECONDS,
         pairs=41,
+        batch_s=0.0,
+    ),
+    Row(
+        name="code interpreter: largest of twenty greedy containers",
+        ours=twenty,
+        hold=1.05,
+        aim=1.0,
+        unit=SHARE,
+        pairs=3,
         batch_s=0.0,
     ),
 )

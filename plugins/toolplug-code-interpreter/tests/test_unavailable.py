@@ -67,3 +67,15 @@ def test_doctor_says_why_no_code_can_be_run(tmp_path: Path, script: str, why: st
     [warning] = json.loads(done.stdout)["warnings"]
     assert (warning["code"], warning["path"]) == ("provider_warning", "providers.code_interpreter")
     assert why in warning["message"]
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.requirement("I3-code-limits")
+def test_doctor_says_why_the_kernel_does_not_limit_memory(tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text("providers: {code_interpreter: {enabled: true}}")
+    without_groups = ("bwrap", "--dev-bind", "/", "/", "--tmpfs", "/sys/fs", "--chdir", str(tmp_path), "--")
+    command = [*without_groups, str(TOOLPLUG), "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    [warning] = json.loads(done.stdout)["warnings"]
+    assert warning["path"] == "providers.code_interpreter"
+    assert "the memory of a container's processes together is measured, not limited by the kernel" in warning["message"]

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from toolplug_code_interpreter.channel import Answer, Channel, ChannelBroken, FoundFile
 from toolplug_code_interpreter.output import Output
-from toolplug_code_interpreter.processes import interrupt, resume_all, stop_all
+from toolplug_code_interpreter.processes import interrupt, stop_all
 from toolplug_code_interpreter.sandbox import WORKING_FOLDER, Sandbox
 from toolplug_code_interpreter.settings import Settings
 from toolplug_code_interpreter.watch import Watch
@@ -136,7 +136,7 @@ class Container:
         if self._closed:
             return
         self._closed = True
-        self._watch.remove(self._sandbox.init)
+        await self._watch.remove(self._sandbox.init)
         await self._sandbox.close()
 
     async def _run(self, code: str, within_s: float) -> Outcome:
@@ -152,6 +152,7 @@ class Container:
             with output.reading():
                 answer, stopped = await self._answered(code, within_s)
             changed = await self._look("assistant")
+            await self._watch.remove(self._sandbox.init)  # it lets processes that it has stopped go on
             if not await stop_all(self._sandbox.init):
                 raise ChannelBroken("its processes do not stop")
             output.drain()
@@ -217,19 +218,25 @@ class Container:
         async with self._lock:
             if self.ended is not None:
                 raise ContainerEnded(self.ended)
-            self._watch.add(self._sandbox.init, self._exceeded)
+            self._watch.add(self._sandbox.init, self._exceeded, self._sandbox.cgroup)
             try:
-                resume_all(self._sandbox.init)
                 yield
             except (ChannelBroken, asyncio.CancelledError) as error:
-                await self.end(str(error) or "a request was cancelled while it was read or written")
+                await self._watch.remove(self._sandbox.init)
+                await self.end(self._reason(error))
                 if isinstance(error, ChannelBroken):
                     raise ContainerEnded(self.ended or "") from None
                 raise
             finally:
-                self._watch.remove(self._sandbox.init)
+                await self._watch.remove(self._sandbox.init)
                 if not self._closed and not await stop_all(self._sandbox.init):
                     await self.end("its processes do not stop")
+
+    def _reason(self, error: BaseException) -> str:
+        cgroup = self._sandbox.cgroup
+        if cgroup is not None and cgroup.exceeded():
+            return self._watch.memory_exceeded
+        return str(error) or "a request was cancelled while it was read or written"
 
     def _exceeded(self, why: str) -> None:
         self.ended = why

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 
 from toolplug import Principal
+from toolplug_code_interpreter.cgroups import NoCgroups
 from toolplug_code_interpreter.container import Container
 from toolplug_code_interpreter.sandbox import Launcher
 from toolplug_code_interpreter.settings import Settings
@@ -67,11 +68,17 @@ class Containers:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def no_cgroups(self) -> str | None:
+        """Why containers have no control groups, None if they have."""
+        return str(self._launcher.cgroups) if isinstance(self._launcher.cgroups, NoCgroups) else None
+
     async def check(self) -> None:
         """Start a sandbox and end it. Raises `Unavailable` where that does not work."""
+        await self._watch.open()
         uid = self._uids.take()
         try:
-            sandbox = await self._launcher.start(uid)
+            sandbox = await self._launcher.start(uid, self._watch.mark)
             await sandbox.close()
         finally:
             self._uids.give_back(uid)
@@ -80,11 +87,12 @@ class Containers:
         self, owner: Principal, name: str, idle_s: float | None = None, shared: SharingKey | None = None
     ) -> ContainerEntry:
         """Start a container. Raises `TooManyContainers` and `Unavailable`."""
+        await self._watch.open()
         await self._make_room(owner.tenant)
         uid = self._uids.take()
         self._starting[owner.tenant] += 1
         try:
-            sandbox = await self._launcher.start(uid)
+            sandbox = await self._launcher.start(uid, self._watch.mark)
         except BaseException:
             self._uids.give_back(uid)
             raise
@@ -150,7 +158,8 @@ class Containers:
         await asyncio.gather(*self._shared.values(), return_exceptions=True)
         await asyncio.gather(*(self._end(each, "toolplug stops") for each in list(self._entries.values())))
         await asyncio.gather(*self._ends)
-        await asyncio.to_thread(self._watch.close)
+        await self._watch.close()
+        self._launcher.close()
 
     async def _make_room(self, tenant: str) -> None:
         """End the automatic container that is longest without a call, if need be. Raises `TooManyContainers`."""

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from time import monotonic
+from typing import NamedTuple
 
 _COUNTED_FOR_EACH = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", re.MULTILINE)
 _COUNTED_ONCE = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MULTILINE)
@@ -48,6 +49,14 @@ async def stop_all(process: int) -> bool:
     return False
 
 
+def send_stop(process: int) -> None:
+    """Signal all processes below this one to stop, without waiting; a process that is signalled forks no other."""
+    known: set[int] = set()
+    while new := set(descendants(process)) - known:
+        _signal(process, new, signal.SIGSTOP)
+        known |= new
+
+
 def resume_all(process: int) -> None:
     """Let the processes below this one go on."""
     _signal(process, descendants(process), signal.SIGCONT)
@@ -58,7 +67,14 @@ def interrupt(process: int, worker: int) -> None:
     _signal(process, [worker], signal.SIGINT)
 
 
-def memory_bytes(process: int, *, enough: int) -> int:
+class MemoryUse(NamedTuple):
+    """The memory of a container's processes together, and how many they are."""
+
+    bytes: int
+    processes: int
+
+
+def memory_use(process: int, *, enough: int) -> MemoryUse:
     """Return the memory of this process and those below it, together.
 
     What forked processes share is counted once, which takes the kernel long: only if the sum with everything counted
@@ -69,18 +85,26 @@ def memory_bytes(process: int, *, enough: int) -> int:
     own = sum(_kib(_NEVER_SHARED, text) for text in texts)
     total = own + sum(_kib(_COUNTED_FOR_EACH, text) for text in texts)
     if total * _KIB <= enough:
-        return total * _KIB
+        return MemoryUse(total * _KIB, len(found))
     exact = [_read_or_none(f"/proc/{each}/smaps_rollup") or text for each, text in zip(found, texts, strict=True)]
-    return (own + sum(_kib(_COUNTED_ONCE, text) or _kib(_COUNTED_FOR_EACH, text) for text in exact)) * _KIB
+    once = sum(_kib(_COUNTED_ONCE, text) or _kib(_COUNTED_FOR_EACH, text) for text in exact)
+    return MemoryUse((own + once) * _KIB, len(found))
 
 
-def file_count(process: int, folder: str) -> int:
-    """Return how many files a file system of the container has; 0 once the container has ended."""
+class DiskUse(NamedTuple):
+    """The number of files of a file system, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+def disk_use(process: int, folder: str) -> DiskUse:
+    """Return what a file system of the container holds; nothing once the container has ended."""
     try:
         state = os.statvfs(f"/proc/{process}/root{folder}")
     except OSError:
-        return 0
-    return state.f_files - state.f_ffree
+        return DiskUse(0, 0)
+    return DiskUse(state.f_files - state.f_ffree, (state.f_blocks - state.f_bfree) * state.f_frsize)
 
 
 def _children(process: int) -> list[int]:

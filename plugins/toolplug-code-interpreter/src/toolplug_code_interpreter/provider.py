@@ -19,7 +19,7 @@ from toolplug import (
     ToolDefinition,
     ToolError,
     ToolResult,
-    ToolStatus,
+    ToolUnavailable,
     tool,
 )
 from toolplug_code_interpreter.container import ContainerEnded
@@ -35,8 +35,11 @@ MAX_CODE = 500_000
 
 _RETRY_S = 5.0
 _AROUND_S = 10.0
-"""What the start of a container, and reading its files, may take of a call besides the code."""
+"""What the start of a container and reading its files may take of a call, in addition to the code."""
 _MARGIN_S = 2.0
+
+
+_MEASURED = "the memory of a container's processes together is measured, not limited by the kernel (see its README)"
 
 
 class CodeInterpreter(FunctionProvider):
@@ -62,12 +65,14 @@ class CodeInterpreter(FunctionProvider):
             self.log.warning("no code can be run: %s", error)
 
     async def diagnose(self) -> Sequence[str]:
-        """Return why no container can be started, if so."""
+        """Return why no container can be started, or why the kernel does not limit its memory, if so."""
         try:
-            await (await self._opened()).check()
+            containers = await self._opened()
+            await containers.check()
         except Unavailable as error:
             return [f"no code can be run: {error}"]
-        return []
+        why = containers.no_cgroups
+        return [] if why is None else [f"{_MEASURED}: {why}"]
 
     async def aclose(self) -> None:
         """End all containers."""
@@ -110,11 +115,7 @@ class CodeInterpreter(FunctionProvider):
         except TooManyContainers as error:
             raise ToolError(str(error), retry_after_s=_RETRY_S) from None
         except Unavailable as error:
-            return ToolResult(
-                output=f'tool "code_interpreter" is unavailable: {error}',
-                status=ToolStatus.UNAVAILABLE,
-                metadata={"code": "container_unavailable"},
-            )
+            raise ToolUnavailable(str(error), code="container_unavailable") from None
         try:
             return await self._run(entry, code, self._seconds(context))
         except ContainerEnded as error:
@@ -143,7 +144,11 @@ class CodeInterpreter(FunctionProvider):
         async with self._opening:
             if self._containers is None:
                 containers = Containers(await asyncio.to_thread(launcher, self.config), self.config)
-                await containers.check()
+                try:
+                    await containers.check()
+                except BaseException:
+                    await containers.aclose()
+                    raise
                 self._running.set_function(containers.__len__)
                 self._containers = containers
             return self._containers

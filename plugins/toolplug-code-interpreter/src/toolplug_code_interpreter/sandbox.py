@@ -2,7 +2,7 @@
 
 Everything that code can write to is one tmpfs of a fixed size, `/mnt`, with the working folder, `/tmp` and `/dev/shm`;
 the rest is read-only. Its network has no interface but its own loopback. Where toolplug is root, the code runs as a
-user that nobody else is, outside of user namespaces: none of its processes ever has the user id of root.
+user of its own, outside of user namespaces: none of its processes ever has the user id of root.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from toolplug_code_interpreter.cgroups import Cgroup, Cgroups, NoCgroups, open_cgroups
 from toolplug_code_interpreter.interpreter import HOME, Interpreter, Unavailable, interpreter
 from toolplug_code_interpreter.processes import descendants
 from toolplug_code_interpreter.seccomp import compiled_filter
@@ -32,6 +33,8 @@ WORKING_FOLDER = "/mnt/data"
 _WORKER = "/opt/worker"
 READY = b"toolplug"
 _SETPRIV = "/usr/bin/setpriv"
+_ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
+"""Puts bubblewrap into a control group before it starts; takes the group's entrance and a command."""
 _SYSTEM = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/fonts", "/usr/share/zoneinfo")
 _LINKED = ("/bin", "/lib", "/lib32", "/lib64")
 _OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")
@@ -74,6 +77,7 @@ class Sandbox(NamedTuple):
     * `init`: the process with which all others end, as the host numbers it; `handle` refers to it
     * `worker`: the process that runs the code and answers on the socket
     * `stdout`, `stderr`: the reading ends of pipes, which do not block
+    * `cgroup`: the control group of all its processes, None where there is none
     """
 
     process: Process
@@ -84,6 +88,7 @@ class Sandbox(NamedTuple):
     writer: asyncio.StreamWriter
     stdout: int
     stderr: int
+    cgroup: Cgroup | None
 
     def kill(self) -> None:
         """End every process of the container; from any thread, as long as it is not closed."""
@@ -93,18 +98,21 @@ class Sandbox(NamedTuple):
     async def close(self) -> None:
         """End every process of the container, wait for that, and close what the host has open."""
         self.kill()
-        with suppress(ProcessLookupError):
-            self.process.kill()
-        await self.process.wait()
+        await self.process.wait()  # bubblewrap ends with its init; to kill it as well would race with asyncio's wait
         self.writer.close()
         for file in (self.handle, self.stdout, self.stderr):
             os.close(file)
+        if self.cgroup is not None:
+            await self.cgroup.remove()
 
 
 class Launcher:
-    """Starts sandboxes, all with the same rules."""
+    """Starts sandboxes, all with the same rules. `cgroups` makes their control groups, or says why they have none."""
 
-    def __init__(self, bubblewrap: str, python: Interpreter, rules: bytes, settings: Settings) -> None:
+    def __init__(
+        self, bubblewrap: str, python: Interpreter, rules: bytes, settings: Settings, cgroups: Cgroups | NoCgroups
+    ) -> None:
+        self.cgroups = cgroups
         self._bubblewrap = bubblewrap
         self._python = python
         self._rules = rules
@@ -112,13 +120,20 @@ class Launcher:
         folder = files("toolplug_code_interpreter")
         self._sources = {name: folder.joinpath(name).read_bytes() for name in ("worker.py", "figures.py")}
 
-    async def start(self, uid: int | None) -> Sandbox:
+    def close(self) -> None:
+        """Remove what control groups there are; all sandboxes have ended."""
+        if isinstance(self.cgroups, Cgroups):
+            self.cgroups.close()
+
+    async def start(self, uid: int | None, mark: str) -> Sandbox:
         """Start a sandbox; its processes have the user id `uid` where toolplug is root. Raises `Unavailable`.
+
+        `mark` is a variable in the environment of bubblewrap, which the code does not see.
 
         A start that is cancelled goes on to its end, and the sandbox is ended then: bubblewrap that is killed while it
         starts can leave its first process behind.
         """
-        starting = asyncio.create_task(self._started(uid), name="code-interpreter-start")
+        starting = asyncio.create_task(self._start_in_cgroup(uid, mark), name="code-interpreter-start")
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -129,7 +144,20 @@ class Launcher:
                 await starting.result().close()
             raise
 
-    async def _started(self, uid: int | None) -> Sandbox:
+    async def _start_in_cgroup(self, uid: int | None, mark: str) -> Sandbox:
+        if isinstance(self.cgroups, NoCgroups):
+            return await self._started(uid, mark, None)
+        try:
+            cgroup = self.cgroups.create()
+        except OSError as error:
+            raise Unavailable(f"a control group cannot be made: {error.filename}: {error.strerror}") from None
+        try:
+            return await self._started(uid, mark, cgroup)
+        except BaseException:
+            await cgroup.remove()
+            raise
+
+    async def _started(self, uid: int | None, mark: str, cgroup: Cgroup | None) -> Sandbox:
         with ExitStack() as opened:
             ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
             stdout, stderr, status = (_pipe(opened) for _ in range(3))
@@ -141,14 +169,15 @@ class Launcher:
                 *("--remount-ro", "/"),
             ]
             listed = _file(opened, b"".join(each.encode() + b"\0" for each in arguments))
+            entering = () if cgroup is None else (*_ENTER, str(cgroup.folder / "cgroup.procs"))
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(self._bubblewrap, "--args", str(listed), "--", *self._command(uid, theirs.fileno())),
+                    *(*entering, self._bubblewrap, "--args", str(listed), "--", *self._command(uid, theirs.fileno())),
                     stdin=DEVNULL,
                     stdout=stdout.write,
                     stderr=stderr.write,
                     pass_fds=(listed, status.write, rules, *sources, theirs.fileno()),
-                    env={},
+                    env=dict([mark.split("=", 1)]),
                     cwd="/",
                 )
             except OSError as error:
@@ -160,7 +189,8 @@ class Launcher:
                     ready = await reader.readexactly(len(READY))
                 init = json.loads(os.read(status.read, 4096))["child-pid"] if ready == READY else 0
                 handle, [worker, *_] = os.pidfd_open(init), descendants(init)
-                return Sandbox(process, init, handle, worker, reader, writer, os.dup(stdout.read), os.dup(stderr.read))
+                pipes = os.dup(stdout.read), os.dup(stderr.read)
+                return Sandbox(process, init, handle, worker, reader, writer, *pipes, cgroup)
             except BaseException as error:
                 _end_start(process)
                 await process.wait()
@@ -279,7 +309,12 @@ def launcher(settings: Settings) -> Launcher:
         raise Unavailable(f"{_SETPRIV} is not there: `apt-get install util-linux`, or the package of your system")
     if os.geteuid() != 0 and _numbers(os.uname().release) < _OLDEST_KERNEL:
         raise Unavailable(f"Linux {os.uname().release} is older than {_dotted(_OLDEST_KERNEL)}")
-    return Launcher(bubblewrap, interpreter(settings.python), compiled_filter(), settings)
+    python, rules = interpreter(settings.python), compiled_filter()
+    try:
+        cgroups: Cgroups | NoCgroups = open_cgroups(settings)
+    except NoCgroups as error:
+        cgroups = error
+    return Launcher(bubblewrap, python, rules, settings, cgroups)
 
 
 def _version(bubblewrap: str) -> tuple[int, ...]:

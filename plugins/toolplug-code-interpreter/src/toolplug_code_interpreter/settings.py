@@ -40,7 +40,7 @@ class Settings(BaseModel):
         Field(
             ge=1,
             le=4_000_000_000,
-            description="where toolplug runs as root: the first of 1,000 user ids that nobody else has; each container "
+            description="where toolplug runs as root: the first of 1,000 user ids that no user has; each container "
             "has one of its own",
         ),
     ] = 61_000

@@ -16,7 +16,7 @@ _LOCKS = Path("/run/toolplug-code-interpreter")
 
 
 class Uids:
-    """Hands out user ids, from `first` on; None to everybody where toolplug does not run as root."""
+    """Hands out user ids, from `first` on; None where toolplug does not run as root."""
 
     def __init__(self, first: int) -> None:
         self._range = range(first, first + COUNT)
