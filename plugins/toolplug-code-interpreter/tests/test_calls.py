@@ -155,6 +155,24 @@ async def test_nothing_runs_between_calls(small: Any) -> None:
     assert all(each < 30 for each in grown), grown
 
 
+async def test_processes_that_wait_for_a_vfork_are_stopped_with_its_child(small: Any) -> None:
+    box = await small.one.container()
+    await small.one.run(
+        "import ctypes, os, threading, time\n"
+        "def tick():\n    while True:\n        open('child', 'a').write('x')\n        time.sleep(0.005)\n"
+        "def vfork():\n    return ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0)\n"
+        "if not os.fork():\n    vfork() or tick()\n    os._exit(0)\n"
+        "threading.Thread(target=vfork, daemon=True).start()\n"
+        "time.sleep(0.1)",
+        box,
+    )
+    sizes = []
+    for _ in range(2):
+        sizes.append(int((await small.one.run("time.sleep(0.1)\nos.path.getsize('child')", box)).split()[0]))
+        await asyncio.sleep(0.3)
+    assert 0 < sizes[1] - sizes[0] < 40, sizes
+
+
 async def test_a_process_that_the_code_forks_ends_with_the_code(small: Any) -> None:
     assert await small.one.run("import os\nif os.fork(): os.wait()\nprint('x', flush=True)") == "x\nx"
     assert await small.one.run("1 + 1") == "2"

@@ -14,7 +14,8 @@ from typing import NamedTuple
 _COUNTED_FOR_EACH = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", re.MULTILINE)
 _COUNTED_ONCE = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MULTILINE)
 _NEVER_SHARED = re.compile(rb"^(?:VmPTE|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
-_STOPPED = frozenset(b"TtZXx")
+_STOP_PENDING = re.compile(rb"^ShdPnd:\s+[0-9a-f]*[4-7c-f][0-9a-f]{4}$", re.MULTILINE)
+"""The 19th bit, of `SIGSTOP`, in a line of `/proc/PID/status`."""
 _KIB = 1024
 _STOP_S = 5.0
 _LOOK_S = 0.0005
@@ -33,6 +34,9 @@ def descendants(process: int) -> list[int]:
 
 async def stop_all(process: int) -> bool:
     """Stop the processes below this one, in a way that they cannot prevent; False if they do not stay stopped.
+
+    A thread that has called `vfork` waits until its child runs another program, in the state D, and stops after that:
+    while the child is stopped, it counts as stopped if the signal is sure to reach it.
 
     Two looks in a row that find all of them stopped are needed: until the first has ended, one may wake another.
     """
@@ -121,8 +125,15 @@ def _threads(process: int) -> list[str]:
 
 
 def _is_stopped(process: int) -> bool:
-    states = (_read_or_none(f"/proc/{process}/task/{thread}/stat") for thread in _threads(process))
-    return all(state is None or state.rpartition(b") ")[2][0] in _STOPPED for state in states)
+    """Return whether no thread runs, nor can return from the kernel to the code: all stopped, or the last one will."""
+    stats = (_read_or_none(f"/proc/{process}/task/{thread}/stat") for thread in _threads(process))
+    states = [stat.rpartition(b") ")[2][:1].upper() for stat in stats if stat is not None]
+    alive = [state for state in states if state not in {b"Z", b"X"}]
+    if b"D" not in alive:
+        return all(state == b"T" for state in alive)
+    if b"T" in alive:  # one has taken the signal for all
+        return set(alive) == {b"T", b"D"}
+    return alive == [b"D"] and _STOP_PENDING.search(_read_or_none(f"/proc/{process}/status") or b"") is not None
 
 
 def _status(process: int) -> bytes:
