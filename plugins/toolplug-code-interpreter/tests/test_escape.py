@@ -112,6 +112,8 @@ attempt('io_uring', libc.syscall(425, 1, 0))
 attempt('perf', libc.syscall(298, 0, 0, -1, -1, 0))
 attempt('mknod', libc.mknod(b'/mnt/data/disk', 0o60666, 0x800))
 attempt('reboot', libc.reboot(0))
+attempt('timer that resumes a stopped process', libc.timer_create(0, None, ctypes.create_string_buffer(8)))
+attempt('file that resumes a stopped process', libc.fcntl(0, 10, signal.SIGCONT))
 attempt('sethostname', libc.sethostname(b'x', 1))
 attempt('priority', libc.setpriority(0, 0, -5))
 for process in ('unshare -Ur true', 'su root -c true', 'mount -t tmpfs x /mnt/tmp', 'bwrap --ro-bind / / true'):

@@ -2,8 +2,9 @@
 
 Namespaces, rlimits and the supervision of memory do the isolation. The filter takes away what they do not count (memory
 that belongs to no process: `memfd_create`, System V memory and queues, io_uring) or do not cover (sockets other than
-Unix and IP, such as `AF_VSOCK`, which ignores network namespaces), and what only widens the kernel's surface: further
-namespaces, mounts, tracing, keys, BPF, performance counters.
+Unix and IP, such as `AF_VSOCK`, which ignores network namespaces), what could send `SIGCONT` to the processes of a
+container that is stopped (timers, files that signal), and what only widens the kernel's surface: further namespaces,
+mounts, tracing, keys, BPF, performance counters.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _REFUSED = """
     move_mount move_pages mq_open msgctl msgget msgrcv msgsnd name_to_handle_at nfsservctl open_by_handle_at
     open_tree perf_event_open personality pidfd_getfd pivot_root process_madvise process_vm_readv
     process_vm_writev ptrace quotactl quotactl_fd reboot request_key semctl semget semop semtimedop
-    set_mempolicy set_mempolicy_home_node setns shmat shmctl shmget swapoff swapon syslog umount umount2 unshare
-    uselib userfaultfd vhangup vmsplice
+    set_mempolicy set_mempolicy_home_node setns shmat shmctl shmget swapoff swapon syslog timer_create umount
+    umount2 unshare uselib userfaultfd vhangup vmsplice
 """
 _NOT_THERE = {"clone3"}
 """Answered as a kernel without them would, so that the C library falls back to a call whose flags can be read."""
@@ -37,6 +38,7 @@ _NOT_THERE = {"clone3"}
 _NEW_NAMESPACES = (0x00000080, 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_F_SETSIG = 10
 
 
 class _Comparison(ctypes.Structure):
@@ -57,6 +59,7 @@ def compiled_filter() -> bytes:
         _refuse_families(library, context)
         for request in (_TIOCSTI, _TIOCLINUX):
             _refuse(library, context, "ioctl", errno.EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, request))
+        _refuse(library, context, "fcntl", errno.EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, _F_SETSIG))
         return _exported(library, context)
     finally:
         library.seccomp_release(context)
