@@ -61,12 +61,21 @@ class Cgroups:
             "memory.oom.group": "1",
             "pids.max": str(settings.processes + _BUBBLEWRAP),
         }
-        _sweep(parent)
         self.folder = parent / f"{_PREFIX}{token_hex(8)}"
-        self.folder.mkdir()
-        self._lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        _enable(self.folder)
+        starting = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(starting, fcntl.LOCK_EX)  # so that no other host removes the folder before it is locked
+            _sweep(parent)
+            self.folder.mkdir()
+            self._lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            os.close(starting)
+        try:
+            _enable(self.folder)
+        except OSError:
+            self.close()
+            raise
 
     def create(self) -> Cgroup:
         """Make a group with the limits of the settings. Raises `OSError`."""
@@ -125,7 +134,7 @@ def _delegated(own: Path) -> Path:
 
 def _is_delegated(group: Path) -> bool:
     """Return whether systemd, or whatever made the container that is all that this process sees, has handed it over."""
-    if os.path.ismount(group) or (os.geteuid() and group.stat().st_uid == os.geteuid()):
+    if os.path.ismount(group):
         return True
     for name in ("trusted.delegate", "user.delegate"):
         with suppress(OSError):

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from toolplug_code_interpreter.channel import Answer, Channel, ChannelBroken, FoundFile
 from toolplug_code_interpreter.output import Output
 from toolplug_code_interpreter.processes import interrupt, stop_all
-from toolplug_code_interpreter.sandbox import WORKING_FOLDER, Sandbox
+from toolplug_code_interpreter.sandbox import WORKING_FOLDER, Sandbox, completed
 from toolplug_code_interpreter.settings import Settings
 from toolplug_code_interpreter.watch import Watch
 
@@ -77,7 +77,7 @@ class Container:
         self._channel = Channel(sandbox.reader, sandbox.writer, max_payload=max(int(settings.output), CHUNK))
         self._lock = asyncio.Lock()
         self._stop: asyncio.Future[str] | None = None
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
@@ -133,9 +133,11 @@ class Container:
         """End it and all its processes. The first reason stays."""
         if self.ended is None:
             self.ended = why
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="code-interpreter-close")
+        await completed(self._closing)
+
+    async def _close(self) -> None:
         await self._watch.remove(self._sandbox.init)
         await self._sandbox.close()
 
@@ -219,18 +221,24 @@ class Container:
             if self.ended is not None:
                 raise ContainerEnded(self.ended)
             self._watch.add(self._sandbox.init, self._exceeded, self._sandbox.cgroup)
+            failed: ChannelBroken | asyncio.CancelledError | None = None
             try:
                 yield
             except (ChannelBroken, asyncio.CancelledError) as error:
-                await self._watch.remove(self._sandbox.init)
-                await self.end(self._reason(error))
-                if isinstance(error, ChannelBroken):
-                    raise ContainerEnded(self.ended or "") from None
+                failed = error
                 raise
             finally:
-                await self._watch.remove(self._sandbox.init)
-                if not self._closed and not await stop_all(self._sandbox.init):
-                    await self.end("its processes do not stop")
+                await completed(asyncio.create_task(self._rest(failed), name="code-interpreter-rest"))
+                if isinstance(failed, ChannelBroken):
+                    raise ContainerEnded(self.ended or "") from None
+
+    async def _rest(self, failed: BaseException | None) -> None:
+        """Stop its processes; end it after an error that leaves nothing to go on with."""
+        await self._watch.remove(self._sandbox.init)  # before any other reason: notes a limit that it was over
+        if failed is not None:
+            await self.end(self._reason(failed))
+        elif self._closing is None and not await stop_all(self._sandbox.init):
+            await self.end("its processes do not stop")
 
     def _reason(self, error: BaseException) -> str:
         cgroup = self._sandbox.cgroup

@@ -19,7 +19,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -163,7 +162,3 @@ def main(mark: str, memory: str, hard_memory: str, files: str) -> None:
     with socket.socket(fileno=0) as host:
         if not Keeper(host, int(memory), int(hard_memory), int(files)).serve():
             end_marked(mark)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from toolplug_code_interpreter.cgroups import Cgroup, Cgroups, NoCgroups, open_cgroups
 from toolplug_code_interpreter.interpreter import HOME, Interpreter, Unavailable, interpreter
@@ -69,6 +69,7 @@ _OLDEST_KERNEL = (5, 14)
 _UID = 1000
 _START_S = 10.0
 _LAST_WORDS = 2000
+_T = TypeVar("_T")
 
 
 class Sandbox(NamedTuple):
@@ -106,6 +107,17 @@ class Sandbox(NamedTuple):
             await self.cgroup.remove()
 
 
+async def completed(task: asyncio.Task[_T]) -> _T:
+    """Return the result of a task, which goes on to its end if the caller is cancelled; the caller waits for that."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        raise
+
+
 class Launcher:
     """Starts sandboxes, all with the same rules. `cgroups` makes their control groups, or says why they have none."""
 
@@ -135,11 +147,8 @@ class Launcher:
         """
         starting = asyncio.create_task(self._start_in_cgroup(uid, mark), name="code-interpreter-start")
         try:
-            return await asyncio.shield(starting)
+            return await completed(starting)
         except asyncio.CancelledError:
-            while not starting.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({starting})
             if starting.exception() is None:
                 await starting.result().close()
             raise

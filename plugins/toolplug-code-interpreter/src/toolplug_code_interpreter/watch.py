@@ -61,9 +61,11 @@ class Watch:
                         cwd="/",
                         start_new_session=True,  # an interrupt at the terminal is for toolplug alone
                     )
-                except OSError as error:
+                except BaseException as error:
                     ours.close()
-                    raise Unavailable(f"{sys.executable} cannot be started: {error}") from None
+                    if isinstance(error, OSError):
+                        raise Unavailable(f"{sys.executable} cannot be started: {error}") from None
+                    raise
             ours.setblocking(False)
             self._socket = ours
             self._reading = asyncio.create_task(self._read(ours), name="code-interpreter-watch")
@@ -77,10 +79,11 @@ class Watch:
         """Stop watching a container; its processes may be stopped afterwards. A limit that it was over is noted."""
         if init not in self._watched:
             return
-        if init not in self._removed:
-            self._removed[init] = asyncio.get_running_loop().create_future()
+        removed = self._removed.get(init)
+        if removed is None:
+            removed = self._removed[init] = asyncio.get_running_loop().create_future()
             self._send(f"remove {init}\n")
-        await asyncio.shield(self._removed[init])
+        await asyncio.shield(removed)
 
     async def close(self) -> None:
         """End the process."""
@@ -93,11 +96,9 @@ class Watch:
         self._socket = None
 
     def _send(self, line: str) -> None:
-        try:
-            assert self._socket is not None
-            self._socket.send(
-                line.encode()
-            )  # the buffer takes thousands of lines, and each container waits for its own
+        assert self._socket is not None
+        try:  # the buffer takes thousands of lines, and each container waits for its own
+            self._socket.send(line.encode())
         except OSError:
             self._lost()
 
