@@ -29,7 +29,7 @@ GREEDY = "import os\nfor _ in range(2): os.fork()\nkept = []\nwhile True: kept.a
 SHARE = Unit(name="x limit", scale=1.0)
 MEASURED = """
 import select, sys
-from toolplug_code_interpreter.processes import descendants, memory_use
+from toolplug_code_interpreter.sandbox.processes import descendants, memory_use
 host, limit, most = int(sys.argv[1]), int(sys.argv[2]), 0
 def text(path):
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from toolplug_code_interpreter.processes import descendants
+from toolplug_code_interpreter.sandbox.processes import descendants
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.needs("bwrap")]
 

@@ -59,7 +59,7 @@ def left() -> set[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             lines = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line)
-            mine = lines["Name"] == "bwrap" or b"toolplug_code_interpreter.keeper" in (folder / "cmdline").read_bytes()
+            mine = lines["Name"] == "bwrap" or b".sandbox.keeper import" in (folder / "cmdline").read_bytes()
             if mine and lines["PPid"] == "1" and not lines["State"].startswith("Z"):
                 found.add(int(lines["Pid"]))
     return found

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Literal, NamedTuple
 
-from toolplug_code_interpreter.channel import Answer, Channel, ChannelBroken, FoundFile
 from toolplug_code_interpreter.output import Output
-from toolplug_code_interpreter.processes import interrupt, stop_all
-from toolplug_code_interpreter.sandbox import WORKING_FOLDER, Sandbox, completed
+from toolplug_code_interpreter.sandbox.bubblewrap import WORKING_FOLDER, Sandbox, completed
+from toolplug_code_interpreter.sandbox.channel import Answer, Channel, ChannelBroken, FoundFile
+from toolplug_code_interpreter.sandbox.processes import interrupt, stop_all
+from toolplug_code_interpreter.sandbox.watch import Watch
 from toolplug_code_interpreter.settings import Settings
-from toolplug_code_interpreter.watch import Watch
 
 CHUNK = 512 * 1024
 

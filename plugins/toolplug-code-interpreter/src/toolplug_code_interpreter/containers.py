@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import pwd
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from secrets import token_hex
 
 from toolplug import Principal
-from toolplug_code_interpreter.cgroups import NoCgroups
 from toolplug_code_interpreter.container import Container
-from toolplug_code_interpreter.sandbox import Launcher
+from toolplug_code_interpreter.sandbox.bubblewrap import Launcher
+from toolplug_code_interpreter.sandbox.cgroups import NoCgroups
+from toolplug_code_interpreter.sandbox.interpreter import Unavailable
+from toolplug_code_interpreter.sandbox.watch import Watch
 from toolplug_code_interpreter.settings import Settings
-from toolplug_code_interpreter.uids import Uids
-from toolplug_code_interpreter.watch import Watch
+
+UID_COUNT = 1000
+
+_LOCKS = Path("/run/toolplug-code-interpreter")
+"""A lock ends with the process that holds it, so that several hosts on a machine can share the ids."""
 
 
 class NoSuchContainer(Exception):
@@ -49,6 +58,42 @@ class ContainerEntry:
     created_at: int
     active_at: int
     timer: asyncio.TimerHandle | None = None
+
+
+class Uids:
+    """Hands out user ids that no user and no container has, from `first` on; None where toolplug is not root."""
+
+    def __init__(self, first: int) -> None:
+        self._range = range(first, first + UID_COUNT)
+        self._held: dict[int, int] = {}
+
+    def take(self) -> int | None:
+        """Return a user id for one container. Blocks for a moment. Raises `Unavailable` if none is left."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            _LOCKS.mkdir(mode=0o700, exist_ok=True)
+            for uid in self._range:
+                if uid not in self._held and not _is_user(uid) and self._lock(uid):
+                    return uid
+        except OSError as error:
+            raise Unavailable(f"user ids for containers cannot be reserved in {_LOCKS}: {error}") from None
+        raise Unavailable(f"no user id from {self._range[0]} to {self._range[-1]} is left (first_uid)")
+
+    def give_back(self, uid: int | None) -> None:
+        """Let another container have the user id; all processes with it have ended."""
+        if uid is not None:
+            os.close(self._held.pop(uid))
+
+    def _lock(self, uid: int) -> bool:
+        file = os.open(_LOCKS / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._held[uid] = file
+        return True
 
 
 class Containers:
@@ -201,3 +246,11 @@ class Containers:
 def _may_use(owner: Principal, caller: Principal) -> bool:
     """Return whether a caller sees a container; a credential that names agents sees those of its own subject only."""
     return owner.tenant == caller.tenant and (caller.agents is None or owner.subject == caller.subject)
+
+
+def _is_user(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True

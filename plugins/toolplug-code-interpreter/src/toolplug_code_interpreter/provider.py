@@ -22,12 +22,12 @@ from toolplug import (
     ToolUnavailable,
     tool,
 )
+from toolplug_code_interpreter.api.routes import ContainerRoutes
 from toolplug_code_interpreter.container import ContainerEnded
 from toolplug_code_interpreter.containers import ContainerEntry, Containers, NoSuchContainer, TooManyContainers
-from toolplug_code_interpreter.interpreter import Unavailable
 from toolplug_code_interpreter.results import ITEM, images, result
-from toolplug_code_interpreter.routes import ContainerRoutes
-from toolplug_code_interpreter.sandbox import launcher
+from toolplug_code_interpreter.sandbox.bubblewrap import launcher
+from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 from toolplug_code_interpreter.settings import Settings
 from toolplug_code_interpreter.stub import StubOptions, named_container
 

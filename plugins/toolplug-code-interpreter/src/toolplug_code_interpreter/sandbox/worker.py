@@ -205,7 +205,7 @@ def serve(host: Channel, cells: Cells) -> None:
 
 
 def main(channel: str, memory: str, processes: str, disk: str, output: str, *packages: str) -> None:
-    """Serve the host; the arguments are those of `sandbox.py`."""
+    """Serve the host; the arguments are those of `bubblewrap.py`."""
     host = Channel(int(channel))
     limit(int(memory), int(processes), int(disk))
     os.nice(NICENESS)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from toolplug_code_interpreter.cgroups import MARGIN, Cgroup
-from toolplug_code_interpreter.interpreter import Unavailable
+from toolplug_code_interpreter.sandbox.cgroups import MARGIN, Cgroup
+from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 from toolplug_code_interpreter.settings import Settings
 
 BYTES_A_FILE = 4096
 """A container may have as many files as its disk would hold of this size: each costs memory of the kernel."""
-_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from toolplug_code_interpreter.keeper import main; "
+_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from toolplug_code_interpreter.sandbox.keeper import main; "
 
 Exceeded = Callable[[str], None]
 """Notes the limit for which a container was ended."""
@@ -48,7 +48,7 @@ class Watch:
             await self.close()
             ours, theirs = socket.socketpair()
             limits = (self._memory, int(self._memory * MARGIN), self._files)
-            folder = str(Path(__file__).parent.parent)
+            folder = str(Path(__file__).parents[2])
             command = (sys.executable, "-I", "-S", "-c", f"{_KEEPER}main(*sys.argv[1:])", folder, self.mark)
             with theirs:
                 try:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from toolplug_code_interpreter.processes import disk_use, memory_use, resume_all, send_stop
+from toolplug_code_interpreter.sandbox.processes import disk_use, memory_use, resume_all, send_stop
 
 INTERVAL_S = 0.02
 BYTES_A_SECOND = 4 << 30

@@ -14,7 +14,7 @@ import errno
 import os
 from ctypes import c_char_p, c_int, c_uint, c_uint32, c_uint64, c_void_p
 
-from toolplug_code_interpreter.interpreter import Unavailable
+from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 
 _LIBRARY = "libseccomp.so.2"
 _ALLOW = 0x7FFF0000

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from toolplug_code_interpreter.answers import RequestRefused, Shape, answering, body, page_answer
+from toolplug_code_interpreter.api.answers import RequestRefused, Shape, answering, body, page_answer
 from toolplug_code_interpreter.container import CHUNK, ContainerFile, full_path
 from toolplug_code_interpreter.containers import ContainerEntry, Containers
 from toolplug_code_interpreter.stub import NoNetwork

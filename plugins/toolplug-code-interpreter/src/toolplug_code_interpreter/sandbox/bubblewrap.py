@@ -22,10 +22,10 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from toolplug_code_interpreter.cgroups import Cgroup, Cgroups, NoCgroups, open_cgroups
-from toolplug_code_interpreter.interpreter import HOME, Interpreter, Unavailable, interpreter
-from toolplug_code_interpreter.processes import descendants
-from toolplug_code_interpreter.seccomp import compiled_filter
+from toolplug_code_interpreter.sandbox.cgroups import Cgroup, Cgroups, NoCgroups, open_cgroups
+from toolplug_code_interpreter.sandbox.interpreter import HOME, Interpreter, Unavailable, interpreter
+from toolplug_code_interpreter.sandbox.processes import descendants
+from toolplug_code_interpreter.sandbox.seccomp import compiled_filter
 from toolplug_code_interpreter.settings import Settings
 
 WORKING_FOLDER = "/mnt/data"
@@ -129,7 +129,7 @@ class Launcher:
         self._python = python
         self._rules = rules
         self._settings = settings
-        folder = files("toolplug_code_interpreter")
+        folder = files("toolplug_code_interpreter.sandbox")
         self._sources = {name: folder.joinpath(name).read_bytes() for name in ("worker.py", "figures.py")}
 
     def close(self) -> None:

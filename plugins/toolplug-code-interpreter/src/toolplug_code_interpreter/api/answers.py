@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from toolplug_code_interpreter.container import ContainerEnded, FileRefused
 from toolplug_code_interpreter.containers import NoSuchContainer, TooManyContainers
-from toolplug_code_interpreter.interpreter import Unavailable
+from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)
