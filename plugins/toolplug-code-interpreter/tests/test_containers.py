@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-
-from toolplug_code_interpreter.sandbox.processes import descendants
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.needs("bwrap")]
 
@@ -180,31 +175,3 @@ async def test_options_that_name_nothing_known_are_refused(small: Any) -> None:
     assert (await small.one.http.post("/v1/tool-calls", json=body)).json()["status"] == "tool_error"
     body["options"] = {"container": {"type": "auto"}}
     assert (await small.one.http.post("/v1/tool-calls", json=body)).json()["output"] == "1"
-
-
-@pytest.mark.judge
-@pytest.mark.requirement("I3-code-containers")
-async def test_requests_that_are_cancelled_at_any_moment_leave_nothing_running(small: Any) -> None:
-    code = (
-        "import threading, time\n"
-        "def tick():\n    while True:\n        open('thread', 'a').write('x')\n        time.sleep(0.001)\n"
-        "threading.Thread(target=tick, daemon=True).start()"
-    )
-    boxes = await asyncio.gather(*(small.one.container() for _ in range(8)))
-    await asyncio.gather(*(small.one.run(code, box) for box in boxes))
-    for number, box in enumerate(boxes * 2):
-        with anyio.move_on_after(0.0015 * number):
-            await small.one.http.post(f"/v1/containers/{box}/files", files={"file": ("f", b"x")})
-        assert running_threads() == []
-
-
-def running_threads() -> list[str]:
-    """The threads of this process's containers that are not stopped."""
-    outer = [each for each in descendants(os.getpid()) if Path(f"/proc/{each}/comm").read_text() == "bwrap\n"]
-    stats = [
-        file
-        for each in outer
-        for worker in descendants(each)[1:]
-        for file in Path(f"/proc/{worker}/task").glob("*/stat")
-    ]
-    return [stat for stat in (file.read_text() for file in stats) if stat.rpartition(") ")[2][0] not in "TZ"]

@@ -1,15 +1,21 @@
-"""Hosts that are killed while their containers start leave nothing behind."""
+"""Hosts that are killed while their containers start, and requests that are cancelled, leave nothing running."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+
+from toolplug_code_interpreter.sandbox.processes import descendants
 
 pytestmark = [pytest.mark.judge, pytest.mark.needs("bwrap")]
 
@@ -63,3 +69,31 @@ def left() -> set[int]:
             if mine and lines["PPid"] == "1" and not lines["State"].startswith("Z"):
                 found.add(int(lines["Pid"]))
     return found
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("I3-code-containers")
+async def test_requests_that_are_cancelled_at_any_moment_leave_nothing_running(small: Any) -> None:
+    code = (
+        "import threading, time\n"
+        "def tick():\n    while True:\n        open('thread', 'a').write('x')\n        time.sleep(0.001)\n"
+        "threading.Thread(target=tick, daemon=True).start()"
+    )
+    boxes = await asyncio.gather(*(small.one.container() for _ in range(8)))
+    await asyncio.gather(*(small.one.run(code, box) for box in boxes))
+    for number, box in enumerate(boxes * 2):
+        with anyio.move_on_after(0.0015 * number):
+            await small.one.http.post(f"/v1/containers/{box}/files", files={"file": ("f", b"x")})
+        assert running_threads() == []
+
+
+def running_threads() -> list[str]:
+    """The threads of this process's containers that are not stopped."""
+    outer = [each for each in descendants(os.getpid()) if Path(f"/proc/{each}/comm").read_text() == "bwrap\n"]
+    stats = [
+        file
+        for each in outer
+        for worker in descendants(each)[1:]
+        for file in Path(f"/proc/{worker}/task").glob("*/stat")
+    ]
+    return [stat for stat in (file.read_text() for file in stats) if stat.rpartition(") ")[2][0] not in "TZ"]
