@@ -82,6 +82,7 @@ async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(ser
         await asyncio.sleep(0.3)
         calls = await listed(host, alice)
         assert [call["tool"] for call in calls] == ["echo", "sign_in"]
+        assert (await listed(host, bob), await listed(host, root)) == ([], calls)
         of_echo, of_sign_in = (f"{PATH}/{call['id']}" for call in calls)
         own = (await alice.client.get(of_echo)).json()
         other = (await ann.client.get(of_echo)).json()
