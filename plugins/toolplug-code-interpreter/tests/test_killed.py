@@ -40,7 +40,7 @@ asyncio.run(main())
 @pytest.mark.requirement("I3-code-killed")
 def test_hosts_that_are_killed_at_any_moment_of_a_start_leave_no_process() -> None:
     before = left()
-    for milliseconds in range(0, 60, 3):
+    for milliseconds in range(0, 60, 6):
         with subprocess.Popen([sys.executable, "-c", HOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as host:
             assert host.stdin is not None
             assert host.stdout is not None

@@ -96,15 +96,19 @@ def test_the_openai_client_runs_code_with_files_and_images(start: Start, model: 
 
 
 @pytest.mark.requirement("C-4-shipped-code", "I3-code-containers")
-def test_calls_of_one_response_share_an_automatic_container(start: Start, model: Any) -> None:
+def test_calls_of_a_conversation_share_an_automatic_container(start: Start, model: Any) -> None:
     with start() as (url, _), openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as ai:
         model.plays(["x = 20", "y = 1"], ["x * 2 + y + 1"], "Done.")
         tool = {"type": "code_interpreter", "container": {"type": "auto"}}
-        calls = ai.responses.create(
-            model="m", input="Go.", tools=[tool], include=["code_interpreter_call.outputs"]
-        ).output[:3]
+        outputs = ["code_interpreter_call.outputs"]
+        first = ai.responses.create(model="m", input="Go.", tools=[tool], include=outputs)
+        model.plays(["x * 3"], "Done.")
+        second = ai.responses.create(
+            model="m", input="Go on.", tools=[tool], include=outputs, previous_response_id=first.id
+        )
+        calls = [*first.output[:3], second.output[0]]
         assert len({call.container_id for call in calls}) == 1
-        assert calls[2].outputs[0].logs == "42"
+        assert [call.outputs[0].logs for call in calls[2:]] == ["42", "60"]
         model.plays(["raise KeyError('no')"], "It failed.")
         events = list(ai.responses.create(model="m", input="Go.", tools=[tool], stream=True))
         kinds = [event.type for event in events if "code_interpreter" in event.type]

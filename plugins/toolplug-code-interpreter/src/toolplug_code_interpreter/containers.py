@@ -41,7 +41,7 @@ class TooManyContainers(Exception):
 
 
 SharingKey = tuple[str, str, str]
-"""Tenant, subject and session or request of calls that share a container."""
+"""Tenant, subject and session, conversation or request of calls that share a container."""
 
 
 @dataclass(slots=True, eq=False)

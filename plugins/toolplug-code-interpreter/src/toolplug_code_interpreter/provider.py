@@ -106,7 +106,7 @@ class CodeInterpreter(FunctionProvider):
             named = named_container(context.options)
             me = context.principal
             entry = (
-                await containers.shared(me, context.session or context.request_id)
+                await containers.shared(me, context.session or context.conversation or context.request_id)
                 if named is None
                 else containers.find(me, named)
             )
