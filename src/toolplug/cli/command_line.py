@@ -23,6 +23,7 @@ COMMANDS = {
     "dashboard": "toolplug.cli.dashboard",
     "serve": "toolplug.cli.serve",
     "call": "toolplug.cli.call",
+    "chat": "toolplug.cli.chat",
     "eval": "toolplug.cli.eval",
     "discover": "toolplug.cli.discover",
     "providers": "toolplug.cli.providers",
@@ -42,7 +43,7 @@ COMMANDS = {
 
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "keys", "schema", "dashboard"),
-    "Run": ("serve", "call", "eval", "discover"),
+    "Run": ("serve", "call", "chat", "eval", "discover"),
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
     "Decide": ("approvals", "agents", "toolsets", "notes"),
 }

@@ -67,7 +67,7 @@ def _schemas(client: Client, code: str) -> Schemas:
     """Return the parameter schemas of the tools that the session lists, by each of their names."""
     response = client.get("/v1/tools", params={"format": "mcp", "session": code})
     if not response.is_success:
-        raise _refusal(response)
+        raise refusal(response)
     try:
         listed = _Tools.model_validate_json(response.content).tools
     except ValidationError:
@@ -81,7 +81,7 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
     with client.stream("POST", f"/api/sessions/{code}/tool-calls", content=body, headers=headers) as response:
         if not response.is_success:
             response.read()
-            raise _refusal(response)
+            raise refusal(response)
         for sent in EventSource(response, _MAX_EVENT_BYTES):
             if sent.event == "progress":
                 progress = _Progress.model_validate_json(sent.data)
@@ -91,7 +91,8 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
     raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
 
 
-def _refusal(response: Response) -> HostRefused | HostUnreachable:
+def refusal(response: Response) -> HostRefused | HostUnreachable:
+    """Return the error for an answer without success, whose body has been read."""
     try:
         error = TypeAdapter(ErrorAnswer).validate_json(response.content)["error"]
     except ValidationError:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
@@ -29,12 +27,12 @@ from toolplug.cli.options import (
     missing_package,
 )
 from toolplug.cli.output import print_json, print_listing, print_table
+from toolplug.cli.running_host import DEFAULT_URL, KeyFileOption, check_url, host_problem, read_key
 from toolplug.cli.store import open_shared_store
 from toolplug.errors import (
     AccessError,
     ConfigError,
     HostError,
-    HostRefused,
     InvalidSessionCode,
     Problem,
     SessionGone,
@@ -46,13 +44,9 @@ from toolplug.sessions.record import SessionState, check_code
 from toolplug.sessions.session_tool import SessionTool
 from toolplug.sessions.stored import Missed, StoredSession, StoredSessions
 
-KEY = "TOOLPLUG_KEY"
-DEFAULT_URL = "http://127.0.0.1:8080"
-
 _CALLS = "toolplug.cli.session_calls"
 """Imports packages of the extra `client`, which the help and the other commands do not need."""
 _LIST_HINT = "toolplug sessions list shows the codes of a tenant"
-_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
 
 SessionCode = Annotated[str, typer.Argument(metavar="CODE", help="The session.")]
 
@@ -127,12 +121,7 @@ def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the session, or any other that it lists.")],
     arguments: ArgumentWords = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the host.")] = DEFAULT_URL,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--key-file", metavar="FILE", help=f"An API key of the host. Default: ${KEY}.", show_default=False
-        ),
-    ] = None,
+    key_file: KeyFileOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -148,15 +137,14 @@ def call(
         calls = import_module(_CALLS)
     except ModuleNotFoundError as error:
         raise missing_package("sessions call", error, "client") from None
-    if not url.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"--url {url!r} is no URL of a host; write it as {DEFAULT_URL}")
+    check_url(url)
     try:
         check_code(code)
-        raise typer.Exit(calls.call(url, _read_key(key_file), code, tool, arguments or [], as_json=as_json))
+        raise typer.Exit(calls.call(url, read_key(key_file), code, tool, arguments or [], as_json=as_json))
     except InvalidSessionCode as error:
         raise ConfigError([_access_problem(error, code)]) from None
     except HostError as error:
-        raise ConfigError([_host_problem(error, code, str(found_config(config) or DEFAULT_FILE))]) from None
+        raise ConfigError([host_problem(error, str(found_config(config) or DEFAULT_FILE), code)]) from None
 
 
 def event_line(event: LoggedEvent) -> str:
@@ -228,28 +216,6 @@ def _access_problem(error: AccessError, code: str, tenant: str = "") -> Problem:
         message = f"tenant {tenant!r} has no such session"
         return Problem(code="session_not_found", message=message, path=code, hint=_LIST_HINT)
     return Problem(code="invalid_session_code", message=str(error), path=code, hint=_LIST_HINT)
-
-
-def _host_problem(error: HostError, code: str, file: str) -> Problem:
-    if not isinstance(error, HostRefused):
-        hint = f"toolplug serve -c {file} starts one; --url says where"
-        return Problem(code="host_unreachable", message=str(error), hint=hint)
-    hints = {
-        "authentication_required": f"set ${KEY}, or name a file with --key-file",
-        "insufficient_scope": "use a key with the scopes tools:read and tools:call",
-        "session_not_found": f"toolplug sessions list -c {file} shows the codes; --tenant takes that of the key",
-        "wrong_audience": "a plugin's token opens only its own routes; use an API key",
-    }
-    return Problem(code=error.code, message=str(error), path=code, hint=hints.get(error.code, ""))
-
-
-def _read_key(file: Path | None) -> str | None:
-    """Return the API key or None. Raises `OSError`, and `ConfigError`, which does not show it, for an invalid key."""
-    key = file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY)
-    if key and not _VISIBLE_ASCII.fullmatch(key):
-        place = str(file) if file is not None else f"${KEY}"
-        raise ConfigError([Problem(code="invalid_key", message="the key is not one word of visible ASCII", file=place)])
-    return key or None
 
 
 def _summary_fields(session: StoredSession) -> dict[str, object]:
