@@ -193,7 +193,7 @@ CASES = {
 """By rule, samples a minute with which it fires after 39 minutes, and with which it does not."""
 
 
-@pytest.mark.process
+@pytest.mark.judge
 @pytest.mark.needs("promtool")
 def test_each_rule_fires_when_it_should_and_not_else(run: Run, write: Callable[..., Path], tmp_path: Path) -> None:
     write(FULL)
