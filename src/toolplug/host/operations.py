@@ -36,8 +36,11 @@ class Operations(Collector):
     @contextmanager
     def reloading(self) -> Generator[None]:
         """Note whether the block, which reloads the configuration, raises."""
-        self._reloaded = False
-        yield
+        try:
+            yield
+        except BaseException:
+            self._reloaded = False
+            raise
         self._reloaded = True
         self._reloaded_at = self._store.now()
 

@@ -76,7 +76,7 @@ def recorded_http(
     not count. One that was not recorded raises `UnrecordedRequest` where it is made, and again at the end of the block,
     as the provider may have caught it. An answer is replayed as often as it is asked for.
 
-    record: send the requests and write the file anew, unless the block raises; by default if the environment variable
+    record: send the requests and write the file again, unless the block raises; by default if the environment variable
         TOOLPLUG_RECORD is set. The first answer to each request is kept.
     secrets: further headers and parameters whose values are not recorded. Always left out are those of headers with
         words such as `Authorization`, `Key`, `Token` and `Cookie` in their names, and of parameters such as `api_key`
