@@ -97,15 +97,13 @@ def test_at_a_terminal_it_asks_for_approval_continues_and_ctrl_c_cancels(
         seen.wait_for("> ")
         seen.type("tell a story\r")
         seen.wait_for("A ve")
-        seen.type("\x03")
-        seen.wait_for("cancelled; Ctrl-C again ends the chat")
+        seen.interrupt("cancelled; Ctrl-C again ends the chat")
         seen.wait_for("> ")
         seen.type("shorter\r")
         seen.wait_for("Short")
         seen.wait_for("> ")
-        seen.type("\x03")
-        seen.wait_for("> ")
-        seen.type("\x03")
+        seen.interrupt("> ")
+        seen.interrupt("\n")
         assert seen.end() == 0
     said = [message["content"] for message in model.asked[-1].messages if message["role"] == "user"]
     assert said == ["mail ann", "shorter"]
