@@ -59,7 +59,8 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """Read until the pattern is there, and return what came up to its end."""
-        assert (seen := self._within(PATIENCE_S, text)) is not None, self.shown[-3000:]
+        if (seen := self._within(PATIENCE_S, text)) is None:
+            raise AssertionError(self.shown[-3000:])
         return seen
 
     def interrupt(self, then: str) -> None:
