@@ -96,6 +96,18 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
     assert not (shop / ".toolplug" / "crashes").exists()
 
 
+@pytest.mark.requirement("I16-1-root")
+@pytest.mark.timeout(90)
+def test_the_console_is_named_where_it_is_enabled(shop: Path, write: Callable[..., Path]) -> None:
+    with terminal(shop) as (seen, _):
+        seen.wait_for("auth +none")
+        without = seen.shown
+    write("providers:\n  shop: {enabled: true}\n  console: {enabled: true, public_routes: true}")
+    with terminal(shop) as (seen, url):
+        seen.wait_for(f"console +{url}/console\r\n")
+    assert "console" not in without
+
+
 @pytest.mark.timeout(90)
 def test_with_reload_a_terminal_shows_the_whole_trace_and_keeps_it(shop: Path) -> None:
     with terminal(shop, "--reload") as (seen, url):

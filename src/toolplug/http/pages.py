@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, answers, route
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
 
 
@@ -106,14 +107,20 @@ async def metrics(request: HostRequest) -> Response:
 _CONSOLE = "/console"
 
 
+def console_path(registry: FunctionRegistry) -> str | None:
+    """Return the path of the console that a plugin offers to everyone; None if there is none."""
+    offered = any(each.public and each.shown == f"GET {_CONSOLE}" for each in registry.routes)
+    return _CONSOLE if offered else None
+
+
 @route("GET", "/", None, "A page of links, or the console")
 @answers(others={307: None}, content_types=("text/html",))
 async def links_page(request: HostRequest) -> Response:
     """Answer the page; its links begin where the application is mounted. Redirect where a plugin offers a console."""
     mount = request.scope.get("root_path", "")
-    offered = request.state["host"].registry.routes
-    if any(each.public and each.shown == f"GET {_CONSOLE}" for each in offered):
-        return RedirectResponse(mount + _CONSOLE)
+    console = console_path(request.state["host"].registry)
+    if console is not None:
+        return RedirectResponse(mount + console)
     root = escape(mount)
     links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in _LINKS)
     page = _PAGE.format(root=root, links=links)

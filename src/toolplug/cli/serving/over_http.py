@@ -37,6 +37,7 @@ from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
+from toolplug.http.pages import console_path
 from toolplug.http.request_checks import is_loopback
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
@@ -104,8 +105,11 @@ class Service:
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port))
             port = listening.getsockname()[1]
+            url, console = url_of(listening), console_path(self._host.registry)
             if self._shows:
-                self._server.screen = _start_screen(self._host, url_of(listening))
+                self._server.screen = _start_screen(self._host, url)
+            elif console is not None:
+                _LOG.info("the console is at %s%s", url, console)
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
@@ -284,7 +288,9 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
 
 def _start_screen(host: Host, url: str) -> str:
     """Return lines with the running providers and servers, and the URLs of the API."""
+    console = console_path(host.registry)
     rows = {
+        "console": "" if console is None else f"{url}{console}",
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.state}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
