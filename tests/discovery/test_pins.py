@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
+from toolplug.discovery.listing import read_record, record_bytes
 from toolplug.discovery.record import (
     MAX_PINS,
     NOTHING,
@@ -69,6 +71,42 @@ async def test_what_is_accepted_is_the_pin_from_then_on(discovery: Discovery, se
     assert quarantined(await listing(discovery, server, raw("a", "A"), raw("b", "B2"))) == ["a", "b"]
     assert quarantined(await discovery.accept(CLOCK, None)) == []
     assert quarantined(await listing(discovery, server, raw("a", "A"), raw("b", "B2"))) == []
+
+
+@pytest.mark.requirement("I16-1-quarantine")
+async def test_a_changed_tool_has_its_accepted_definition_also_after_a_restart(
+    store: FaultyStore, server: Server
+) -> None:
+    def accepted_of(record: DiscoveryRecord) -> dict[str, tuple[str | None, bool]]:
+        return {tool.name: (tool.accepted.description if tool.accepted else None, tool.is_new) for tool in record.tools}
+
+    async with service(store) as discovery:
+        discovery.know(server.known(pin=True))
+        await discovery.discovered(CLOCK, None)
+        await listing(discovery, server, raw("b", "B"))
+        record = await listing(discovery, server, raw("a", "A2"), raw("b", "B2"), raw("c", "C"))
+        assert accepted_of(record) == {"a": ("A", False), "b": ("B", False), "c": (None, True)}
+        record = await listing(discovery, server, raw("a", "A3"), raw("b", "B2"), raw("c", "C2"))
+        assert accepted_of(record) == {"a": ("A", False), "b": ("B", False), "c": (None, True)}
+    async with service(store) as discovery:
+        assert accepted_of(discovery.record(CLOCK)) == {"a": ("A", False), "b": ("B", False), "c": (None, True)}
+        record = await discovery.accept(CLOCK, ["a", "c"])
+        assert accepted_of(record) == {"a": (None, False), "b": ("B", False), "c": (None, False)}
+
+
+async def test_accepted_definitions_are_kept_up_to_a_size_and_older_records_have_none() -> None:
+    def listed(text: str) -> Listing:
+        return Listing(tools=tuple(sanitised(raw(f"t{n}", text * 8_000), "clock") for n in range(80)))
+
+    kept = succeeded(NOTHING, "h", listed("a"), at=0, pin=True)
+    kept = succeeded(kept, "h", listed("b"), at=0, pin=True)
+    assert 60 < len(kept.held) < 70
+    assert len(kept.pins) == 80, "what is not kept is quarantined all the same"
+    header, _, body = record_bytes(CLOCK, kept).partition(b"\n")
+    fields = orjson.loads(header)
+    del fields["held"]
+    _, earlier = await read_record(orjson.dumps(fields) + b"\n" + body, NOTHING)
+    assert (earlier.pins, earlier.held) == (kept.pins, {})
 
 
 async def test_quarantine_outlives_the_process_the_failure_and_the_configuration(

@@ -49,6 +49,11 @@ async def test_a_changed_tool_is_held_back_until_somebody_accepts_it(client: Asy
     record = (await client.post(f"{PATH}/discover?wait=true", headers=ROOT)).json()
     assert held(record) == {"fetch": True, "echo": True}
     assert record["tools"][0]["description"] == "Does it, and tells me."
+    accepted_before = record["tools"][0]["accepted"]
+    assert (accepted_before["description"], accepted_before["inputSchema"]) == (
+        "Does it.",
+        record["tools"][0]["inputSchema"],
+    )
     assert (await called(client, "fetch"), await called(client, "echo")) == ("unavailable", "unavailable")
     unknown = await client.post(f"{PATH}/accept", json={"tools": ["fetch", "other"]}, headers=ROOT)
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (409, "tool_not_quarantined")

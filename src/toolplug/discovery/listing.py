@@ -24,7 +24,7 @@ from toolplug.runtime.tasks import in_slices
 
 _RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name not in ("tools", "offers")]
 _OFFERS = [item.name for item in fields(FoundOffers)]
-_STATE_FIELDS = [item.name for item in fields(ServerState) if item.name not in ("record", "body", "pins")]
+_STATE_FIELDS = [item.name for item in fields(ServerState) if item.name not in ("record", "body", "pins", "held")]
 
 
 class _ToolLine(TypedDict):
@@ -44,6 +44,7 @@ def record_bytes(name: ServerName, kept: ServerState) -> bytes:
     header: dict[str, object] = {"id": name.id, "tenant": name.tenant}
     header |= {key: getattr(kept.record, key) for key in _RECORD_FIELDS}
     header["offers"] = {key: getattr(kept.record.offers, key) for key in _OFFERS}
+    header["held"] = [orjson.Fragment(_tool_line(tool)) for tool in kept.held.values()]
     header |= {"pins": dict(kept.pins)} | {key: getattr(kept, key) for key in _STATE_FIELDS}
     return orjson.dumps(header) + b"\n" + kept.body
 
@@ -75,17 +76,22 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
         header: dict[str, Any] = {
             "announces_changes": None,
             "offers": {},
+            "held": [],
             **orjson.loads(head),
         }  # not in earlier records
         name = ServerName(header["id"], header["tenant"])
         pins = MappingProxyType(header["pins"])
+        held = MappingProxyType({tool.name: tool for line in header["held"] for tool in (_tool(name.id, line),)})
         same = body == last.body
         tools = last.record.tools if same else tuple([tool async for tool in in_slices(_tools(name.id, body, last))])
         known: dict[str, Any] = {key: header[key] for key in _RECORD_FIELDS} | {"left_out": tuple(header["left_out"])}
         kept = ServerState(
-            record=DiscoveryRecord(tools=quarantining(tools, pins), offers=_offers(header["offers"], last), **known),
+            record=DiscoveryRecord(
+                tools=quarantining(tools, pins, held), offers=_offers(header["offers"], last), **known
+            ),
             body=last.body if same else body,
             pins=pins,
+            held=held,
             **{key: header[key] for key in _STATE_FIELDS},
         )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidDefinition) as error:

@@ -57,12 +57,15 @@ class FoundTool:
     """One tool of a server, sanitised.
 
     The definition's `ref` is of kind `mcp`, with the server's id and the server's own name of the tool. `cut` lists
-    what was removed, as `/path: why`. `quarantined`: its present definition is not accepted, so it must not be called.
+    what was removed, as `/path: why`. `quarantined`: its present definition is not accepted, so it must not be called;
+    then `accepted` is the definition that is, None if it is not kept or the tool `is_new`.
     """
 
     definition: ToolDefinition
     cut: tuple[str, ...] = ()
     quarantined: bool = False
+    accepted: ToolDefinition | None = None
+    is_new: bool = False
 
     @property
     def name(self) -> str:
@@ -145,12 +148,53 @@ def pins_after(pins: Pins, before: Iterable[FoundTool], after: Iterable[FoundToo
     return MappingProxyType(held | {name: "" for name in listed if not accepted.get(name)})
 
 
-def quarantining(tools: Iterable[FoundTool], pins: Pins) -> tuple[FoundTool, ...]:
+MAX_HELD_BYTES = 512 * 1024
+"""Of the accepted definitions of quarantined tools of one server; those over it are not kept, their pins are."""
+
+Held = Mapping[str, FoundTool]
+"""Tool name → the tool as it was accepted, for pinned names."""
+
+NO_HELD: Held = MappingProxyType({})
+
+
+def held_after(held: Held, before: Iterable[FoundTool], pins: Pins) -> Held:
+    """Return the accepted tools of these pins, among those that were held and those listed before."""
+    known = {tool.name: tool for tool in before}
+    kept: dict[str, FoundTool] = {}
+    size = 0
+    for name, digest in pins.items():
+        candidates = (
+            tool for tool in (held.get(name), known.get(name)) if tool is not None and _digest(tool) == digest
+        )
+        tool = next(candidates, None)
+        if tool is not None and size + _size(tool.definition) <= MAX_HELD_BYTES:
+            size += _size(tool.definition)
+            kept[name] = FoundTool(tool.definition, tool.cut)
+    return MappingProxyType(kept)
+
+
+def _digest(tool: FoundTool) -> str:
+    return tool.definition.ref.digest
+
+
+def _size(definition: ToolDefinition) -> int:
+    output = definition.output_schema
+    texts = (definition.description, definition.parameters.text, "" if output is None else output.text)
+    return sum(map(len, texts))
+
+
+def quarantining(tools: Iterable[FoundTool], pins: Pins, held: Held = NO_HELD) -> tuple[FoundTool, ...]:
     """Return the tools with the pinned ones quarantined; those that need no change stay the same objects."""
-    return tuple(
-        tool if tool.quarantined == (tool.name in pins) else replace(tool, quarantined=not tool.quarantined)
-        for tool in tools
-    )
+    return tuple(_judged(tool, pins.get(tool.name), held.get(tool.name)) for tool in tools)
+
+
+def _judged(tool: FoundTool, pin: str | None, held: FoundTool | None) -> FoundTool:
+    """Return the tool with its quarantine; `pin` is None for one that is accepted."""
+    quarantined, is_new = pin is not None, pin == ""
+    accepted = held.definition if held is not None and quarantined else None
+    if (tool.quarantined, tool.is_new, tool.accepted) == (quarantined, is_new, accepted):
+        return tool
+    return replace(tool, quarantined=quarantined, is_new=is_new, accepted=accepted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +203,14 @@ class ServerState:
 
     `body` is the record's tools as bytes, found at `found_at`. `attempt` names the listing in progress in any process;
     its lease ends at `believed_until`, and only its own result ends it. After `failures` in a row the next attempt is
-    at `retry_at`.
+    at `retry_at`. `held` are accepted definitions that quarantined tools are compared with.
     """
 
     record: DiscoveryRecord = NEVER
     body: bytes = b""
     found_at: float = 0.0
     pins: Pins = field(default_factory=lambda: NO_PINS)
+    held: Held = field(default_factory=lambda: NO_HELD)
     attempt: str = ""
     believed_until: float = 0.0
     failures: int = 0
@@ -213,16 +258,17 @@ def succeeded(
     """Return the state after a successful listing. Raises `TooManyNames`."""
     is_first = not kept.record.tools and not kept.found_at
     pins = NO_PINS if is_first or not pin else pins_after(kept.pins, kept.record.tools, listing.tools)
+    held = held_after(kept.held, kept.record.tools, pins)
     record = DiscoveryRecord(
         status="success",
-        tools=quarantining(listing.tools, pins),
+        tools=quarantining(listing.tools, pins, held),
         last_discovery=timestamp(at),
         config_hash=config_hash,
         left_out=listing.left_out,
         announces_changes=announces,
         offers=kept.record.offers if listing.offers is None else listing.offers,
     )
-    return ServerState(record=record, body=listing.body, found_at=at, pins=pins)
+    return ServerState(record=record, body=listing.body, found_at=at, pins=pins, held=held)
 
 
 def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
@@ -248,7 +294,7 @@ def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
         return kept
     newer = mine.record
     record = replace(kept.record, tools=newer.tools, offers=newer.offers, stale=True, left_out=newer.left_out)
-    return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins)
+    return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins, held=mine.held)
 
 
 def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
@@ -256,5 +302,6 @@ def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
     listed = {tool.name for tool in kept.record.tools}
     chosen = kept.pins.keys() if names is None else listed.intersection(names)
     pins = MappingProxyType({name: digest for name, digest in kept.pins.items() if name not in chosen})
-    record = replace(kept.record, tools=quarantining(kept.record.tools, pins))
-    return replace(kept, record=record, pins=pins)
+    held = MappingProxyType({name: tool for name, tool in kept.held.items() if name in pins})
+    record = replace(kept.record, tools=quarantining(kept.record.tools, pins, held))
+    return replace(kept, record=record, pins=pins, held=held)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from toolplug.catalog.definition import Offer
+from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.exact_json import Answer, load_json
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
@@ -104,6 +104,14 @@ class AskCallerAnswer(Answer):
 PolicyAnswer = PolicyWord | AskCallerAnswer
 
 
+class AcceptedDefinition(Answer):
+    """A tool's definition as it was accepted."""
+
+    description: str
+    inputSchema: JsonObject
+    outputSchema: NotRequired[JsonObject]
+
+
 class FoundToolAnswer(Answer):
     """A tool as it was found last, with what was cut from its definition at the door."""
 
@@ -114,6 +122,8 @@ class FoundToolAnswer(Answer):
     policy: PolicyAnswer
     cut: Annotated[list[str], Field(description="what was removed, each as `/path: why`")]
     quarantined: Annotated[bool, Field(description="it is new or has changed, and is not accepted yet")]
+    isNew: Annotated[bool, Field(description="it is quarantined, and no tool of its name was ever accepted")]
+    accepted: NotRequired[Annotated[AcceptedDefinition, Field(description="of a changed tool, where it is kept")]]
 
 
 class ServerAnswer(Answer):
@@ -210,6 +220,10 @@ class _Output(TypedDict, total=False):
     outputSchema: JsonObject
 
 
+class _Before(TypedDict, total=False):
+    accepted: AcceptedDefinition
+
+
 def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
     """Return a server as docs/reference/discovery.md has it; with `transport` also how it is reached."""
     record = view.record
@@ -235,17 +249,22 @@ def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
 
 
 def _tool(view: ServerView, found: FoundTool) -> FoundToolAnswer:
-    definition, output = found.definition, found.definition.output_schema
-    given: _Output = {} if output is None else {"outputSchema": output.value}
+    before: _Before = {} if found.accepted is None else {"accepted": _defined(found.accepted)}
     return {
         "name": found.name,
-        "description": definition.description,
-        "inputSchema": definition.parameters.value,
-        **given,
+        **_defined(found.definition),
         "policy": _policy(view.tools.get(found.name, view.policy)),
         "cut": [*found.cut],
         "quarantined": found.quarantined,
+        "isNew": found.is_new,
+        **before,
     }
+
+
+def _defined(definition: ToolDefinition) -> AcceptedDefinition:
+    output = definition.output_schema
+    given: _Output = {} if output is None else {"outputSchema": output.value}
+    return {"description": definition.description, "inputSchema": definition.parameters.value, **given}
 
 
 def _policy(policy: Policy) -> PolicyAnswer:

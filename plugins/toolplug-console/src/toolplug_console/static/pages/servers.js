@@ -1,6 +1,7 @@
 // Servers: MCP servers with their status and tools; quarantined definitions, which an operator may accept.
 import { ask, useAnswer } from "../api.js";
-import { Badge, Card, Code, count, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
+import { Difference } from "../difference.js";
+import { Badge, Card, Code, count, Empty, html, Loading, pretty, Problem, Since, Text, useState } from "../ui.js";
 
 export function Servers({ visitor, rest }) {
   const { data, error, reload } = useAnswer("/api/mcp-servers", { every: 4_000 });
@@ -19,6 +20,8 @@ export function Servers({ visitor, rest }) {
       ${chosen ? html`<${Detail} key=${chosen.id} server=${chosen} visitor=${visitor} done=${reload}/>` : html`<${Card}><${Empty} title="Choose a server">Its tools and its status appear here.<//><//>`}
     </div>`;
 }
+
+const MOST_WAITING = 50;
 
 const quarantined = (server) => server.tools.filter((tool) => tool.quarantined);
 const stateOf = (server) => (!server.enabled ? "disabled" : server.stale && server.status === "success" ? "stale" : server.status);
@@ -52,13 +55,24 @@ function Detail({ server, visitor, done }) {
     <//>
     ${waiting.length > 0 && html`<${Card} title="Quarantine" note=${count(waiting.length, "tool")} actions=${admin && html`<button type="button" class="primary" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", {})}>Accept all</button>`}>
       <p class="quiet">These are new, or their definitions have changed, since the server was accepted. They cannot be called until someone with the scope admin accepts them.</p>
-      ${waiting.map((tool) => html`<div key=${tool.name} class="quarantined"><div class="line"><strong class="mono name"><${Text} value=${tool.name} longest=${130}/></strong>${
-        admin && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", { tools: [tool.name] })}>Accept</button>`}</div>
-        <p><${Text} value=${tool.description} longest=${1_000}/></p><${Code} value=${tool.inputSchema} label="Input schema" longest=${6_000}/></div>`)}<//>`}
+      ${waiting.slice(0, MOST_WAITING).map((tool) => html`<${Quarantined} key=${tool.name} tool=${tool} accept=${admin && (() => act("accept", "accept", { tools: [tool.name] }))} busy=${Boolean(state.busy)}/>`)}
+      ${waiting.length > MOST_WAITING && html`<p class="quiet">${count(waiting.length - MOST_WAITING, "more tool")} in quarantine.</p>`}<//>`}
     <${Card} title="Tools" note=${count(fine.length, "tool")}>
       ${!fine.length && html`<${Empty} title="No tools are known"/>`}
       <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div><strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong></div><span></span><${Badge} value=${typeof tool.policy === "string" ? tool.policy : "ask"}/>
         <p class="reason"><${Text} value=${tool.description} longest=${300}/>${tool.cut.length > 0 && html` <span class="tone wait">removed: <${Text} value=${tool.cut.join("; ")} longest=${300}/></span>`}</p></li>`)}</ul>
       ${server.leftOut.length > 0 && html`<details><summary class="quiet">${count(server.leftOut.length, "tool")} left out</summary><ul>${server.leftOut.slice(0, 100).map((each) => html`<li key=${each}><${Text} value=${each} longest=${300}/></li>`)}</ul></details>`}<//>
   </div>`;
+}
+
+/** A tool in quarantine: what has changed of its accepted definition, or the whole of a new one. */
+function Quarantined({ tool, accept, busy }) {
+  const { accepted, isNew } = tool;
+  const parts = accepted ? [["Description", accepted.description, tool.description], ["Input schema", pretty(accepted.inputSchema), pretty(tool.inputSchema)],
+    ["Output schema", pretty(accepted.outputSchema), pretty(tool.outputSchema)]].filter(([, before, after]) => before !== after) : [];
+  return html`<div class="quarantined"><div class="line"><strong class="mono name"><${Text} value=${tool.name} longest=${130}/></strong><${Badge} tone=${isNew ? "fact" : "wait"}>${isNew ? "new" : "changed"}<//>${
+      accept && html`<button type="button" disabled=${busy} onClick=${accept} aria-label=${`Accept ${tool.name}`}>Accept</button>`}</div>
+    ${!accepted && !isNew && html`<p class="quiet">The accepted definition is not kept, so that only the new one can be shown.</p>`}
+    ${parts.map(([title, before, after]) => html`<h3 key=${title}>${title}</h3><${Difference} before=${before} after=${after} label=${`${title}, what has changed`}/>`)}
+    ${!accepted && html`<p><${Text} value=${tool.description} longest=${1_000}/></p><${Code} value=${tool.inputSchema} label="Input schema" longest=${6_000}/>`}</div>`;
 }
