@@ -28,7 +28,18 @@ pytestmark = [
     pytest.mark.requirement("I16-1-browser"),
 ]
 
-PAGES = ["overview", "tools", "tools/count", "calls", "approvals", "sessions", "servers/broken", "page-journal"]
+PAGES = [
+    "overview",
+    "tools",
+    "tools/count",
+    "calls",
+    "approvals",
+    "sessions",
+    "servers/broken",
+    "configuration",
+    "configuration/providers.sample.tools.erase",
+    "page-journal",
+]
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "dark"},
@@ -169,6 +180,29 @@ async def test_a_waiting_call_is_approved(chromium: Browser, url: str) -> None:
         assert (await call(url, "erase", everything=False))["output"] == "erased"
 
 
+async def test_the_configuration_shows_origins_and_what_a_reload_changed(chromium: Browser, tmp_path: Path) -> None:
+    config = settings()
+    with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
+        async with opened(chromium) as page, AsyncClient(base_url=service.url) as client:
+            await page.goto(f"{service.url}/console#/configuration")
+            await expect(page.get_by_text("none since the start")).to_be_visible()
+            await page.get_by_label("Search paths, values and files").fill("keep_calls")
+            await expect(page.locator(".virtual-row")).to_have_count(1)
+            await expect(page.locator(".virtual-row")).to_contain_text("providers.yaml:")
+            config["providers"]["console"]["keep_calls"] = 60
+            written(tmp_path, config)
+            assert (await client.post("/v1/reload")).status_code == 200
+            await page.reload()
+            await expect(page.locator(".changes")).to_contain_text("providers.console.keep_calls")
+            await expect(page.locator(".changes del")).to_contain_text("50")
+            await expect(page.locator(".changes ins")).to_contain_text("60")
+            config["providers"]["console"]["keep_calls"] = "many"
+            written(tmp_path, config)
+            assert (await client.post("/v1/reload")).status_code == 422
+            await page.reload()
+            await expect(page.get_by_role("region", name="Last reload")).to_contain_text("Nothing was changed")
+
+
 async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url: str) -> None:
     async with AsyncClient(base_url=url, timeout=30) as client, opened(chromium) as page:
         session = (await client.post("/api/sessions", json={"pluginType": "table"})).json()
@@ -240,6 +274,7 @@ async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is
             await page.keyboard.press("Enter")
             await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
             await expect(page.get_by_role("link", name="Approvals")).to_have_count(0)
+            await expect(page.get_by_role("link", name="Configuration")).to_have_count(0)
             await expect(page.get_by_role("button", name="Reload")).to_have_count(0)
             await page.reload()
             await expect(page.get_by_role("heading", name="Overview")).to_be_visible()

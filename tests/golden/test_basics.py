@@ -111,6 +111,7 @@ async def test_who_may_come_in(opened: Opened) -> None:
         await wire.get("/v1/tools", "caller-key")
         for method, path in (
             ("GET", "/v1/explain"),
+            ("GET", "/v1/configuration"),
             ("POST", "/v1/reload"),
             ("POST", "/v1/providers/desk/enable"),
             ("POST", "/v1/providers/desk/disable"),

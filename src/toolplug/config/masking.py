@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SECRET_WORD = re.compile(
@@ -103,3 +103,26 @@ def secrets_in(args: Iterable[str]) -> Iterator[str]:
         elif address := password_in(argument.value):
             yield address.password
             yield unquote(address.password)
+
+
+def without_secrets(args: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments with values of secret options and passwords in addresses masked."""
+    for argument in named_arguments(args):
+        if argument.secret:
+            yield f"{argument.before}{MASK}"
+        else:
+            value = argument.value
+            yield f"{argument.before}{without_credentials(value) if '://' in value else value}"
+
+
+def without_credentials(url: str) -> str:
+    """Return an address with user, password and query masked."""
+    if not holds_credentials(url) and "?" not in url:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    _, at, host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host}" if at else parts.netloc
+    return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))

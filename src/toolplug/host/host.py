@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -18,14 +19,16 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
-from toolplug.errors import Problem, StoreError
+from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.execution.accounting import OnCall, audited
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.host.configured import LastReload, running_values
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
+from toolplug.host.file.values import ConfiguredValue, value_changes
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
 from toolplug.host.quota_use import QuotaUse
@@ -127,6 +130,7 @@ class Host:
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
+        self._last_reload: LastReload | None = None
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
@@ -135,7 +139,7 @@ class Host:
         check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
-        self._overrides = MappingProxyType({})
+        self._overrides, self._last_reload = MappingProxyType({}), None
         self._entered_in = Path() if isinstance(self._source, Mapping) else Path.cwd()
         coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
         self._open = await Parts.open(self._read(), coded, serves=self._serves)
@@ -159,6 +163,11 @@ class Host:
     def entered(self) -> bool:
         """Whether the host is entered."""
         return self._open is not None
+
+    @property
+    def source_name(self) -> str:
+        """The path of the configuration, `settings` for a mapping."""
+        return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
 
     @property
     def settings(self) -> HostSettings:
@@ -361,6 +370,18 @@ class Host:
         opened = self._entered()
         return (*opened.registry.records(), *only_installed(opened.configuration.providers))
 
+    def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
+        """Return every value of the running configuration with its origin, as it applies to this principal's tenant.
+
+        Secrets are masked, and what comes from the environment is given as it is written.
+        """
+        return tuple(running_values(self._entered(), self._overrides, principal.tenant))
+
+    @property
+    def last_reload(self) -> LastReload | None:
+        """The last reload since the host was entered, also one that was refused."""
+        return self._last_reload
+
     def explain(
         self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
     ) -> Explanation:
@@ -406,19 +427,26 @@ class Host:
         """
         async with self._changing:
             opened = self._entered()
-            before = opened.registry.running()
-            source = "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
-            with audited("config.reload", by, request_id, lambda: source), opened.operations.reloading():
-                configuration = await in_own_thread(self._read)
-                check_unchangeable(opened.configuration, configuration)
-                await opened.registry.apply(wanted_providers(configuration, {}))
-                self._overrides = MappingProxyType({})
-                opened.configure(configuration)
-                _say_wrong_servers(configuration)
+            before, was = opened.registry.running(), opened.configuration
+            report = LastReload(at=opened.store.now(), by=by.subject)
+            try:
+                with audited("config.reload", by, request_id, lambda: self.source_name), opened.operations.reloading():
+                    configuration = await in_own_thread(self._read)
+                    check_unchangeable(was, configuration)
+                    await opened.registry.apply(wanted_providers(configuration, {}))
+                    self._overrides = MappingProxyType({})
+                    opened.configure(configuration)
+                    _say_wrong_servers(configuration)
+            except ConfigError as error:
+                self._last_reload = replace(report, problems=tuple(error.problems))
+                raise
             after = opened.registry.running()
             kept = tuple(key for key in after if before.get(key) is after[key])
             started = tuple(key for key in after if key not in kept)
-            return Reloaded(started, kept, tuple(key for key in before if key not in after))
+            done = Reloaded(started, kept, tuple(key for key in before if key not in after))
+            changes = await in_own_thread(partial(value_changes, was, configuration))
+            self._last_reload = replace(report, changes=changes, providers=done)
+            return done
 
     async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
         async with self._changing:

@@ -142,13 +142,14 @@ class ServerEntries:
     """Every server by id: those of the user's own file, then those of the configuration, which replace them.
 
     `ids` include those of invalid entries, whose `problems` are reported; the host starts without them. `withheld` are
-    the texts of each entry that came from the environment or from secret files.
+    the texts of each entry that came from the environment or from secret files, and `documents` has the file of each.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
     ids: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     withheld: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    documents: Mapping[str, Document] = field(default_factory=dict[str, Document])
 
     @classmethod
     def read(
@@ -174,7 +175,7 @@ class ServerEntries:
                 problems += error.problems
             else:
                 withheld[name] = section.withheld
-        return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld)
+        return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld, documents=files)
 
 
 def _prefixes(servers: Mapping[str, Server]) -> dict[str, str]:

@@ -8,17 +8,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address, ip_address
 from typing import Annotated, Literal, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import counted
-from toolplug.config.masking import MASK, holds_credentials, masked, named_arguments
+from toolplug.config.masking import MASK, masked, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import DiscoveryRecord, ServerName
 from toolplug.errors import ApiError, StoreConflict
@@ -211,34 +211,14 @@ def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset
 
 def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
     if isinstance(transport, Command):
-        args = [masked(arg, withheld) for arg in _without_secrets(transport.args)]
+        args = [masked(arg, withheld) for arg in without_secrets(transport.args)]
         shown: dict[str, object] = {"command": transport.command, "args": args}
         if transport.env:
             shown["env"] = dict.fromkeys(transport.env, MASK)
         return shown
-    shown = {"url": masked(_without_credentials(transport.url), withheld)}
+    shown = {"url": masked(without_credentials(transport.url), withheld)}
     if transport.headers:
         shown["headers"] = dict.fromkeys(transport.headers, MASK)
     if transport.oauth is not None:
         shown["oauth"] = {"client_id": transport.oauth.client_id, "client_secret": MASK}
     return shown
-
-
-def _without_secrets(args: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments with values of secret options and passwords in addresses masked."""
-    for argument in named_arguments(args):
-        if argument.secret:
-            yield f"{argument.before}{MASK}"
-        else:
-            value = argument.value
-            yield f"{argument.before}{_without_credentials(value) if '://' in value else value}"
-
-
-def _without_credentials(url: str) -> str:
-    """Return an address with user, password and query masked."""
-    if not holds_credentials(url) and "?" not in url:
-        return url
-    parts = urlsplit(url)
-    _, at, host = parts.netloc.rpartition("@")
-    netloc = f"{MASK}@{host}" if at else parts.netloc
-    return urlunsplit(parts._replace(netloc=netloc, query=MASK if parts.query else ""))

@@ -1,22 +1,26 @@
-"""`/v1/providers`, `/v1/reload` and `/v1/explain`: what an operator sees and changes."""
+"""`/v1/providers`, `/v1/reload`, `/v1/configuration` and `/v1/explain`: what an operator sees and changes."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
+from toolplug.host.configured import LastReload
 from toolplug.host.explain_gates import Verdict
+from toolplug.host.file.values import ValueSource
+from toolplug.host.reload import Reloaded
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
+from toolplug.runtime.timestamp import timestamp
 
 
 class ProviderAnswer(TypedDict):
@@ -80,6 +84,57 @@ class ExplainAnswer(TypedDict):
     homes: dict[str, str]
 
 
+class ProblemAnswer(TypedDict):
+    """One problem of a configuration: where it is, what is wrong, and the nearest valid thing."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    code: str
+    message: str
+    hint: str
+
+
+class ValueAnswer(TypedDict):
+    """One value of the running configuration."""
+
+    path: str
+    value: Annotated[str, Field(description="*** for a secret; what refers to the environment as it is written")]
+    source: ValueSource
+    origin: Annotated[str, Field(description="file and line, default, or the request that has set it")]
+    secret: bool
+
+
+class ValueChangeAnswer(TypedDict):
+    """One value that a reload has changed."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: str
+    after: str
+    origin: Annotated[str, Field(description="file and line; of a removed value, where it was")]
+
+
+class LastReloadAnswer(TypedDict):
+    """The last reload of the process. A refused one has problems, and has changed nothing."""
+
+    at: str
+    by: str
+    applied: bool
+    changes: list[ValueChangeAnswer]
+    providers: ReloadAnswer
+    problems: list[ProblemAnswer]
+
+
+class ConfigurationAnswer(TypedDict):
+    """The running configuration, in the order of its sections; `lastReload` is null before the first reload."""
+
+    file: str
+    values: list[ValueAnswer]
+    lastReload: LastReloadAnswer | None
+
+
 _TOOL = Parameter("tool", "the tool's canonical or wire name", required=True)
 
 
@@ -129,7 +184,7 @@ async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
         done = await request.state["host"].reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
-    return OrjsonResponse({"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]})
+    return OrjsonResponse(_reloaded(done))
 
 
 def _record_response(request: HostRequest, key: str) -> OrjsonResponse[ProviderAnswer]:
@@ -155,6 +210,50 @@ def _config_invalid(error: ConfigError) -> HttpProblem:
     message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
     return HttpProblem(422, "config_invalid", message, extra={"problems": problems})
+
+
+@route("GET", "/v1/configuration", ADMIN, "The running configuration, with origins")
+@answers(ConfigurationAnswer)
+async def get_configuration(request: HostRequest) -> OrjsonResponse[ConfigurationAnswer]:
+    """Answer every value with its origin, without secrets, as it applies to the caller's tenant; and the last reload.
+
+    A value that was set at run time takes the place of that of the file.
+    """
+    host = request.state["host"]
+    last = host.last_reload
+    body: ConfigurationAnswer = {
+        "file": host.source_name,
+        "values": [
+            {
+                "path": value.path,
+                "value": value.text,
+                "source": value.source,
+                "origin": value.origin,
+                "secret": value.secret,
+            }
+            for value in host.configured_values(request.state["principal"])
+        ],
+        "lastReload": None if last is None else _last_reload(last),
+    }
+    return OrjsonResponse(body)
+
+
+def _last_reload(last: LastReload) -> LastReloadAnswer:
+    return {
+        "at": timestamp(last.at),
+        "by": last.by,
+        "applied": not last.problems,
+        "changes": [
+            {"path": path, "kind": kind, "before": before, "after": after, "origin": origin}
+            for path, kind, before, after, origin in last.changes
+        ],
+        "providers": _reloaded(last.providers),
+        "problems": [cast("ProblemAnswer", asdict(problem)) for problem in last.problems],
+    }
+
+
+def _reloaded(done: Reloaded) -> ReloadAnswer:
+    return {"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]}
 
 
 @route("GET", "/v1/explain", ADMIN, "Why a call would run or not", parameters=(_TOOL, AGENT, SESSION))

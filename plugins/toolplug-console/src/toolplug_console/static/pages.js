@@ -1,6 +1,7 @@
 // The pages of the console, in the order of the navigation. Each is a file of its own.
 import { Approvals, WaitingCount } from "./pages/approvals.js";
 import { Calls } from "./pages/calls.js";
+import { Configuration } from "./pages/configuration.js";
 import { Overview } from "./pages/overview.js";
 import { PluginPage } from "./pages/plugin_page.js";
 import { Servers } from "./pages/servers.js";
@@ -16,6 +17,7 @@ export function PAGES(visitor) {
     { id: "approvals", title: "Approvals", view: Approvals, count: WaitingCount, scope: "approvals:write" },
     { id: "sessions", title: "Sessions", view: Sessions },
     { id: "servers", title: "Servers", view: Servers },
+    { id: "configuration", title: "Configuration", view: Configuration, scope: "admin" },
     ...visitor.pages.map((page) => ({ id: `page-${page.id}`, title: page.title, view: PluginPage, plugin: page, scope: page.scope })),
   ].filter((page) => !page.scope || visitor.can(page.scope));
 }

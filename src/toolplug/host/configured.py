@@ -1,0 +1,78 @@
+"""The running configuration as an operator sees it: the values that apply, and the last reload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from toolplug.config.yaml_tree import shown_path
+from toolplug.errors import Problem
+from toolplug.host.file.provider_entries import SECTION as PROVIDERS
+from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
+from toolplug.host.parts import Parts
+from toolplug.host.reload import Reloaded
+
+_NOTHING = Reloaded((), (), ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastReload:
+    """The last reload of this process: `at` on the store's clock, and by whom.
+
+    A refused one has `problems`, and nothing else has changed; of an applied one, `changes` are the values that differ
+    and `providers` what has become of each.
+    """
+
+    at: float
+    by: str
+    changes: tuple[ValueChange, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    providers: Reloaded = _NOTHING
+
+
+def running_values(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:
+    """Yield the values of the configuration as they apply now to a tenant.
+
+    `overrides` are the providers that were switched on or off. A value that was set at run time replaces that of the
+    file; what has no counterpart in the file comes last.
+    """
+    changed = {value.path: value for value in _at_run_time(parts, overrides, tenant)}
+    for value in configured_values(parts.configuration):
+        yield changed.pop(value.path, value)
+    yield from changed.values()
+
+
+def _at_run_time(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:
+    for key, on in overrides.items():
+        origin = f"POST /v1/providers/{key}/{'enable' if on else 'disable'}"
+        yield _set((PROVIDERS, key, "enabled"), on, origin)
+    configured = parts.configuration.servers.servers
+    for view in parts.servers.servers(tenant):
+        entry = configured.get(view.id) if view.source == "file" else None
+        path, origin = (SERVERS, view.id), f"/api/mcp-servers/{view.id}"
+        if entry is None:
+            yield _set((*path, "url"), view.transport.get("url", ""), f"POST {origin}")
+        if entry is None or entry.enabled != view.enabled:
+            yield _set((*path, "enabled"), view.enabled, f"PATCH {origin}" if entry else f"POST {origin}")
+        for name, policy in view.tools.items():
+            if entry is None or entry.rule(name).policy != policy:
+                yield _set((*path, "tools", name), _word(policy), f"PATCH {origin}")
+    allowlists = parts.toolsets.tools.allowlists
+    for (of, agent), allowlist in allowlists.own.items():
+        if of == tenant:
+            yield _set(("agents", agent, "toolsets"), list(allowlist.toolsets), f"PUT /api/agents/{agent}/toolsets")
+    for name, toolset in parts.toolsets.tools.toolsets.own.get(tenant, {}).items():
+        for part, text in (("prefix", toolset.prefix), ("from", toolset.shown)):
+            yield _set(("toolsets", name, part), text, f"PUT /api/toolset-bindings/{name}")
+
+
+def _word(policy: object) -> str:
+    return policy if isinstance(policy, str) else "ask the caller"
+
+
+def _set(path: tuple[str, ...], value: object, origin: str) -> ConfiguredValue:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return ConfiguredValue(path=shown_path(path), text=text, source="runtime", origin=origin)
