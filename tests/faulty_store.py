@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
+from toolplug.stores.store import KEPT_EVENTS, Change, Events, Missed, Record, Store
 
 
 class FaultyStore(Store):
@@ -67,6 +68,20 @@ class FaultyStore(Store):
         await self._begin("keys")
         return await self.inner.keys(prefix, after=after, limit=limit)
 
+    async def revisions(self, keys: Collection[str]) -> dict[str, int]:
+        await self._begin("revisions")
+        revisions = await self.inner.revisions(keys)
+        await self._end("revisions")
+        return revisions
+
+    async def watch(self, prefix: str) -> AsyncGenerator[Change | Missed]:
+        """Yield what the inner store does; the operation `watch` fails, and begins, once for each item."""
+        async with aclosing(self.inner.watch(prefix)) as items:
+            async for item in items:
+                await self._begin("watch")
+                yield item
+                await self._end("watch")
+
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         await self._begin("events")
         events = await self.inner.events(key, after, wait_s=wait_s, limit=limit)
@@ -102,4 +117,4 @@ async def _turns(count: int) -> None:
 
 def evenly(before: int, after: int) -> dict[str, tuple[int, int]]:
     """The same pace for every operation."""
-    return dict.fromkeys(("read", "commit", "extend", "keys", "events"), (before, after))
+    return dict.fromkeys(("read", "commit", "extend", "keys", "revisions", "events", "watch"), (before, after))

@@ -203,14 +203,15 @@ async def test_two_hosts_on_one_store_hear_of_each_others_changes(config: Write,
     file = config(f"{FILE}\n    store: sqlite:///{tmp_path}/state.db")
     async with open_host(file, environ={}) as one, open_host(file, environ={}, sessions=False) as two:
         await one.saved_toolsets.build(ANN, "mine", named("write"))
-        executor = two.executor_for(ANN.principal)
+        executor, other = two.executor_for(ANN.principal), one.executor_for(ANN.principal)
         heard = asyncio.Event()
-        executor.subscribe(lambda diff: heard.set())
+        for each in (executor, other):
+            each.subscribe(lambda diff: heard.set())
         await one.saved_toolsets.equip(ANN, "mine")
         async with asyncio.timeout(60):
-            await heard.wait()
-        assert list(executor.catalog) == ["write"]
-        heard.clear()
+            while list(executor.catalog) != ["write"]:
+                heard.clear()
+                await heard.wait()
         await asyncio.gather(
             one.saved_toolsets.add_notes(ANN, ToolReference("write"), [Note("first", "1")]),
             two.saved_toolsets.add_notes(ANN, ToolReference("write"), [Note("second", "2")]),
@@ -218,6 +219,10 @@ async def test_two_hosts_on_one_store_hear_of_each_others_changes(config: Write,
         document = await two.saved_toolsets.document(ANN, "mine")
         (noted,) = as_list(document["toolNotes"])
         assert (document["version"], sorted(note["name"] for note in noted["notes"])) == (3, ["first", "second"])
+        async with asyncio.timeout(60):
+            while not all(note in described(host, ANN, "write") for host in (one, two) for note in ("first", "second")):
+                await heard.wait()
+                heard.clear()
 
 
 @pytest.mark.requirement("I4-saved-failing-store")

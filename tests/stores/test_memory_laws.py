@@ -8,7 +8,7 @@ import pytest
 
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_event_laws, store_record_laws
+from toolplug.testing import store_event_laws, store_record_laws, store_watch_laws
 
 
 class _Memory:
@@ -43,3 +43,7 @@ class TestWaits(_Memory, store_event_laws.WaitLaws): ...
 
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events", "I2-2a-ttl")
 class TestExtensions(_Memory, store_event_laws.ExtensionLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws")
+class TestWatches(_Memory, store_watch_laws.WatchLaws): ...

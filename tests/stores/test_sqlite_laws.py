@@ -10,7 +10,7 @@ import pytest
 
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_event_laws, store_laws, store_record_laws
+from toolplug.testing import store_event_laws, store_laws, store_record_laws, store_watch_laws
 
 
 class _Sqlite:
@@ -46,6 +46,10 @@ class TestWaits(_Sqlite, store_event_laws.WaitLaws): ...
 @pytest.mark.slow
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-atomic", "I2-2a-events", "I2-2a-ttl")
 class TestExtensions(_Sqlite, store_event_laws.ExtensionLaws): ...
+
+
+@pytest.mark.requirement("I2-2a-laws")
+class TestWatches(_Sqlite, store_watch_laws.WatchLaws): ...
 
 
 @pytest.mark.slow

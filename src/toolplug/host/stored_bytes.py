@@ -11,7 +11,6 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import orjson
@@ -19,7 +18,8 @@ import orjson
 from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
 from toolplug.host.tenant_records import every_key
-from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
+from toolplug.stores.delegating import DelegatingStore
+from toolplug.stores.store import Store
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
 """Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""
@@ -38,11 +38,11 @@ class _Stored(NamedTuple):
         return (self.tenant,), (self.tenant, self.subject)
 
 
-class CountingStore:
+class CountingStore(DelegatingStore):
     """A `Store` over another one; `commit` also raises `StoredBytesExceeded`. `quotas` returns the present ones."""
 
     def __init__(self, store: Store, quotas: Callable[[], Quotas]) -> None:
-        self._store = store
+        super().__init__(store)
         self._quotas = quotas
         self._stored: dict[str, _Stored] = {}
         self._bytes: Counter[Owner] = Counter()
@@ -50,39 +50,14 @@ class CountingStore:
 
     async def __aenter__(self) -> Self:
         """Open the store, and read the owners and sizes of its records."""
-        await self._store.__aenter__()
-        async for key in every_key(self._store, _OWNERS):
-            record = await self._store.read(key)
+        await super().__aenter__()
+        async for key in every_key(self, _OWNERS):
+            record = await self.read(key)
             if record is not None:
                 name, tenant, subject, size = orjson.loads(record.value)
                 expires_at = _NEVER if record.expires_at is None else record.expires_at
                 self._put(name, _Stored(tenant, subject, size, expires_at))
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._store.__aexit__(kind, error, trace)
-
-    async def aclose(self) -> None:
-        """Close the store."""
-        await self._store.aclose()
-
-    def now(self) -> float:
-        """Return the store's time."""
-        return self._store.now()
-
-    async def read(self, key: str) -> Record | None:
-        """Return the live record, or `None`."""
-        return await self._store.read(key)
-
-    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys of live records."""
-        return await self._store.keys(prefix, after=after, limit=limit)
-
-    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
-        """Return the events of a log after a position."""
-        return await self._store.events(key, after, wait_s=wait_s, limit=limit)
 
     async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
         """Append events and renew the time to live, of the owner's record too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,10 +15,17 @@ _PAGE = 1000
 R = TypeVar("R", bound=BaseModel)
 
 
-class TenantRecords(Generic[R]):
-    """Reads and writes the records of one model under one prefix; every method but `key` may raise `StoreError`.
+class Written(NamedTuple):
+    """The key of a record that was written or deleted, and its revision then."""
 
-    A name has one or more parts, a tenant among them.
+    key: str
+    revision: int
+
+
+class TenantRecords(Generic[R]):
+    """Reads and writes the records of one model under one prefix.
+
+    A name has one or more parts, a tenant among them. Every method but `key` and `load` may raise `StoreError`.
     """
 
     def __init__(self, store: Store, prefix: str, model: type[R]) -> None:
@@ -30,6 +37,10 @@ class TenantRecords(Generic[R]):
         """Return the key of a record: the prefix and a hash, since a tenant's name may hold any character."""
         return self.prefix + hashlib.sha256(ascii(name).encode()).hexdigest()
 
+    async def load(self, value: bytes) -> R:
+        """Return the record that a value of the store holds. Raises `ValueError`."""
+        return self._model.model_validate_json(value)
+
     async def every(self) -> AsyncIterator[R]:
         """Yield every record, of all tenants."""
         async for key in every_key(self._store, self.prefix):
@@ -40,19 +51,18 @@ class TenantRecords(Generic[R]):
     async def at(self, key: str) -> tuple[R | None, int]:
         """Return the record at a key and its revision; None and 0 if there is none."""
         found = await self._store.read(key)
-        return (None, 0) if found is None else (self._model.model_validate_json(found.value), found.revision)
+        return (None, 0) if found is None else (await self.load(found.value), found.revision)
 
-    async def save(self, record: R, *name: str | None, expected: int | None = None) -> bytes:
-        """Write the record of a name and return its key. Raises `StoreConflict` if its revision is not `expected`."""
+    async def save(self, record: R, *name: str | None, expected: int | None = None) -> Written:
+        """Write the record of a name. Raises `StoreConflict` if its revision is not `expected`."""
         key = self.key(*name)
-        await self._store.commit(key, record.model_dump_json(exclude_defaults=True).encode(), expected=expected)
-        return key.encode()
+        value = record.model_dump_json(exclude_defaults=True).encode()
+        return Written(key, await self._store.commit(key, value, expected=expected))
 
-    async def delete(self, *name: str | None) -> bytes:
-        """Delete the record of a name and return its key."""
+    async def delete(self, *name: str | None) -> Written:
+        """Delete the record of a name."""
         key = self.key(*name)
-        await self._store.commit(key, None)
-        return key.encode()
+        return Written(key, await self._store.commit(key, None))
 
 
 async def every_key(store: Store, prefix: str) -> AsyncIterator[str]:

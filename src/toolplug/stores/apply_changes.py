@@ -7,12 +7,12 @@ the result in one transaction.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from toolplug.errors import StoreConflict, StoreMisused
-from toolplug.stores.store import Event
+from toolplug.stores.store import INLINE_BYTES, Change, Event
 
 MAX_KEY_BYTES = 512
 MAX_VALUE_BYTES = 64 * 1024 * 1024
@@ -39,7 +39,7 @@ class Extension:
     ttl_s: float | None
 
 
-Change = Commit | Extension
+Request = Commit | Extension
 
 
 def checked_commit(
@@ -81,6 +81,12 @@ def check_text(text: str) -> None:
         raise StoreMisused(f"key {text[:40]!r}… has {size} bytes; a store takes {MAX_KEY_BYTES}")
     if "\x00" in text or "\U0010ffff" in text:
         raise StoreMisused(f"key {text!r} holds U+0000 or U+10FFFF")
+
+
+def check_keys(keys: Collection[str]) -> None:
+    """Raise `StoreMisused` unless each is a key."""
+    for key in keys:
+        check_key(key)
 
 
 def check_count(name: str, count: int) -> None:
@@ -156,9 +162,24 @@ class BatchResult:
         """The keys whose logs were changed or removed."""
         return self.removed | self.appended.keys()
 
+    @property
+    def changed(self) -> Iterable[str]:
+        """The keys whose records or logs were changed or removed, which does not include renewals."""
+        return self.removed | self.values.keys() | self.appended.keys()
+
+    def change(self, key: str) -> Change:
+        """Return what those who watch a changed key are told."""
+        head, value, events = self.heads.get(key), self.values.get(key), tuple(self.appended.get(key, ()))
+        return Change(
+            key,
+            0 if head is None else head.revision,
+            value if value is not None and len(value) <= INLINE_BYTES else None,
+            events if sum(len(event.data) for event in events) <= INLINE_BYTES else None,
+        )
+
 
 def apply_changes(
-    changes: Sequence[Change], stored: Mapping[str, Head], counters: Counters, *, now: float
+    changes: Sequence[Request], stored: Mapping[str, Head], counters: Counters, *, now: float
 ) -> BatchResult:
     """Apply the changes in order; each sees the effect of those before it.
 
@@ -227,7 +248,7 @@ def _extend(settlement: BatchResult, change: Extension, head: Head | None, now: 
     return head.revision
 
 
-def _append(settlement: BatchResult, change: Change, head: Head) -> Head:
+def _append(settlement: BatchResult, change: Request, head: Head) -> Head:
     if not change.events:
         return head
     removed, position = settlement.counters

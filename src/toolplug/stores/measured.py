@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from time import perf_counter
-from types import TracebackType
-from typing import Literal, Self, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from toolplug.errors import StoreConflict
 from toolplug.runtime.durations import Durations
-from toolplug.stores.store import KEPT_EVENTS, Events, Record, Store
+from toolplug.stores.delegating import DelegatingStore
+from toolplug.stores.store import Record, Store
 
 T = TypeVar("T")
 Operation = Literal["read", "commit", "extend", "keys"]
 
 
-class MeasuredStore:
+class MeasuredStore(DelegatingStore):
     """A `Store` over another one. `took` has the durations by operation, `failed` the errors but for conflicts.
 
-    `events` is not measured, as it waits for other processes.
+    `read` includes `revisions`. `events` and `watch` are not measured, as they wait for other processes.
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self.took: dict[Operation, Durations] = {operation: Durations() for operation in get_args(Operation)}
         self.failed: Counter[Operation] = Counter()
-
-    async def __aenter__(self) -> Self:
-        """Open the store."""
-        await self._store.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._store.__aexit__(kind, error, trace)
-
-    async def aclose(self) -> None:
-        """Close the store."""
-        await self._store.aclose()
-
-    def now(self) -> float:
-        """Return the store's time."""
-        return self._store.now()
 
     async def read(self, key: str) -> Record | None:
         """Return the live record, or `None`."""
@@ -53,9 +35,9 @@ class MeasuredStore:
         """Return the keys of live records."""
         return await self._measured("keys", self._store.keys(prefix, after=after, limit=limit))
 
-    async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
-        """Return the events of a log after a position."""
-        return await self._store.events(key, after, wait_s=wait_s, limit=limit)
+    async def revisions(self, keys: Collection[str]) -> dict[str, int]:
+        """Return the revisions of records."""
+        return await self._measured("read", self._store.revisions(keys))
 
     async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
         """Append events and renew the time to live."""

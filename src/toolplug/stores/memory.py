@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import TracebackType
@@ -14,17 +14,18 @@ from typing import Self
 from toolplug.errors import StoreConflict, StoreUnavailable
 from toolplug.stores.apply_changes import (
     BatchResult,
-    Change,
     Counters,
     Head,
+    Request,
     apply_changes,
     check_count,
     check_key,
+    check_keys,
     check_text,
     checked_commit,
     checked_extension,
 )
-from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
+from toolplug.stores.store import KEPT_EVENTS, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
 _PURGE_EVERY_S = 1.0
@@ -85,6 +86,11 @@ class MemoryStore(Store):
         )
         return heapq.nsmallest(limit, wanted)
 
+    async def revisions(self, keys: Collection[str]) -> dict[str, int]:
+        check_keys(keys)
+        live = {key: self._live(key) for key in keys}
+        return {key: 0 if entry is None else entry.head.revision for key, entry in live.items()}
+
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
@@ -93,6 +99,10 @@ class MemoryStore(Store):
             return self._page(key, after, limit)
 
         return await self._waiting.look(key, wait_s, page)
+
+    def watch(self, prefix: str) -> AsyncGenerator[Change | Missed]:
+        check_text(prefix)
+        return self._waiting.watch(prefix, self._check_open)
 
     def now(self) -> float:
         return self._clock()
@@ -119,7 +129,7 @@ class MemoryStore(Store):
         entry = self._entries.get(key)
         return entry if entry is not None and entry.head.alive(self._clock()) else None
 
-    def _change(self, change: Change) -> int:
+    def _change(self, change: Request) -> int:
         self._check_open()
         now = self._clock()
         settlement = apply_changes([change], self._heads(change.key, now), self._counters, now=now)
@@ -147,7 +157,7 @@ class MemoryStore(Store):
             entry.log.extend(settlement.appended.get(key, ()))
             self._entries[key] = replace(entry, head=head, value=settlement.values.get(key, entry.value))
         self._counters = settlement.counters
-        self._waiting.wake(settlement.touched)
+        self._waiting.tell(settlement)
 
     def _page(self, key: str, after: int | None, limit: int) -> Events:
         entry = self._live(key)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from toolplug.errors import StoreUnavailable
 from toolplug.stores.apply_changes import (
     check_count,
     check_key,
+    check_keys,
     check_text,
     checked_commit,
     checked_extension,
@@ -23,7 +25,7 @@ from toolplug.stores.apply_changes import (
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import SqliteFile, Synchronous, told_as_store_errors
 from toolplug.stores.sqlite_writer import Writer
-from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
+from toolplug.stores.store import KEPT_EVENTS, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
 _POLL_S = 0.2
@@ -37,6 +39,10 @@ _KEYS = """
 SELECT key FROM records
 WHERE key >= :least AND key < :beyond AND key <> :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY key LIMIT :limit
+"""
+_REVISIONS = """
+SELECT records.key, revision FROM json_each(:keys) AS wanted CROSS JOIN records ON records.key = wanted.value
+WHERE expires_at IS NULL OR expires_at > :now
 """
 # One statement, so that position and events are of one moment. A row without event says that the position is known.
 _EVENTS = """
@@ -122,6 +128,13 @@ class SqliteStore(Store):
         )
         return [key for (key,) in rows]
 
+    async def revisions(self, keys: Collection[str]) -> dict[str, int]:
+        check_keys(keys)
+        revisions = dict.fromkeys(keys, 0)
+        for key, revision in await self._rows(_REVISIONS, keys=json.dumps([*keys])):
+            revisions[key] = revision
+        return revisions
+
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
@@ -134,6 +147,10 @@ class SqliteStore(Store):
             return Events(known=bool(rows), entries=entries)
 
         return await self._waiting.look(key, wait_s, page)
+
+    def watch(self, prefix: str) -> AsyncGenerator[Change | Missed]:
+        check_text(prefix)
+        return self._waiting.watch(prefix, self._now_open)
 
     def now(self) -> float:
         return self._clock()
@@ -163,9 +180,11 @@ class SqliteStore(Store):
                 self.file.path,
                 clock=self._clock,
                 kept_events=self._kept_events,
-                committed=lambda settlement: self._waiting.wake(settlement.touched),
+                committed=self._waiting.tell,
             )
-            tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_other_processes(writing)))
+            with told_as_store_errors(self.file.path):
+                seen = await _version(writing)
+            tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_others(writing, seen)))
             self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks)
             undo.pop_all()
         return self
@@ -185,16 +204,21 @@ class SqliteStore(Store):
         with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})
 
-    async def _notice_other_processes(self, connection: Connection) -> None:
-        """Wake the readers when another process commits, which changes SQLite's `data_version`; own commits do not."""
-        seen: int | None = None
+    async def _notice_others(self, connection: Connection, seen: int | None) -> None:
+        """Wake the readers when another process has committed since the version `seen`."""
         while True:
             await self._waiting.anyone.wait()
             try:
-                ((version,),) = await connection.rows("PRAGMA data_version")
+                version = await _version(connection)
             except sqlite3.Error:
                 version = None
             if version != seen:
                 self._waiting.wake_all()
             seen = version
             await asyncio.sleep(_POLL_S)
+
+
+async def _version(connection: Connection) -> int:
+    """Return SQLite's `data_version`, which changes with commits of other connections only."""
+    ((version,),) = await connection.rows("PRAGMA data_version")
+    return version

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
-from toolplug.stores.apply_changes import BatchResult, Change, Counters, Head, apply_changes
+from toolplug.stores.apply_changes import BatchResult, Counters, Head, Request, apply_changes
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import is_busy, store_error
 
@@ -75,7 +75,7 @@ WHERE key = ?1 AND id <= (SELECT id FROM events WHERE key = ?1 ORDER BY id DESC 
 
 
 def write_batch(
-    connection: sqlite3.Connection, changes: Sequence[Change], *, now: float, kept_events: int
+    connection: sqlite3.Connection, changes: Sequence[Request], *, now: float, kept_events: int
 ) -> BatchResult:
     """Write all changes that do not conflict in one transaction. Raises `sqlite3.Error`, and then none is written."""
     if connection.in_transaction:
@@ -93,7 +93,7 @@ def write_batch(
     return settlement
 
 
-def _settled(connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> BatchResult:
+def _settled(connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
     removed, position = connection.execute("SELECT removed, position FROM counters").fetchone()
     heads = connection.execute(
         _HEADS,
@@ -141,7 +141,7 @@ _PATIENCE_S = 1.8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Asked:
-    change: Change
+    change: Request
     answer: asyncio.Future[int]
     give_up_at: float
 
@@ -174,7 +174,7 @@ class Writer:
         self._news = asyncio.Event()
         self._closing = False
 
-    async def write(self, change: Change) -> int:
+    async def write(self, change: Request) -> int:
         """Return the record's revision, 0 if there is none, after the COMMIT. Raises `StoreError`."""
         if self._closing:
             raise StoreUnavailable(f"{self._path} is closed")
@@ -225,7 +225,7 @@ class Writer:
             self._committed(settlement)
             _answer_all(batch, settlement)
 
-    def _written(self, connection: sqlite3.Connection, changes: Sequence[Change], now: float) -> BatchResult:
+    def _written(self, connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
         """Write a batch. Raises `sqlite3.Error`, also if the file was deleted, which SQLite itself does not notice."""
         if _file_at(self._place) != self._file:
             raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")

@@ -8,13 +8,15 @@ same transaction as a change of the record, so that a crash leaves both or neith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 KEPT_EVENTS = 256
 """How many events a log keeps where nobody says otherwise; older ones are dropped as new ones come."""
+INLINE_BYTES = 4096
+"""The largest value, and the largest total of events, that a `Change` has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a log. `id` rises within a log, may leave gaps, and is never used twice in one store."""
+    """One entry of a log. `id` rises within a log, may leave gaps, and is never used twice for one key."""
 
     id: int
     data: bytes
@@ -45,13 +47,34 @@ class Event:
 class Events:
     """The events of a log after a position.
 
-    `known` is false if the position is not one of this log: it is older than the kept events, in the future, of another
-    log or of an earlier record of the same key, or there is no record. `entries` is then empty, and the reader must
-    start again from `Store.read`. If `known` is true, no entries mean that nothing has happened since.
+    `known` is false if the position is not one of this log: it is older than the kept events, in the future, or of an
+    earlier record of the same key, or there is no record. `entries` is then empty, and the reader must start again from
+    `Store.read`. If `known` is true, no entries mean that nothing has happened since. Positions of the logs of other
+    keys mean nothing here: a store may use the same numbers for each key.
     """
 
     known: bool
     entries: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record under a watched prefix has changed, or its log has.
+
+    `revision`: that of the record after the change, 0 if it was removed. `value`: the value that was written; `None` if
+    the change wrote none, or one of more than `INLINE_BYTES`. `events`: what was appended; `None` if that is more than
+    `INLINE_BYTES` together. Several changes of one key may be reported as one.
+    """
+
+    key: str
+    revision: int
+    value: bytes | None
+    events: tuple[Event, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Changes under a watched prefix may have been missed: read again whatever must be current."""
 
 
 class Store(Protocol):
@@ -101,12 +124,27 @@ class Store(Protocol):
         """Return the keys that begin with `prefix` and follow `after`, in code-point order; no expired ones."""
         ...
 
+    async def revisions(self, keys: Collection[str]) -> dict[str, int]:
+        """Return the revision of each record by its key, 0 where there is none; one trip for any number of keys."""
+        ...
+
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         """Return the events of a log after a position, oldest first, at most `limit`.
 
         `after`: a record's `position` or an event's `id`; `None` is before the oldest kept event. If there is no later
         event, wait up to `wait_s` seconds for one: a change by this process ends the wait at once, one of another
         process within 250 ms; an expiry is noticed at the latest at the end of the wait.
+        """
+        ...
+
+    def watch(self, prefix: str) -> AsyncGenerator[Change | Missed]:
+        """Yield the changes of records whose keys begin with `prefix`, of this process and others, without end.
+
+        The first item is a `Missed`, after which every change follows, so that a reader who reads the records then has
+        them all. A `Change` is a hint: it may be late, come twice, and, if another process made it, be replaced by a
+        `Missed`, at the latest 250 ms after the commit. A renewal is no change; an expired record is reported when
+        the store removes it, if at all. A reader that falls more than 1,000 changes behind gets a `Missed` instead.
+        Closing the store raises `StoreUnavailable`.
         """
         ...
 

@@ -1,20 +1,25 @@
-"""Readers that wait for the next event of a log."""
+"""Readers that wait for the next event of a log, or for any change under a prefix."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 
-from toolplug.stores.store import Events
+from toolplug.stores.apply_changes import BatchResult
+from toolplug.stores.store import Change, Events, Missed
+
+_MOST_BEHIND = 1000
 
 
 class Waiting:
-    """The waiting readers of one store, by key. `anyone` is set while there is at least one."""
+    """The waiting readers of one store. `anyone` is set while there is at least one."""
 
     def __init__(self) -> None:
         self.anyone: asyncio.Event = asyncio.Event()
         self._bells: dict[str, set[asyncio.Event]] = {}
+        self._watches: set[_Watch] = set()
 
     async def look(self, key: str, wait_s: float, page: Callable[[], Awaitable[Events]]) -> Events:
         """Return the page as soon as it has entries or is unknown, or after `wait_s` seconds as it is."""
@@ -32,15 +37,46 @@ class Waiting:
                     async with asyncio.timeout_at(give_up_at):
                         await bell.wait()
 
+    async def watch(self, prefix: str, check_open: Callable[[], object]) -> AsyncGenerator[Change | Missed]:
+        """Yield as `Store.watch` does, until `check_open` raises."""
+        check_open()
+        watch = _Watch(prefix)
+        self._watches.add(watch)
+        self.anyone.set()
+        try:
+            while True:
+                check_open()
+                if watch.missed:
+                    watch.missed = False
+                    yield Missed()
+                elif watch.changes:
+                    yield watch.changes.popleft()
+                else:
+                    watch.bell.clear()
+                    await watch.bell.wait()
+        finally:
+            self._watches.discard(watch)
+            self._clear_if_none()
+
+    def tell(self, settlement: BatchResult) -> None:
+        """Wake the readers of the logs that were changed, and tell the watches."""
+        self.wake(settlement.touched)
+        for key in settlement.changed if self._watches else ():
+            for watch in self._watches:
+                if key.startswith(watch.prefix):
+                    watch.take(settlement.change(key))
+
+    def wake_all(self) -> None:
+        """Wake all readers, since any of them may have missed something."""
+        self.wake(tuple(self._bells))
+        for watch in self._watches:
+            watch.miss()
+
     def wake(self, keys: Iterable[str]) -> None:
         """Wake the readers of these logs."""
         for key in keys:
             for bell in self._bells.get(key, ()):
                 bell.set()
-
-    def wake_all(self) -> None:
-        """Wake all readers."""
-        self.wake(tuple(self._bells))
 
     @contextmanager
     def _parked(self, key: str) -> Generator[asyncio.Event]:
@@ -53,5 +89,29 @@ class Waiting:
             self._bells[key].discard(bell)
             if not self._bells[key]:
                 del self._bells[key]
-            if not self._bells:
-                self.anyone.clear()
+            self._clear_if_none()
+
+    def _clear_if_none(self) -> None:
+        if not self._bells and not self._watches:
+            self.anyone.clear()
+
+
+class _Watch:
+    """One watch: the changes that it has not yielded yet, or that it has `missed` some."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.bell = asyncio.Event()
+        self.changes: deque[Change] = deque()
+        self.missed = True
+
+    def take(self, change: Change) -> None:
+        self.changes.append(change)
+        if len(self.changes) > _MOST_BEHIND:
+            self.miss()
+        self.bell.set()
+
+    def miss(self) -> None:
+        self.changes.clear()
+        self.missed = True
+        self.bell.set()

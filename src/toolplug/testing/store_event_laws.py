@@ -80,14 +80,15 @@ class EventLaws(StoreFixtures):
         position = await position_of(store, "key")
         assert await store.events("key", position + away, wait_s=LONG_S) == Events(known=False)
 
-    async def test_a_position_of_another_log_is_unknown(self, store: Store) -> None:
-        await store.commit("mine", b"", events=[b"mine"])
-        begun = await new_log(store, "yours")
-        await store.commit("yours", b"", events=[b"yours"])
-        await store.commit("mine", b"", events=[b"mine"])
-        for position in (begun, await position_of(store, "yours")):
+    async def test_a_position_of_an_earlier_record_of_the_key_is_unknown(self, store: Store) -> None:
+        begun = await new_log(store, "mine")
+        await store.commit("mine", b"", events=[b"old"])
+        old = (begun, await position_of(store, "mine"))
+        await store.commit("mine", None)
+        await store.commit("mine", b"", events=[b"new", b"newer"])
+        for position in old:
             assert await store.events("mine", position, wait_s=LONG_S) == Events(known=False)
-        assert await store.events("nobody", begun, wait_s=LONG_S) == Events(known=False)
+        assert await store.events("no record", begun, wait_s=LONG_S) == Events(known=False)
 
     async def test_a_new_record_of_a_key_has_a_log_of_its_own(self, store: Store) -> None:
         begun = await new_log(store)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
 from toolplug.errors import StoreConflict
-from toolplug.stores.store import Store
+from toolplug.stores.store import Change, Missed, Store
 from toolplug.testing.store_event_laws import EventLaws, ExtensionLaws, WaitLaws
 from toolplug.testing.store_fixtures import (
     KEPT,
@@ -35,9 +36,10 @@ from toolplug.testing.store_fixtures import (
     woken,
 )
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
+from toolplug.testing.store_watch_laws import WatchLaws, told
 
 
-class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws):
+class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws, WatchLaws):
     """The laws of every store."""
 
 
@@ -118,3 +120,15 @@ class SharedStoreLaws(StoreFixtures):
             (events,) = await woken(wait)
             assert data_of(events.entries) == [b"news"]
             at = events.entries[-1].id
+
+    async def test_a_watch_hears_of_a_change_elsewhere(self, store: Store, other: Store) -> None:
+        async with aclosing(store.watch("")) as watch:
+            assert await told(watch, 1) == [Missed()]
+            for change in (
+                lambda: other.commit("key", b"1"),
+                lambda: other.extend("key", events=[b"event"]),
+                lambda: other.commit("key", None),
+            ):
+                await change()
+                (heard,) = await told(watch, 1)
+                assert heard == Missed() or (isinstance(heard, Change) and heard.key == "key")

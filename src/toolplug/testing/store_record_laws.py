@@ -195,6 +195,29 @@ class RevisionLaws(StoreFixtures):
                     known=True, entries=(Event(record.position, b"event"),)
                 )
 
+    async def test_the_revisions_of_many_records_are_those_of_each(self, store: Store, clock: ManualClock) -> None:
+        await store.commit("a", b"", ttl_s=10)
+        await store.commit("a", b"")
+        await store.commit("b", b"")
+        await store.commit("dying", b"", ttl_s=10)
+        deleted = await store.commit("deleted", b"")
+        revisions = {key: (await record_of(store, key)).revision for key in ("a", "b", "dying")}
+        assert await store.revisions([*revisions]) == revisions
+        await store.commit("deleted", None, expected=deleted)
+        clock.now += 10
+        gone = {"dying": 0, "deleted": 0, "never written": 0}
+        assert await store.revisions(["never written", "a", *gone]) == {"a": revisions["a"], **gone}
+        assert await store.revisions([]) == {}
+
+    async def test_the_revisions_of_thousands_of_records_are_one_question(self, store: Store) -> None:
+        await store.commit("key 7", b"")
+        found = await store.revisions([f"key {number}" for number in range(40_000)])
+        assert (len(found), [key for key, revision in found.items() if revision]) == (40_000, ["key 7"])
+
+    async def test_the_revision_of_a_text_that_is_no_key_is_refused(self, store: Store) -> None:
+        with pytest.raises(StoreMisused):
+            await store.revisions(["key", ""])
+
 
 @pytest.mark.anyio
 class ExpiryLaws(StoreFixtures):

@@ -33,7 +33,6 @@ from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
 from toolplug.host.servers.records import (
-    CHANGES,
     SERVERS,
     ServerRecord,
     ServerView,
@@ -51,7 +50,7 @@ from toolplug.mcp.connection_strategies import BackgroundCloses
 from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
-from toolplug.stores.change_log import ChangeLog, Following
+from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 
@@ -136,22 +135,21 @@ class McpServers:
         self._store = store
         self._records = TenantRecords(store, SERVERS, ServerRecord)
         self._kept: dict[ServerName, ServerRecord] = {}
-        self._keys: dict[str, ServerName] = {}
         self._changing = asyncio.Lock()
-        self._log = ChangeLog(store, CHANGES)
-        self._following = Following(self._log, self._look_again, self._restore)
+        self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, self._changing)
         self.discoveries: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
         self._hash_key = await server_hash_key(self._store)
         self._discovery.watch(self._show)
-        await self._following.start()
+        await self._followed.start()
+        self._apply()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._following.aclose()
+        await self._followed.aclose()
         for name in list(self._servers):
             self._end(name)
         await self._closes.wait()
@@ -212,9 +210,7 @@ class McpServers:
                 self._check_address(record)
                 self._check_room(record.id, by)
                 record = record.model_copy(update={"tenant": by.tenant, "by": by.subject})
-                change = await self._records.save(record, *record.name)
-                self._put(record)
-            await self._log.announce_done(change)
+                self._followed.put(*await self._records.save(record, *record.name), record)
             return self.server(by.tenant, record.id)
 
     async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
@@ -232,9 +228,7 @@ class McpServers:
                 record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
                     self._check_address(record)
-                key = await self._records.save(record, *record.name)
-                self._put(record)
-            await self._log.announce_done(key)
+                self._followed.put(*await self._records.save(record, *record.name), record)
             return self.server(by.tenant, server)
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
@@ -244,13 +238,12 @@ class McpServers:
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None:
                     raise _in_file(found, "remove it there")
-                change = await self._records.delete(*found.name)
-            self._drop(found.name)
+                written = await self._records.delete(*found.name)
+                self._followed.put(*written, None)
             try:
                 await self._discovery.forget(found.name)
             except StoreError as error:
                 _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", server, error)
-            await self._log.announce_done(change)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """List the server's tools now, waiting at most `wait_s` seconds; a failure is in the view's record.
@@ -412,29 +405,15 @@ class McpServers:
         if tools is not None:
             self._closes.begin(self._discovery.keep(name, config_hash(tools.server, self._hash_key), listed))
 
-    def _put(self, record: ServerRecord) -> None:
-        self._kept[record.name] = record
-        self._keys[self._records.key(*record.name)] = record.name
-        self._apply()
-
-    def _drop(self, name: ServerName) -> None:
-        self._kept.pop(name, None)
-        self._apply()
-
-    async def _look_again(self, change: bytes) -> None:
-        async with self._changing:
-            key = change.decode()
-            record, _ = await self._records.at(key)
+    def _use(self, changed: Mapping[str, ServerRecord | None]) -> None:
+        """Apply changed records."""
+        for record in changed.values():
             if record is not None:
-                self._put(record)
-            elif (name := self._keys.pop(key, None)) is not None:
-                self._drop(name)
-
-    async def _restore(self) -> None:
-        async with self._changing:
-            self._kept = {record.name: record async for record in self._records.every()}
-            self._keys = {self._records.key(*name): name for name in self._kept}
-            self._apply()
+                self._kept[record.name] = record
+        gone = {key for key, record in changed.items() if record is None}
+        for name in [name for name in self._kept if gone and self._records.key(*name) in gone]:
+            del self._kept[name]
+        self._apply()
 
     def _audited(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
         """Audit the block; an id that no server has is not repeated."""

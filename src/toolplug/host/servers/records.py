@@ -1,7 +1,6 @@
 """MCP servers in requests, in the store, and in answers, with the checks of requests.
 
 `mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of a server of the file for all tenants
-`mcp-server-changes`                  a log without a value: the keys of changed records, for every process
 `mcp-hash-key`                        32 random bytes, the key for hashes of values that must not be guessed
 """
 
@@ -30,7 +29,6 @@ from toolplug.mcp.server_config import Command, Endpoint, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.store import Store
 
-CHANGES = "mcp-server-changes"
 SERVERS = "mcp-server/"
 
 _HASH_KEY = "mcp-hash-key"

@@ -12,14 +12,12 @@ from toolplug.host.tenant_records import TenantRecords
 from toolplug.host.toolsets.records import (
     ALLOWLISTS,
     BINDINGS,
-    CHANGES,
     AllowlistRecord,
     BindingRecord,
     check_agent,
     check_toolsets,
 )
 from toolplug.host.toolsets.service import NOBODY
-from toolplug.stores.change_log import ChangeLog
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Allowlist
 
@@ -37,7 +35,6 @@ class AgentLists:
         self._entries = entries
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
-        self._log = ChangeLog(store, CHANGES)
         self._caller = caller
 
     async def every(self) -> Mapping[str, Allowlist]:
@@ -76,15 +73,14 @@ class AgentLists:
     async def _edited(self, agent: str, edit: Edit) -> Allowlist:
         with audited("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
             check_agent(agent)
-            record, change = await self._saved(agent, edit)
-        await self._log.announce(change)
+            record = await self._saved(agent, edit)
         return record.allowlist
 
     async def _stored(self, agent: str) -> tuple[AllowlistRecord | None, int]:
         return await self._lists.at(self._lists.key(self._caller.tenant, agent))
 
-    async def _saved(self, agent: str, edit: Edit) -> tuple[AllowlistRecord, bytes]:
-        """Return the edited record and its key; of two concurrent edits both take effect."""
+    async def _saved(self, agent: str, edit: Edit) -> AllowlistRecord:
+        """Return the edited record; of two concurrent edits both take effect."""
         tenant = self._caller.tenant
         while True:
             kept, revision = await self._stored(agent)
@@ -93,6 +89,7 @@ class AgentLists:
                 tenant=tenant, agent=agent, toolsets=list(edit(has)), by=self._caller.subject, way="cli"
             )
             try:
-                return record, await self._lists.save(record, tenant, agent, expected=revision)
+                await self._lists.save(record, tenant, agent, expected=revision)
             except StoreConflict:
                 continue
+            return record

@@ -2,7 +2,6 @@
 
 `allowlist/<hash of tenant and agent>`  the toolsets of an agent
 `toolset/<hash of tenant and id>`       a toolset
-`agent-changes`                         a log without a value: the keys of changed records, for every process
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ def no_such(what: str, name: str, known: Collection[str]) -> str:
     return f"there is no {what} {name!r}" + (f" ({hint})" if hint else "")
 
 
-CHANGES = "agent-changes"
 ALLOWLISTS = "allowlist/"
 BINDINGS = "toolset/"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -26,7 +26,6 @@ from toolplug.host.tenant_records import TenantRecords
 from toolplug.host.toolsets.records import (
     ALLOWLISTS,
     BINDINGS,
-    CHANGES,
     AllowlistRecord,
     Binding,
     BindingRecord,
@@ -37,7 +36,7 @@ from toolplug.host.toolsets.records import (
 )
 from toolplug.mcp.server_config import Server
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.stores.change_log import ChangeLog, Following
+from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
@@ -130,9 +129,11 @@ class ToolsetService:
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
         self._tools = AgentTools(services)
-        self._changing = asyncio.Lock()
-        self._log = ChangeLog(store, CHANGES)
-        self._following = Following(self._log, self._look_again, self._restore)
+        self._changing_bindings, self._changing_lists = asyncio.Lock(), asyncio.Lock()
+        self._stored_bindings = FollowedRecords(
+            store, BINDINGS, self._bindings.load, self._use, self._changing_bindings
+        )
+        self._stored_lists = FollowedRecords(store, ALLOWLISTS, self._load_list, self._use, self._changing_lists)
 
     async def __aenter__(self) -> Self:
         """Register the toolsets of the file, of code and of the store. Raises `ApiError` and `StoreError`."""
@@ -142,13 +143,15 @@ class ToolsetService:
                 self.register_mcp(self._coded_mcp[name])
             else:
                 self.register(toolset)
-        await self._following.start()
+        await self._stored_bindings.start()
+        await self._stored_lists.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._following.aclose()
+        await self._stored_lists.aclose()
+        await self._stored_bindings.aclose()
         await self._tools.aclose()
 
     @property
@@ -242,14 +245,12 @@ class ToolsetService:
 
         Raises `ApiError` for an id that the tenant cannot see, and `StoreError`; then nothing has changed.
         """
-        async with self._changing:
+        async with self._changing_lists:
             with audited("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
                 check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
-                change = await self._lists.save(record, by.tenant, agent)
-                self._put([record])
-            await self._log.announce_done(change)
+                self._stored_lists.put(*await self._lists.save(record, by.tenant, agent), record)
             return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
@@ -257,42 +258,39 @@ class ToolsetService:
 
         Raises `ApiError`, `InvalidDefinition` for an invalid id or prefix, and `StoreError`; then nothing has changed.
         """
-        async with self._changing:
+        async with self._changing_bindings:
             try:
                 keys = [record.key for record in self._registry.records()]
                 check_source(binding, keys, self._servers.ids(by.tenant))
                 record = BindingRecord(tenant=by.tenant, id=name, by=by.subject, **binding._asdict())
                 toolset = self._bound(record)
                 self._tools.toolsets.with_own(by.tenant, toolset)
-                change = await self._bindings.save(record, record.tenant, name)
+                written = await self._bindings.save(record, record.tenant, name)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
                 audit("toolset.bind", "refused", by, target, request_id)
                 raise
-            self._put([record])
+            self._stored_bindings.put(*written, record)
             audit("toolset.bind", "done", by, name, request_id)
-            await self._log.announce_done(change)
             return toolset
 
-    async def _look_again(self, change: bytes) -> None:
-        async with self._changing:
-            key = change.decode()
-            record, _ = await (self._lists if key.startswith(ALLOWLISTS) else self._bindings).at(key)
-            self._put([] if record is None else [record])
+    async def _load_list(self, value: bytes) -> AllowlistRecord:
+        """Return a list, after the stored toolsets that it names are known. Raises `ValueError` and `StoreError`."""
+        record = await self._lists.load(value)
+        known = self._tools.toolsets.of(record.tenant)
+        await self._stored_bindings.fresh(
+            [self._bindings.key(record.tenant, name) for name in record.toolsets if name not in known]
+        )
+        return record
 
-    async def _restore(self) -> None:
-        async with self._changing:
-            bindings = [item async for item in self._bindings.every()]
-            self._put([*bindings, *[item async for item in self._lists.every()]])
-
-    def _put(self, records: Sequence[AllowlistRecord | BindingRecord]) -> None:
+    def _use(self, changed: Mapping[str, AllowlistRecord | BindingRecord | None]) -> None:
         """Apply changed records. A toolset whose prefix is taken by now stays in the store, unused."""
         toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
         lists: dict[tuple[str, str], Allowlist] = {}
-        for record in records:
+        for record in changed.values():
             if isinstance(record, BindingRecord):
                 toolsets = _with_kept(toolsets, record.tenant, self._bound(record))
-            elif allowlists.own.get((record.tenant, record.agent)) != record.allowlist:
+            elif record is not None and allowlists.own.get((record.tenant, record.agent)) != record.allowlist:
                 lists[record.tenant, record.agent] = record.allowlist
         if toolsets is not self._tools.toolsets or lists:
             self._tools.change(toolsets=toolsets, allowlists=allowlists.with_own(lists))

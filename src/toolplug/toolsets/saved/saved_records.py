@@ -1,8 +1,7 @@
 """Saved toolsets, and each owner's equipped one, as records of the store.
 
 `saved-toolset/<owner>/<name>`  one document; its revision detects concurrent writers
-`equipped-toolset/<owner>`      the owner and the name of the equipped toolset
-`toolset-changes`               no value; its log names owners with changes, for the other processes on the store
+`equipped-toolset/<owner>`      the owner and the name of the equipped toolset, written again when that changes
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from pydantic import TypeAdapter
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
-CHANGES = "toolset-changes"
+EQUIPPED = "equipped-toolset/"
 
-_SAVED = "saved-toolset"
-_EQUIPPED = "equipped-toolset"
+_SAVED = "saved-toolset/"
 _PAGE = 1000
 
 
@@ -29,8 +27,14 @@ class Equipped(NamedTuple):
     name: str
 
 
+class Choice(NamedTuple):
+    """An owner with the equipped toolset; None for a deleted one."""
+
+    owner: ToolsetOwner
+    toolset: SavedToolset | None
+
+
 _TOOLSET = TypeAdapter(SavedToolset)
-_OWNER = TypeAdapter(ToolsetOwner)
 _CHOICE = TypeAdapter(Equipped)
 
 
@@ -67,32 +71,39 @@ class SavedRecords:
 
     async def equipped(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the owner's equipped toolset, None if there is none."""
-        record = await self._store.read(f"{_EQUIPPED}/{owner.key}")
-        return None if record is None else _CHOICE.validate_json(record.value).name
+        name, _ = await self.choice(owner)
+        return name
 
-    async def equip(self, owner: ToolsetOwner, name: str | None) -> None:
-        """Store the name of the owner's equipped toolset, None for none."""
+    async def choice(self, owner: ToolsetOwner) -> tuple[str | None, int]:
+        """Return the name of the owner's equipped toolset and the revision of its record; None and 0 if none is."""
+        record = await self._store.read(equipped_key(owner))
+        return (None, 0) if record is None else (_CHOICE.validate_json(record.value).name, record.revision)
+
+    async def load_choice(self, value: bytes) -> Choice:
+        """Return the owner of a record of `EQUIPPED`, with the toolset. Raises `ValueError`."""
+        owner, name = _CHOICE.validate_json(value)
+        kept = await self.read(owner, name)
+        return Choice(owner, None if kept is None else kept.toolset)
+
+    async def equip(self, owner: ToolsetOwner, name: str | None, *, expected: int | None = None) -> int:
+        """Store the name of the owner's equipped toolset, None for none, and return the revision of its record.
+
+        Raises `StoreConflict` if that is not `expected`.
+        """
         value = None if name is None else _CHOICE.dump_json(Equipped(owner, name))
-        await self._store.commit(f"{_EQUIPPED}/{owner.key}", value)
+        return await self._store.commit(equipped_key(owner), value, expected=expected)
 
     async def every(self) -> AsyncGenerator[SavedToolset]:
         """Yield the documents of all owners."""
-        async for key in self._keys(f"{_SAVED}/"):
+        async for key in self._keys(_SAVED):
             record = await self._store.read(key)
             if record is not None:
                 yield _TOOLSET.validate_json(record.value)
 
-    async def every_equipped(self) -> AsyncGenerator[Equipped]:
-        """Yield the equipped toolset of each owner."""
-        async for key in self._keys(f"{_EQUIPPED}/"):
-            record = await self._store.read(key)
-            if record is not None:
-                yield _CHOICE.validate_json(record.value)
-
     async def forget_session(self, session: str) -> None:
         """Delete all records of owners in this session."""
-        for kind in (_SAVED, _EQUIPPED):
-            async for key in self._keys(f"{kind}/session/{session}/"):
+        for kind in (_SAVED, EQUIPPED):
+            async for key in self._keys(f"{kind}session/{session}/"):
                 await self._store.commit(key, None)
 
     async def _keys(self, prefix: str) -> AsyncGenerator[str]:
@@ -103,15 +114,10 @@ class SavedRecords:
             after = keys[-1]
 
 
-def owner_bytes(owner: ToolsetOwner) -> bytes:
-    """Return the entry of the log of changes for an owner."""
-    return _OWNER.dump_json(owner)
-
-
-def read_owner(change: bytes) -> ToolsetOwner:
-    """Return the owner of an entry that `owner_bytes` has encoded."""
-    return _OWNER.validate_json(change)
+def equipped_key(owner: ToolsetOwner) -> str:
+    """Return the key of the record that names the owner's equipped toolset."""
+    return f"{EQUIPPED}{owner.key}"
 
 
 def _saved(owner: ToolsetOwner, name: str) -> str:
-    return f"{_SAVED}/{owner.key}/{name}"
+    return f"{_SAVED}{owner.key}/{name}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -16,12 +16,12 @@ from toolplug.catalog.text import cleaned
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.change_log import ChangeLog, Following
+from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
-from toolplug.toolsets.saved.saved_records import CHANGES, SavedRecords, StoredRecord, owner_bytes, read_owner
+from toolplug.toolsets.saved.saved_records import EQUIPPED, Choice, SavedRecords, StoredRecord, equipped_key
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
     SavedToolset,
@@ -56,17 +56,17 @@ class SavedToolsets:
         self._catalog_of = catalog_of
         self._changing = asyncio.Lock()
         self._forgetting = BackgroundTasks()
-        self._log = ChangeLog(store, CHANGES)
-        self._following = Following(self._log, self._look_again, self._look_at_all)
+        self._choices = FollowedRecords(store, EQUIPPED, self._records.load_choice, self._use, self._changing)
+        self._owners: dict[str, ToolsetOwner] = {}
 
     async def __aenter__(self) -> Self:
-        await self._following.start()
+        await self._choices.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._following.aclose()
+        await self._choices.aclose()
         await self._forgetting.wait()
 
     async def available(self, caller: Caller) -> Catalog:
@@ -128,10 +128,8 @@ class SavedToolsets:
                 owner = caller.owner
                 await self._kept(owner, name)
                 if await self._records.equipped(owner) == name:
-                    await self._records.equip(owner, None)
-                    self._equipment.put(owner, None)
+                    await self._choose(owner, None)
                 await self._records.delete(owner, name)
-            await self._log.announce_done(owner_bytes(owner))
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
         """Equip this toolset instead of any other. Raises `ApiError`."""
@@ -139,20 +137,18 @@ class SavedToolsets:
         async with self._changing:
             with _audited("toolset.equip", caller, name):
                 kept = await self._kept(caller.owner, name)
-                await self._records.equip(caller.owner, name)
-                self._equipment.put(caller.owner, kept.toolset)
-            await self._log.announce_done(owner_bytes(caller.owner))
+                await self._choose(caller.owner, name)
         return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
         """Unequip the toolset, so that all tools are listed; return its name, None if there was none."""
         async with self._changing:
             before = await self._records.equipped(caller.owner)
-            if before is not None:
-                with _audited("toolset.unequip", caller, before):
-                    await self._records.equip(caller.owner, None)
-            self._equipment.put(caller.owner, None)
-            await self._log.announce_done(owner_bytes(caller.owner))
+            if before is None:
+                self._choices.put(equipped_key(caller.owner), 0, None)
+                return None
+            with _audited("toolset.unequip", caller, before):
+                await self._choose(caller.owner, None)
             return before
 
     async def add_notes(
@@ -179,7 +175,6 @@ class SavedToolsets:
                     return made[-1].toolset
 
                 await self._rewrite(owner, name, change)
-            await self._log.announce_done(owner_bytes(owner))
             return made[-1]
 
     async def remove_notes(
@@ -193,7 +188,6 @@ class SavedToolsets:
                 kept = await self._kept(owner, toolset)
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
-            await self._log.announce_done(owner_bytes(owner))
             return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
 
     def end(self, session: str) -> None:
@@ -240,10 +234,28 @@ class SavedToolsets:
                 await self._records.write(owner, changed, expected=kept.revision)
             except StoreConflict:
                 continue
-            now = self._equipment.of(owner)
-            if now is not None and now.name == name:
-                self._equipment.put(owner, changed)
+            await self._show_changed(owner, changed)
             return changed
+
+    async def _choose(self, owner: ToolsetOwner, name: str | None, *, expected: int | None = None) -> None:
+        """Equip the toolset of this name, None: none. Raises `StoreConflict` unless the choice has this revision."""
+        revision = await self._records.equip(owner, name, expected=expected)
+        # Read after the choice is written: a process that changes the document later finds it equipped.
+        kept = None if name is None else await self._records.read(owner, name)
+        self._choices.put(equipped_key(owner), revision, None if kept is None else Choice(owner, kept.toolset))
+
+    async def _show_changed(self, owner: ToolsetOwner, changed: SavedToolset) -> None:
+        """Use a changed document where it is equipped; the choice is written again, for the other processes."""
+        now = self._equipment.of(owner)
+        if now is not None and now.name == changed.name:
+            self._equipment.put(owner, changed)
+        try:
+            while (choice := await self._records.choice(owner))[0] == changed.name:
+                with suppress(StoreConflict):
+                    await self._choose(owner, changed.name, expected=choice[1])
+                    return
+        except StoreError as error:
+            _LOG.warning("other processes do not hear of a changed toolset: %s", error)
 
     async def _named(self, owner: ToolsetOwner, toolset: str | None) -> str:
         """Return the given name, which may be of no toolset, or that of the equipped one."""
@@ -273,24 +285,13 @@ class SavedToolsets:
         notes = tuple(item for item in toolset.notes if item.tool in catalog)
         return replace(toolset, tools=tuple(tool for tool in toolset.tools if tool in catalog), notes=notes)
 
-    async def _look_again(self, change: bytes) -> None:
-        owner = read_owner(change)
-        async with self._changing:
-            name = await self._records.equipped(owner)
-            kept = None if name is None else await self._records.read(owner, name)
-            self._equipment.put(owner, None if kept is None else kept.toolset)
-
-    async def _look_at_all(self) -> None:
-        async with self._changing:
-            found: set[ToolsetOwner] = set()
-            async for owner, name in self._records.every_equipped():
-                kept = await self._records.read(owner, name)
-                if kept is not None:
-                    found.add(owner)
-                    self._equipment.put(owner, kept.toolset)
-            for owner in self._equipment.owners:
-                if owner not in found:
-                    self._equipment.put(owner, None)
+    def _use(self, changed: Mapping[str, Choice | None]) -> None:
+        for key, choice in changed.items():
+            if choice is not None:
+                self._owners[key] = choice.owner
+                self._equipment.put(choice.owner, choice.toolset)
+            elif (owner := self._owners.pop(key, None)) is not None:
+                self._equipment.put(owner, None)
 
 
 @contextmanager

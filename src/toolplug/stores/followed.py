@@ -1,0 +1,187 @@
+"""Records of the store that a process has in memory, and that follow what other processes write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+from toolplug.errors import StoreError, StoreRefused
+from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.stores.store import Change, Missed, Store
+
+PAUSE_S = 1.0
+"""Between two tries while the store cannot answer."""
+
+_PAGE = 1000
+_AT_ONCE = 50
+"""Records that are read concurrently."""
+_LOG = logging.getLogger("toolplug.stores")
+
+T = TypeVar("T")
+
+
+class FollowedRecords(Generic[T]):
+    """Copies of all records under a prefix.
+
+    `load(value)` makes a copy of a record's value; a record for which it raises `ValueError` or `StoreRefused` is
+    logged and treated as missing. `changed` is called with the new copies by key, `None` for a record that is gone:
+    at the start, after each write of this process through `put`, and whenever another process has changed some.
+    `writing` is held while copies are replaced by what others have written; a writer holds it from its `commit` to
+    `put`. An expiry is noticed with the next `Missed` of the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        load: Callable[[bytes], Awaitable[T]],
+        changed: Callable[[Mapping[str, T | None]], None],
+        writing: asyncio.Lock,
+        *,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self.prefix: str = prefix
+        self._store = store
+        self._load = load
+        self._changed = changed
+        self._writing = writing
+        self._pause_s = pause_s
+        self._copies: dict[str, T] = {}
+        self._revisions: dict[str, int] = {}
+        self._trip: tuple[set[str], asyncio.Task[None]] | None = None
+        self._tasks = BackgroundTasks()
+
+    async def start(self) -> None:
+        """Copy every record, and follow changes until `aclose`. Raises `StoreError`."""
+        changes = self._store.watch(self.prefix)
+        try:
+            await anext(changes)
+            await self._look()
+        except BaseException:
+            await changes.aclose()
+            raise
+        self._tasks.start(self._follow(changes), f"toolplug-{self.prefix}")
+
+    async def aclose(self) -> None:
+        """Stop following, and wait until all trips have ended."""
+        await self._tasks.cancel()
+
+    def get(self, key: str) -> T | None:
+        """Return the copy of a record, without asking the store; `None` if there is none."""
+        return self._copies.get(key)
+
+    def put(self, key: str, revision: int, copy: T | None) -> None:
+        """Replace a copy by what `commit` has written, with its result; `copy` is `None` for a deleted record."""
+        found: set[str] = set()
+        self._take(key, 0 if copy is None else revision, copy, found)
+        self._tell(found)
+
+    async def fresh(self, keys: Collection[str]) -> None:
+        """Make the copies of these records as new as this call. Raises `StoreError`.
+
+        All that ask before the question is sent share it: one `revisions`, and a `read` of each record that is newer.
+        """
+        if not keys:
+            return
+        if self._trip is None:
+            self._trip = set[str](), self._tasks.start(self._refresh(), f"toolplug-{self.prefix}-fresh")
+        wanted, task = self._trip
+        wanted.update(keys)
+        await asyncio.shield(task)
+
+    async def _refresh(self) -> None:
+        assert self._trip is not None, "fresh sets it before this begins"
+        wanted, _ = self._trip
+        self._trip = None
+        revisions = await self._store.revisions(wanted)
+        await self._read([key for key, revision in revisions.items() if revision != self._revisions.get(key, 0)])
+
+    async def _look(self) -> None:
+        """Look for new records, and make all copies fresh."""
+        known = frozenset(self._revisions)
+        after = ""
+        while page := await self._store.keys(self.prefix, after=after, limit=_PAGE):
+            await self._read([key for key in page if key not in known])
+            after = page[-1]
+        await self.fresh(known)
+
+    async def _read(self, keys: Collection[str]) -> None:
+        async with self._writing:
+            await self._take_over(keys)
+
+    async def _take_over(self, keys: Collection[str]) -> None:
+        found: set[str] = set()
+        rest = [*keys]
+        try:
+            while rest:
+                batch, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+                ended = await asyncio.gather(*(self._read_one(key, found) for key in batch), return_exceptions=True)
+                for error in ended:
+                    if error is not None:
+                        raise error
+        finally:
+            self._tell([key for key in keys if key in found])
+
+    async def _read_one(self, key: str, found: set[str]) -> None:
+        record = await self._store.read(key)
+        if record is None:
+            self._take(key, 0, None, found)
+        elif record.revision != self._revisions.get(key, 0):
+            self._take(key, record.revision, await self._loaded(key, record.value), found)
+
+    async def _loaded(self, key: str, value: bytes) -> T | None:
+        try:
+            return await self._load(value)
+        except (ValueError, StoreRefused) as error:
+            _LOG.error("record %s cannot be read and is not used: %s", key, error)
+            return None
+
+    def _take(self, key: str, revision: int, copy: T | None, found: set[str]) -> None:
+        if revision:
+            self._revisions[key] = revision
+        else:
+            self._revisions.pop(key, None)
+        if copy is not None:
+            self._copies[key] = copy
+            found.add(key)
+        elif self._copies.pop(key, None) is not None:
+            found.add(key)
+
+    def _tell(self, found: Collection[str]) -> None:
+        if found:
+            self._changed({key: self._copies.get(key) for key in found})
+
+    async def _follow(self, changes: AsyncGenerator[Change | Missed]) -> None:
+        failing = False
+        while True:
+            try:
+                async with aclosing(changes):
+                    async for change in changes:
+                        if isinstance(change, Missed):
+                            await self._look()
+                        else:
+                            await self._hear(change)
+                        failing = False
+            except StoreError as error:
+                if not failing:
+                    _LOG.warning("changes of other processes (%s) are not heard: %s", self.prefix, error)
+                failing = True
+                await asyncio.sleep(self._pause_s)
+            # The first item of a new watch is a `Missed`.
+            changes = self._store.watch(self.prefix)
+
+    async def _hear(self, change: Change) -> None:
+        async with self._writing:
+            known = self._revisions.get(change.key, 0)
+            if change.revision == known:
+                return
+            if not known or not change.revision or change.value is None:
+                # A record that is unknown here may be deleted again by now, so that its value is read.
+                await self._take_over([change.key])
+            elif change.revision > known:
+                found: set[str] = set()
+                self._take(change.key, change.revision, await self._loaded(change.key, change.value), found)
+                self._tell(found)
