@@ -16,7 +16,7 @@ ONE = st.sampled_from([0, 1])
 FEW_TURNS = st.integers(0, 8)
 MODES = st.sampled_from(["works", "works", "slow", "fails", "hangs", "stubborn"])
 TIMES = st.sampled_from([0.05, 0.35, 1.5, 8.0, 16.0, 45.0, 300.0])
-OPERATIONS = st.sampled_from(["read", "commit", "extend", "events"])
+OPERATIONS = st.sampled_from(["read", "commit", "keys", "watch"])
 
 
 class DiscoveryMachine(RuleBasedStateMachine):
@@ -67,7 +67,7 @@ class DiscoveryMachine(RuleBasedStateMachine):
         (self.harness.due if how == "due" else self.harness.keep)(which, slot)
         self.harness.turns(turns)
 
-    @rule(which=ONE, operation=st.sampled_from(["commit", "read", "extend", "events", "all", "none", "none"]))
+    @rule(which=ONE, operation=st.sampled_from(["commit", "read", "watch", "all", "none", "none"]))
     def fail(self, which: int, operation: str) -> None:
         self.harness.fail(which, operation)
 

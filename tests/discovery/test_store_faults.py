@@ -16,8 +16,7 @@ from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
-NOT_SAVED = "discovery results are not saved, or not announced to other processes"
-WRITES = ("commit", "extend")
+NOT_SAVED = "discovery results are not saved"
 
 
 @pytest.mark.requirement("DISC-failure-graceful")
@@ -43,7 +42,7 @@ async def test_a_refresh_that_cannot_be_saved_holds_here(discovery: Discovery, s
     server = Server()
     discovery.know(server.known())
     await discovery.discovered(CLOCK, None)
-    store.fails = lambda operation: operation in WRITES
+    store.fails = lambda operation: operation == "commit"
     server.tools = [raw("later")]
     assert names(await discovery.discovered(CLOCK, None)) == ["later"]
     server.fails()
@@ -99,16 +98,15 @@ async def test_what_could_not_be_saved_gives_way_when_the_server_is_configured_a
         assert [names(each.record(CLOCK)) for each in (discovery, other)] == [["new"], ["new"]]
 
 
-async def test_what_other_processes_could_not_be_told_they_are_told_later(
-    discovery: Discovery, store: FaultyStore
-) -> None:
-    async with service(FaultyStore(store.inner)) as other:
-        store.fails = lambda operation: operation == "extend"
+async def test_what_other_processes_could_not_hear_of_they_read_later(discovery: Discovery, store: FaultyStore) -> None:
+    theirs = FaultyStore(store.inner)
+    async with service(theirs) as other:
+        theirs.fails = lambda operation: operation == "watch"
         discovery.know(Server(takes_s=0).known())
         await discovery.discovered(CLOCK, None)
         await asyncio.sleep(5)
         assert other.record(CLOCK).status == "never"
-        store.fails = lambda _: False
+        theirs.fails = lambda _: False
         await asyncio.sleep(2)
         assert names(other.record(CLOCK)) == ["now"]
 
@@ -132,7 +130,7 @@ async def test_a_store_that_is_down_at_the_start_is_told_of_at_once(store: Fault
 
 
 async def test_a_slow_store_changes_nothing(discovery: Discovery, store: FaultyStore) -> None:
-    store.pace = dict.fromkeys((*WRITES, "read"), (5, 5))
+    store.pace = dict.fromkeys(("commit", "read"), (5, 5))
     server = Server(takes_s=0)
     discovery.know(server.known())
     await turns(7)

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from toolplug.discovery.listing import read_record, record_bytes
 from toolplug.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
-from toolplug.stores.change_log import PAUSE_S, ChangeLog, Following
-from toolplug.stores.store import Record, Store
+from toolplug.stores.followed import PAUSE_S, Follower
+from toolplug.stores.store import Change, Record, Store
 
 PREFIX = "discovery/"
-CHANGES = "discovery-changes"
-"""The log of the keys that have changed."""
 
 _PAGE = 1000
 _UNREAD = -1
@@ -37,14 +35,13 @@ def record_key(name: ServerName) -> str:
 class _Entry:
     """One record as this process has it; `revision` is the last known one of the store, 0 for none.
 
-    An `unsaved` entry is newer than the store's record; an `unannounced` one was not announced to other processes yet.
+    An `unsaved` entry is newer than the store's record.
     """
 
     name: ServerName
     kept: ServerState = NOTHING
     revision: int = 0
     unsaved: bool = False
-    unannounced: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -67,15 +64,14 @@ class Records:
         self._changed = changed
         self._wanted = wanted
         self._entries: dict[str, _Entry] = {}
-        self._log = ChangeLog(store, CHANGES)
-        self._following = Following(self._log, self._look_again, self._all_again, pause_s=pause_s)
+        self._follower = Follower(store, PREFIX, self._hear, self._all_again, pause_s=pause_s)
         self._pause_s = pause_s
         self._saver: asyncio.Task[None] | None = None
         self._closed = False
 
     async def start(self) -> None:
         """Read every record, and follow changes until `aclose`. Raises `StoreError`."""
-        await self._following.start()
+        await self._follower.start()
 
     async def aclose(self) -> None:
         """Stop following; states that could not be saved are lost."""
@@ -83,7 +79,7 @@ class Records:
         if self._saver is not None:
             self._saver.cancel()
             await asyncio.wait({self._saver})
-        await self._following.aclose()
+        await self._follower.aclose()
 
     def now(self) -> float:
         """Return the time on the store's clock, in seconds."""
@@ -133,7 +129,6 @@ class Records:
             await self._store.commit(record_key(name), None)
             entry.revision, entry.unsaved = 0, False
             self._put(entry, NOTHING)
-            await self._announce(entry)
 
     def _entry(self, name: ServerName) -> _Entry:
         return self._entries.setdefault(record_key(name), _Entry(name))
@@ -151,20 +146,18 @@ class Records:
         entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
         entry.unsaved = False
         self._put(entry, kept)
-        await self._announce(entry)
 
-    async def _announce(self, entry: _Entry) -> None:
-        """Announce the change to other processes, later if the store fails now."""
-        try:
-            await self._log.announce(record_key(entry.name).encode())
-            entry.unannounced = False
-        except StoreError as error:
-            entry.unannounced = True
-            self._make_up_later(error)
+    async def _hear(self, change: Change) -> None:
+        entry = self._entries.get(change.key)
+        if entry is not None:
+            # A change of this process is known when its own commit has returned.
+            async with entry.lock:
+                if change.revision == entry.revision:
+                    return
+        await self._look_again(change.key)
 
-    async def _look_again(self, change: bytes) -> None:
+    async def _look_again(self, key: str) -> None:
         """Read the record of this key, whose server this process may not know yet."""
-        key = change.decode()
         if entry := self._entries.get(key):
             async with entry.lock:
                 await self._read(entry)
@@ -185,7 +178,7 @@ class Records:
             keys.update(page)
             after = page[-1]
         for key in sorted(keys):
-            await self._look_again(key.encode())
+            await self._look_again(key)
 
     async def _read(self, entry: _Entry) -> None:
         """Take over the store's record, or save what it lacks. Raises `StoreError`."""
@@ -220,16 +213,14 @@ class Records:
 
     def _make_up_later(self, error: StoreError) -> None:
         if not self._closed and (self._saver is None or self._saver.done()):
-            _LOG.warning("discovery results are not saved, or not announced to other processes: %s", error)
+            _LOG.warning("discovery results are not saved: %s", error)
             self._saver = asyncio.create_task(self._make_up(), name="toolplug-discovery-saver")
 
     async def _make_up(self) -> None:
-        """Save and announce until nothing is left to do."""
-        while behind := [entry for entry in self._entries.values() if entry.unsaved or entry.unannounced]:
+        """Save until nothing is left to do."""
+        while behind := [entry for entry in self._entries.values() if entry.unsaved]:
             await asyncio.sleep(self._pause_s)
             for entry in behind:
                 async with entry.lock:
                     with suppress(StoreError):
                         await self._read(entry)
-                        if entry.unannounced:
-                            await self._announce(entry)

@@ -20,7 +20,7 @@ from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName, 
 from toolplug.discovery.record_store import Records
 from toolplug.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
 from toolplug.execution.executor import Unsubscribe
-from toolplug.stores.change_log import PAUSE_S
+from toolplug.stores.followed import PAUSE_S
 from toolplug.stores.store import Store
 
 GRACE_S = 5.0

@@ -23,6 +23,66 @@ _LOG = logging.getLogger("toolplug.stores")
 T = TypeVar("T")
 
 
+class Follower:
+    """A task that follows the changes of records under a prefix.
+
+    It calls `hear(change)` for each change, and `look()` at the start and whenever it may have missed one. Where these
+    raise `StoreError`, it tries again until the store can answer, and then looks.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        hear: Callable[[Change], Awaitable[None]],
+        look: Callable[[], Awaitable[None]],
+        *,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._hear = hear
+        self._look = look
+        self._pause_s = pause_s
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look, and follow all changes since before that. Raises `StoreError`."""
+        changes = self._store.watch(self._prefix)
+        try:
+            await anext(changes)
+            await self._look()
+        except BaseException:
+            await changes.aclose()
+            raise
+        self._task = asyncio.create_task(self._follow(changes), name=f"toolplug-{self._prefix}")
+
+    async def aclose(self) -> None:
+        """Stop following, and wait until the task has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _follow(self, changes: AsyncGenerator[Change | Missed]) -> None:
+        failing = False
+        while True:
+            try:
+                async with aclosing(changes):
+                    async for change in changes:
+                        if isinstance(change, Missed):
+                            await self._look()
+                        else:
+                            await self._hear(change)
+                        failing = False
+            except StoreError as error:
+                if not failing:
+                    _LOG.warning("changes of other processes (%s) are not heard: %s", self._prefix, error)
+                failing = True
+                await asyncio.sleep(self._pause_s)
+            # The first item of a new watch is a `Missed`.
+            changes = self._store.watch(self._prefix)
+
+
 class FollowedRecords(Generic[T]):
     """Copies of all records under a prefix.
 
@@ -48,7 +108,7 @@ class FollowedRecords(Generic[T]):
         self._load = load
         self._changed = changed
         self._writing = writing
-        self._pause_s = pause_s
+        self._follower = Follower(store, prefix, self._hear, self._look, pause_s=pause_s)
         self._copies: dict[str, T] = {}
         self._revisions: dict[str, int] = {}
         self._trip: tuple[set[str], asyncio.Task[None]] | None = None
@@ -56,17 +116,11 @@ class FollowedRecords(Generic[T]):
 
     async def start(self) -> None:
         """Copy every record, and follow changes until `aclose`. Raises `StoreError`."""
-        changes = self._store.watch(self.prefix)
-        try:
-            await anext(changes)
-            await self._look()
-        except BaseException:
-            await changes.aclose()
-            raise
-        self._tasks.start(self._follow(changes), f"toolplug-{self.prefix}")
+        await self._follower.start()
 
     async def aclose(self) -> None:
         """Stop following, and wait until all trips have ended."""
+        await self._follower.aclose()
         await self._tasks.cancel()
 
     def get(self, key: str) -> T | None:
@@ -153,25 +207,6 @@ class FollowedRecords(Generic[T]):
     def _tell(self, found: Collection[str]) -> None:
         if found:
             self._changed({key: self._copies.get(key) for key in found})
-
-    async def _follow(self, changes: AsyncGenerator[Change | Missed]) -> None:
-        failing = False
-        while True:
-            try:
-                async with aclosing(changes):
-                    async for change in changes:
-                        if isinstance(change, Missed):
-                            await self._look()
-                        else:
-                            await self._hear(change)
-                        failing = False
-            except StoreError as error:
-                if not failing:
-                    _LOG.warning("changes of other processes (%s) are not heard: %s", self.prefix, error)
-                failing = True
-                await asyncio.sleep(self._pause_s)
-            # The first item of a new watch is a `Missed`.
-            changes = self._store.watch(self.prefix)
 
     async def _hear(self, change: Change) -> None:
         async with self._writing:

@@ -224,7 +224,7 @@ class McpServers:
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None and not change.is_for_file:
                     raise _in_file(found, "only enabled and tools can be changed here")
-                before = self._kept.get(found.name) or ServerRecord(id=server)
+                before = self._followed.get(self._records.key(*found.name)) or ServerRecord(id=server)
                 record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
                     self._check_address(record)
