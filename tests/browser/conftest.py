@@ -15,6 +15,7 @@ import yaml
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.browser.host import PATIENCE_S, Caller
 from tests.cli.process import serving
+from tests.node.installed import installed
 from tests.requirement_table import ROOT
 
 ARGUMENTS = [
@@ -57,6 +58,12 @@ def host(origin: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         yield service.url
         service.process.terminate()
         assert service.end() == 0, service.lines
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core."""
+    return (installed("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 
 @pytest.fixture

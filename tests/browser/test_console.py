@@ -17,7 +17,6 @@ from httpx2 import AsyncClient
 from playwright.async_api import Browser, Page, expect
 from tests.browser.console_tools import HOSTILE
 from tests.cli.process import serving
-from tests.node.installed import installed
 from tests.requirement_table import ROOT
 
 pytestmark = [
@@ -80,12 +79,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield service.url
         service.process.terminate()
         assert service.end() == 0, service.lines
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    """The script of axe-core."""
-    return (installed("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
 // Requests to the host, with the visitor's key, which stays in this tab.
+import { readEvents } from "./conversation.js";
 import { useCallback, useEffect, useRef, useState } from "./ui.js";
 
 export const ROOT = new URL("../../", import.meta.url);
@@ -7,12 +8,13 @@ const LONGEST_WAIT_MS = 10_000;
 
 /** What the host refused, or why it could not be asked; `status` is 0 where no answer came. */
 export class ApiProblem extends Error {
-  constructor(status, body = {}) {
+  constructor(status, body = {}, retryAfterS = 0) {
     super(body.message || (status ? `The host answered ${status}.` : "The host does not answer."));
     this.status = status;
     this.code = body.code || "";
     this.problems = body.problems || [];
     this.requestId = body.request_id || "";
+    this.retryAfterS = retryAfterS;
   }
 }
 
@@ -48,7 +50,7 @@ async function send(method, path, { body, query, headers, signal } = {}) {
     throw new ApiProblem(0);
   }
   if (answer.ok) return answer;
-  const problem = new ApiProblem(answer.status, (await answer.json().catch(() => ({}))).error);
+  const problem = new ApiProblem(answer.status, (await answer.json().catch(() => ({}))).error, Number(answer.headers.get("retry-after")) || 0);
   if (answer.status === 401) connection.set("refused");
   else if (answer.status === 503 && problem.code === "not_started") away();
   throw problem;
@@ -72,30 +74,11 @@ export async function* events(method, path, options = {}) {
     yield { event: "result", data: await answer.json(), id: "" };
     return;
   }
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
   try {
-    for (;;) {
-      const { value, done } = await reader.read().catch((error) => {
-        if (error.name === "AbortError") throw error;
-        throw new ApiProblem(0);
-      });
-      if (done) return;
-      const blocks = (rest + value).split("\n\n");
-      rest = blocks.pop();
-      for (const block of blocks) {
-        const found = { event: "message", data: "", id: "" };
-        for (const line of block.split("\n")) {
-          const at = line.indexOf(":");
-          const name = line.slice(0, at);
-          if (at > 0 && name in found) found[name] += line.slice(at + 1).replace(/^ /, "");
-          if (name === "event") found.event = line.slice(at + 1).trim();
-        }
-        if (found.data) yield { ...found, data: JSON.parse(found.data) };
-      }
-    }
-  } finally {
-    reader.cancel().catch(() => {});
+    yield* readEvents(answer);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiProblem(0);
   }
 }
 

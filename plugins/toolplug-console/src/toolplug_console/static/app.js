@@ -8,6 +8,7 @@ const THEME = "toolplug-console-theme";
 const ICONS = {
   overview: "M3 11l7-7 7 7M5 9.5V17h10V9.5",
   tools: "M12.5 3.5a4 4 0 0 0-3.8 5.3L3.5 14l2.5 2.5 5.2-5.2a4 4 0 0 0 5.3-3.8l-2.4 1.2-2.3-2.3z",
+  chat: "M4 4h12v9H9l-4 3.5V13H4zM7.5 7.5h5M7.5 10h3",
   calls: "M3 10h3l2.5-6 3.5 12 2.5-6H17",
   approvals: "M10 3l6 2.5v4.2c0 3.6-2.5 6-6 7.3-3.5-1.3-6-3.7-6-7.3V5.5zM7.5 10l1.8 1.8 3.4-3.4",
   sessions: "M3 5h14v8H3zM7 17h6M10 13v4",

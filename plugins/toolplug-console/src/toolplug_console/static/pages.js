@@ -1,6 +1,7 @@
 // The pages of the console, in the order of the navigation. Each is a file of its own.
 import { Approvals, WaitingCount } from "./pages/approvals.js";
 import { Calls } from "./pages/calls.js";
+import { Chat } from "./pages/chat.js";
 import { Configuration } from "./pages/configuration.js";
 import { Overview } from "./pages/overview.js";
 import { PluginPage } from "./pages/plugin_page.js";
@@ -13,6 +14,7 @@ export function PAGES(visitor) {
   return [
     { id: "overview", title: "Overview", view: Overview },
     { id: "tools", title: "Tools", view: Tools },
+    { id: "chat", title: "Chat", view: Chat, scope: "tools:call" },
     { id: "calls", title: "Calls", view: Calls },
     { id: "approvals", title: "Approvals", view: Approvals, count: WaitingCount, scope: "approvals:write" },
     { id: "sessions", title: "Sessions", view: Sessions },

@@ -32,6 +32,15 @@ export function Code({ value, label, longest = LONGEST }) {
     more > 0 && html`<em class="more">\n… ${count(more, "more character")}</em>`}</pre>`;
 }
 
+/** The JSON value in a text; the text itself if it is not JSON. */
+export function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 export const pretty = (value) => JSON.stringify(value, null, 2) ?? "";
 
 export function count(number, noun) {
@@ -87,6 +96,15 @@ export function Card({ title, label, note, actions, children, class: name = "", 
 
 export function Empty({ title, children }) {
   return html`<div class="empty"><p class="empty-title">${title}</p>${children && html`<p>${children}</p>`}</div>`;
+}
+
+const IMAGE = /^image\/(png|jpeg|gif|webp|svg\+xml|avif|bmp)$/;
+
+/** A part of a result that is more than text: an image, or else its JSON. */
+export function Part({ part }) {
+  return part.type === "image" && IMAGE.test(part.mimeType) && /^[A-Za-z0-9+/=\s]*$/.test(part.data ?? "!")
+    ? html`<img src=${`data:${part.mimeType};base64,${part.data}`} alt="Image of the result"/>`
+    : html`<${Code} value=${part} label="Part of the result" longest=${2_000}/>`;
 }
 
 export function Problem({ error, retry }) {

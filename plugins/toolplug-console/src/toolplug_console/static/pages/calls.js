@@ -1,6 +1,6 @@
 // Calls: a live stream of answered calls, with filters, and what is known of one.
 import { useAnswer, useEvents } from "../api.js";
-import { Badge, Card, clock, Code, count, duration, Empty, html, Loading, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, clock, Code, count, duration, Empty, html, Loading, parsed, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 46;
 const KEPT = 2_000;
@@ -99,12 +99,4 @@ function Detail({ id, listed, visitor, back }) {
         : html`<${Empty} title="Not kept">${call.sensitive ? "This tool is sensitive." : !data.own ? "Only the caller and admin see them." : visitor.keep_calls ? "This call was not kept." : html`Set <code>keep_calls</code> of the console to keep them.`}<//>`}<//>`}
     ${error && html`<${Card} title="Arguments and result"><${Empty} title="Not remembered any longer">${error.message}<//><//>`}
   </div>`;
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

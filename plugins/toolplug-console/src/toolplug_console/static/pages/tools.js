@@ -1,11 +1,10 @@
 // Tools: whose catalog, each tool with its schema as a form, a call of it, and why it may be called or not.
 import { ask, events, useAnswer } from "../api.js";
 import { argumentsOf, Fields, fieldsOf } from "../schema_form.js";
-import { Badge, Card, Code, count, duration, Empty, html, Loading, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, Code, count, duration, Empty, html, Loading, Part, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 58;
 const LETTERS_A_TOKEN = 4;
-const IMAGE = /^image\/(png|jpeg|gif|webp|svg\+xml|avif|bmp)$/;
 
 export function Tools({ visitor, rest }) {
   const [search, setSearch] = useState("");
@@ -152,13 +151,10 @@ function Progress({ progress }) {
 
 function Result({ result, seconds, again, visitor }) {
   const approval = result.metadata?.approval;
-  const image = (part) => part.type === "image" && IMAGE.test(part.mimeType) && /^[A-Za-z0-9+/=\s]*$/.test(part.data ?? "!");
   return html`<div class="result">
     <div class="labels"><${Badge} value=${result.status}/><span class="quiet">${duration(seconds)} · ${count(result.output.length, "character")}</span>${
       result.retry_after_s != null && html`<span class="quiet">retry in ${duration(result.retry_after_s)}</span>`}</div>
-    ${(result.parts ?? []).map((part, n) => image(part)
-      ? html`<img key=${n} src=${`data:${part.mimeType};base64,${part.data}`} alt="Image of the result"/>`
-      : html`<${Code} key=${n} value=${part} label="Part of the result" longest=${2_000}/>`)}
+    ${(result.parts ?? []).map((part, n) => html`<${Part} key=${n} part=${part}/>`)}
     ${(result.output || !(result.parts ?? []).length) && html`<${Code} value=${result.structured !== undefined ? result.structured : result.output} label="Result"/>`}
     ${approval && html`<div class="actions">${visitor.can("approvals:write")
       ? html`<a class="plain" href="#/approvals">Decide about it</a>` : html`<span class="quiet">Someone with the scope approvals:write decides about it.</span>`}
