@@ -35,6 +35,23 @@ def mail(to: str) -> str:
 """
 
 
+STUBBORN = """
+import asyncio
+from pathlib import Path
+from toolplug import tool
+
+@tool
+async def stubborn() -> str:
+    "Ignore that it is cancelled."
+    Path("begun").touch()
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            Path("ignored").touch()
+"""
+
+
 @contextmanager
 def scripted_model(folder: Path, more: str = "") -> Iterator[ScriptedBackend]:
     """Write providers.yaml with two tools, of which `mail` needs approval, and with the model, which is served."""

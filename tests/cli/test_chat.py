@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from tests.cli.chatting import scripted_model, terminal
+from tests.cli.chatting import STUBBORN, scripted_model, terminal
 from tests.cli.conftest import Run
 from tests.cli.process import serving
 from tests.responses.backend.script import Call, Gate, Held, Refused, Turn, calls, says
@@ -32,6 +33,16 @@ def test_the_answer_goes_to_stdout_and_the_calls_to_stderr(run: Run, model: Scri
     assert (done.code, done.out) == (0, "Adding.\nThe sum is 3.\n")
     assert re.fullmatch(r'✓ add \{"a": 1, "b": 2\} \d+ ms\n  3\n', done.err)
     assert model.asked[0].body["stream"] is True
+
+
+@pytest.mark.process
+def test_a_message_is_read_from_stdin(run: Run, model: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.plays(says("hi"))
+    monkeypatch.setattr("sys.stdin", StringIO("  hello\nthere\n"))
+    assert run("chat").out == "hi\n"
+    assert model.asked[0].messages[-1] == {"role": "user", "content": "hello\nthere"}
+    monkeypatch.setattr("sys.stdin", StringIO("\n"))
+    assert run("chat").code == 2
 
 
 @pytest.mark.process
@@ -77,6 +88,51 @@ def test_a_running_host_answers_one_message(run: Run, model: ScriptedBackend, tm
     away = run("chat", "add", "--url", url)
     assert (away.code, away.err.startswith("no host answers at http://127.0.0.1:")) == (1, True)
     assert run("chat", "add", "--url", "localhost").code == 2
+
+
+@pytest.mark.judge
+def test_a_running_host_that_refuses_the_key_is_reported(run: Run, tmp_path: Path) -> None:
+    keys = [{"key": "valid-key-of-this-test", "subject": "ann", "scopes": ["tools:read"]}]
+    with scripted_model(tmp_path, f"auth: {{api_keys: {json.dumps(keys)}}}"), serving(folder=tmp_path) as host:
+        (tmp_path / "key").write_text("wrong")
+        wrong = run("chat", "hello", "--url", host.url, "--key-file", "key")
+        (tmp_path / "key").write_text(keys[0]["key"])
+        weak = run("chat", "hello", "--url", host.url, "--key-file", "key")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert wrong.err.startswith("no valid credentials"), wrong.err
+    assert (weak.code, weak.out) == (1, "")
+    assert "tools:call" in weak.err, weak.err
+
+
+@pytest.mark.judge
+@pytest.mark.timeout(90)
+def test_a_denied_call_is_answered_and_a_tool_that_ignores_ctrl_c_does_not_hold_the_prompt(
+    model: ScriptedBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    file = tmp_path / "providers.yaml"
+    file.write_text(
+        file.read_text().replace("providers: {", "providers: {stubborn: {type: ./stubborn.py, enabled: true}, ")
+    )
+    model.plays(calls(Call("mail", '{"to": "ann"}')), says("Then not."), calls(Call("stubborn")), says("Short."))
+    with terminal(tmp_path) as seen:
+        seen.wait_for("> ")
+        seen.type("mail ann\r")
+        seen.wait_for("Approve mail")
+        seen.type("n\r")
+        assert "the call was not approved" in seen.wait_for("Then not")
+        seen.wait_for("> ")
+        seen.type("be stubborn\r")
+        seen.wait_for("calling stubborn")
+        seen.interrupt("cancelled; Ctrl-C again ends the chat")
+        seen.wait_for("> ")
+        seen.type("shorter\r")
+        seen.wait_for("Short")
+        seen.wait_for("> ")
+        seen.type("\x04")
+        assert seen.end() == 0
+    assert (tmp_path / "ignored").exists()
+    assert not (tmp_path / "sent").exists()
 
 
 @pytest.mark.judge

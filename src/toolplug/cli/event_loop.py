@@ -66,7 +66,7 @@ def run_to_end(
         code = _run_through_exits(runner, main)
         return code
     finally:
-        if runner.get_loop().run_until_complete(_cancel_leftovers()):
+        if runner.get_loop().run_until_complete(cancel_leftovers()):
             runner.close()
         elif code is not None:
             leave_now(code)
@@ -92,7 +92,7 @@ async def _wait_for(task: asyncio.Task[int | None]) -> None:
         raise
 
 
-async def _cancel_leftovers() -> bool:
+async def cancel_leftovers() -> bool:
     """Cancel the remaining tasks. Return whether they, then the threads of `to_thread`, end within `GRACE_S` each."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
