@@ -3,6 +3,8 @@
  * toolplug host. They follow the state: without rows there is nothing to describe, to select or to draw.
  */
 
+import { element, startChat } from "./chat.js";
+
 const MAX_ROWS = 200;
 const RETRY_MS = 5_000;
 const KEPT = "data_table";
@@ -78,9 +80,10 @@ const ADD_ROWS = {
     required: ["rows"],
     additionalProperties: false,
   },
-  handler: ({ rows }) => {
+  handler: async ({ rows }) => {
     if (rows.length > room()) throw new toolplug.ToolError(`the table has room for ${room()} rows`);
     addRows(rows);
+    await app.settled(); // a model that reads the answer can draw the rows at once
     return { rows: table.rows.length };
   },
 };
@@ -146,7 +149,7 @@ async function start() {
   clearTimeout(timer);
   app?.close();
   app = null;
-  const host = fields.host.value.replace(/\/+$/, "");
+  const host = hostUrl();
   showState("connecting");
   try {
     const session = await connect(host, attempt);
@@ -189,6 +192,7 @@ function follow(session) {
   app.replace(tools(), "the page is there");
   app.settled().then((taken) => session === app && showTools(taken), () => {}); // what the host has had all along
   showSession({ state: app.state });
+  chat.look();
 }
 
 function away(message) {
@@ -212,13 +216,7 @@ function refused(error) {
 
 const by = (id) => document.getElementById(id);
 const fields = by("connection").elements;
-
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  Object.assign(made, attributes);
-  made.append(...children);
-  return made;
-}
+const hostUrl = () => fields.host.value.replace(/\/+$/, "");
 
 function showSession({ state, error, retryInMs }) {
   showState(state);
@@ -396,6 +394,13 @@ by("connection").addEventListener("submit", (event) => {
   start();
 });
 new ResizeObserver(showChart).observe(by("chart"));
+
+const chat = startChat({
+  form: by("ask"),
+  list: by("talk"),
+  status: by("heard"),
+  connection: () => ({ host: hostUrl(), apiKey: fields.apiKey.value, session: app?.code }),
+});
 
 fields.host.value = new URLSearchParams(location.search).get("host") ?? "http://127.0.0.1:8080";
 show();

@@ -113,6 +113,7 @@ async def test_the_calls_of_an_answer_are_shown_and_the_page_is_accessible(
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         assert await page.evaluate("window.broken") is None
         assert HOSTILE[-5] not in await page.locator("body").inner_text()
+        await page.emulate_media(reduced_motion="reduce")
         await page.evaluate(axe)
         result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert [each["id"] for each in result["violations"] if each["impact"] in ("serious", "critical")] == []

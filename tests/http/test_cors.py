@@ -46,6 +46,8 @@ async def told(client: AsyncClient, method: str, path: str, **headers: str) -> t
         ("/api/sessions/AAAAAAAA/tool-calls/req_1", "GET"),
         ("/api/sessions/AAAAAAAA/tool-results", "POST"),
         ("/api/sessions/AAAAAAAA/heartbeat", "POST"),
+        ("/v1/models", "GET"),
+        ("/v1/responses", "POST"),
         ("/toolplug.js", "GET"),
     ],
 )
@@ -106,6 +108,8 @@ async def test_every_answer_to_a_listed_page_can_be_read_by_it_errors_included()
             ("POST", f"{plugin.place}/update-tools", plugin.headers),
             ("PUT", "/api/sessions", ALICE),
             ("GET", "/api/sessions/AAAAAAAA/nowhere", ALICE),
+            ("GET", "/v1/models", ALICE),
+            ("POST", "/v1/responses", ALICE),
             ("GET", "/toolplug.js", {}),
         ):
             assert (await told(client, method, path, **headers))[1:] == SHARED[1:], (method, path)

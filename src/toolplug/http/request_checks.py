@@ -147,7 +147,14 @@ def _is_foreign(address: str) -> bool:
     return not is_loopback(address)
 
 
-SHARED = ("/api/sessions", "/mcp", "/.well-known/oauth-protected-resource", "/toolplug.js")
+SHARED = (
+    "/api/sessions",
+    "/mcp",
+    "/v1/models",
+    "/v1/responses",
+    "/.well-known/oauth-protected-resource",
+    "/toolplug.js",
+)
 """The paths that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
