@@ -85,7 +85,7 @@ class CallFeed:
         self._sensitive = sensitive
         self._begun: dict[int, tuple[ToolCall, float]] = {}  # by identity: the ids of calls are not unique
         self._noted: list[Note] = []
-        self._uncounted = 0
+        self._answered: dict[str, int] = {}  # calls since the last batch, by tenant
         self._viewers: set[Viewer] = set()
         self._seen: OrderedDict[int, SeenCall] = OrderedDict()
         self._last_id = int(time() * 1_000_000)  # rises over restarts, so that pages know which calls are new
@@ -101,13 +101,16 @@ class CallFeed:
             del begun[next(iter(begun))]
 
     def end(self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
-        """Note that a call was answered."""
+        """Note that a call was answered. One that no batch shows is counted."""
         began = self._begun.pop(id(call), None)
+        status = result.status
+        tenant = context.principal.tenant
+        answered = self._answered[tenant] = self._answered.get(tenant, 0) + 1
+        if answered > MAX_SHOWN and status is ToolStatus.SUCCESS and not self._keep:
+            return
         if len(self._noted) >= MAX_NOTED:
-            self._uncounted += 1
             return
         duration_s = None if began is None else perf_counter() - began[1]
-        status = result.status
         texts = (call.arguments, result.output) if self._keep else None
         reason = result.output if status in HOSTS_OWN else ""
         self._noted.append(
@@ -175,6 +178,7 @@ class CallFeed:
         if not on:
             self._begun.clear()
             self._noted.clear()
+            self._answered.clear()
             self._seen.clear()
         self._places.set(on)
         self._switch(on)
@@ -183,17 +187,17 @@ class CallFeed:
         """Make calls of the notes and pass them on."""
         self._flushing = None
         noted, self._noted = self._noted, []
-        uncounted, self._uncounted = self._uncounted, 0
+        answered, self._answered = self._answered, {}
         tenants = {viewer.tenant for viewer in self._viewers}
-        audiences = {tenant: _notes_of(noted, tenant) for tenant in tenants}
-        chosen = {tenant: _most_telling(notes) for tenant, notes in audiences.items()}
+        chosen = {tenant: _most_telling(_notes_of(noted, tenant)) for tenant in tenants}
         wanted = {id(note) for notes in (*chosen.values(), noted[len(noted) - self._keep :]) for note in notes}
         seen = {id(note): self._see(note) for note in noted if id(note) in wanted}
         while len(self._seen) > (self._keep or RECENT):
             self._seen.popitem(last=False)
         batches: dict[str | None, tuple[bytes, int]] = {}
         for tenant, notes in chosen.items():
-            skipped = len(audiences[tenant]) - len(notes) + (uncounted if tenant is None else 0)
+            total = sum(answered.values()) if tenant is None else answered.get(tenant, 0)
+            skipped = total - len(notes)
             if notes or skipped:
                 calls = [seen[id(note)] for note in notes]
                 batches[tenant] = (calls_event(calls, skipped), len(calls) + skipped)
