@@ -13,7 +13,7 @@ from tests.browser.lender import Lender
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.browser,
+    pytest.mark.judge,  # the page of data_table is in every run
     pytest.mark.needs("chromium"),
     pytest.mark.requirement("I3-5-browser-lend"),
 ]

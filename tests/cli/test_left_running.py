@@ -12,8 +12,6 @@ import pytest
 from tests.cli.process import PATIENCE_S, serving, toolplug
 from tests.providers.fake_distribution import install, provides
 
-pytestmark = pytest.mark.process
-
 LEAVING = """
     import asyncio
     import multiprocessing
@@ -88,9 +86,9 @@ LEAVING = """
 """
 
 HUNG = [
-    "hangs_in_a_thread_of_asyncio",
-    "hangs_in_a_pool",
-    "hangs_in_a_thread",
+    pytest.param("hangs_in_a_thread_of_asyncio", marks=pytest.mark.judge),
+    pytest.param("hangs_in_a_pool", marks=pytest.mark.judge),
+    pytest.param("hangs_in_a_thread", marks=pytest.mark.process),
 ]
 
 
@@ -125,6 +123,7 @@ def test_a_thread_that_a_provider_made_and_that_hangs_keeps_no_command_waiting(
     assert (done.code, done.out) == ((0, "null\n") if in_time else (1, f'tool "{tool}" timed out after 0.05 s\n'))
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-provider-exhausts-threads", "H-fact-serve-shutdown", "C-10-signals")
 def test_a_signal_ends_a_process_that_can_have_no_more_threads(tmp_path: Path, site: Path) -> None:
     with serving(folder=tmp_path, site=site) as service:
@@ -133,6 +132,7 @@ def test_a_signal_ends_a_process_that_can_have_no_more_threads(tmp_path: Path, s
         assert service.end() == 0
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-provider-exits", "H-provider-next-call")
 @pytest.mark.parametrize("tool", ["exits_in_a_task", "exits_in_a_callback"])
 def test_what_a_provider_left_running_may_exit_and_the_host_goes_on(tmp_path: Path, site: Path, tool: str) -> None:
@@ -144,6 +144,7 @@ def test_what_a_provider_left_running_may_exit_and_the_host_goes_on(tmp_path: Pa
         assert service.end() == 0
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-provider-exits", "H-provider-next-call")
 def test_a_stream_of_a_route_that_exits_is_broken_off_and_the_host_goes_on(tmp_path: Path, site: Path) -> None:
     with serving(folder=tmp_path, site=site) as service:
@@ -152,6 +153,7 @@ def test_a_stream_of_a_route_that_exits_is_broken_off_and_the_host_goes_on(tmp_p
         assert service.call("works").json()["output"] == "fine"
 
 
+@pytest.mark.process
 @pytest.mark.requirement("H-provider-exits")
 def test_a_process_that_a_provider_has_forked_dies_of_a_signal_as_any_other(tmp_path: Path, site: Path) -> None:
     with serving(folder=tmp_path, site=site) as service:
@@ -159,6 +161,7 @@ def test_a_process_that_a_provider_has_forked_dies_of_a_signal_as_any_other(tmp_
         assert service.call("works").json()["output"] == "fine"
 
 
+@pytest.mark.process
 @pytest.mark.requirement("C-10-signals", "H-fact-serve-shutdown")
 def test_a_signal_that_a_provider_has_taken_is_taken_back_with_a_word(tmp_path: Path, site: Path) -> None:
     with serving(folder=tmp_path, site=site) as service:

@@ -24,7 +24,7 @@ from toolplug import open_host
 from toolplug.http import create_app
 
 pytestmark = [
-    pytest.mark.mcp,
+    pytest.mark.judge,  # each starts a server and a host: half a minute together
     pytest.mark.anyio,
     pytest.mark.requirement("I14-5-passed-through"),
 ]

@@ -34,7 +34,6 @@ from toolplug import open_host
 from toolplug.http import create_app
 
 pytestmark = [
-    pytest.mark.mcp,
     pytest.mark.anyio,
     pytest.mark.timeout(400),  # the first run on a machine fetches a server
     pytest.mark.requirement("I14-5-passed-through"),
@@ -42,6 +41,7 @@ pytestmark = [
 
 WAIT_S = 30.0
 Entry = dict[str, Any]
+TRANSPORTS = [pytest.param("stdio", marks=pytest.mark.judge), pytest.param("http", marks=pytest.mark.mcp)]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def over_http() -> Iterator[Entry]:
             process.kill()
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=TRANSPORTS)
 def library(request: pytest.FixtureRequest) -> Entry:
     """The SDK's server, on pipes or over HTTP."""
     if request.param == "stdio":
@@ -62,7 +62,7 @@ def library(request: pytest.FixtureRequest) -> Entry:
     return request.getfixturevalue("over_http")
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=TRANSPORTS)
 def everything(request: pytest.FixtureRequest) -> Iterator[Entry]:
     """The reference server, on pipes or over HTTP."""
     if request.param == "stdio":
@@ -230,6 +230,7 @@ async def test_a_new_prompt_is_announced_after_the_list_has_it(opened: Opened, u
             assert [item.name for item in listed] == ["library__summarize", "library__broken", "library__more"]
 
 
+@pytest.mark.mcp
 @pytest.mark.parametrize("servers", [{"gone": {"command": sys.executable, "args": ["-c", "pass"]}}])
 async def test_a_server_that_is_down_offers_nothing(opened: Opened, url: str) -> None:
     async with AsyncClient(base_url=url, headers=ALICE, timeout=WAIT_S) as alice, opened() as client:
