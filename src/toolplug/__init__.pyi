@@ -14,7 +14,15 @@ from toolplug.host.host import Host, open_host
 from toolplug.mcp.sdk.pinned_transport import checked_transport
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.offering.definitions import ConsolePage, Prompt, PromptArgument, Resource
+from toolplug.providers.offering.definitions import (
+    ConsolePage,
+    OpenToolsetSource,
+    Prompt,
+    PromptArgument,
+    Resource,
+    ToolsetLink,
+    ToolsetSource,
+)
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
@@ -40,6 +48,7 @@ __all__ = [
     "HostedItem",
     "ModelTools",
     "Note",
+    "OpenToolsetSource",
     "Principal",
     "Prompt",
     "PromptArgument",
@@ -58,6 +67,8 @@ __all__ = [
     "ToolResult",
     "ToolStatus",
     "ToolUnavailable",
+    "ToolsetLink",
+    "ToolsetSource",
     "UnmatchedStub",
     "checked_transport",
     "current_tenant",

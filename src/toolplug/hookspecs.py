@@ -13,7 +13,7 @@ A tool call never runs through pluggy: a hook is one to many, and a call is one 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 import pluggy
 
@@ -22,7 +22,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.offering.definitions import ConsolePage, Prompt, Resource
+from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
 
@@ -141,6 +141,15 @@ def provider_changed(record: ProviderRecord, site: ProviderContext) -> Awaitable
 @hookspec
 def console_pages(site: ProviderContext) -> Sequence[ConsolePage]:
     """Return the pages that the console shows for this plugin, in order. Called when a visitor opens the console."""
+
+
+@hookspec
+def toolset_sources(site: ProviderContext) -> Mapping[str, OpenToolsetSource]:
+    """Return functions that open toolset sources, by the kind that `from: KIND:ADDRESS` names.
+
+    The plugin's type has the name of the kind: a toolset that names it enables the plugin, with default settings if it
+    has no entry. Called after `start`.
+    """
 
 
 @hookspec

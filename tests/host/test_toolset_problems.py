@@ -80,10 +80,12 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
     assert [line.partition(": ")[2] for line in problems(path)] == [
         "toolsets.dotted.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not 'a.b'",
         "toolsets.empty.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not ''",
-        "toolsets.empty.from: should be provider: and the key of a provider or mcp: and the id of an MCP server, not"
+        "toolsets.empty.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
+        " kind of a plugin's source, a colon and its address, not"
         " 'notes'",
         "toolsets.none.prefix: the key 'prefix' is missing",
-        "toolsets.none.from: should be provider: and the key of a provider or mcp: and the id of an MCP server, not"
+        "toolsets.none.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
+        " kind of a plugin's source, a colon and its address, not"
         " 'provider:'",
         "toolsets.none.scop: unknown key 'scop' (nearest: 'scope')",
         "toolsets.own: scope must be shared: a provider runs once, for every session; a toolset that is made for each"

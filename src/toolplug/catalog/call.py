@@ -62,6 +62,10 @@ class ToolStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+DELEGATE = "delegate"
+"""The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The authenticated caller: subject, tenant and scopes. `agents` are those it may act as; None means any."""
@@ -72,8 +76,13 @@ class Principal:
     agents: frozenset[str] | None = None
 
     def has_scope(self, scope: str) -> bool:
-        """Return True if the principal has this scope, or `admin`, which implies every scope."""
-        return scope in self.scopes or "admin" in self.scopes
+        """Return True if the principal has this scope, or `admin`, which implies every scope but `delegate`."""
+        return scope in self.scopes or ("admin" in self.scopes and scope != DELEGATE)
+
+    @property
+    def delegates(self) -> bool:
+        """Whether its requests may name the tenant and subject that they are for."""
+        return DELEGATE in self.scopes
 
 
 ANONYMOUS = Principal()
@@ -165,6 +174,7 @@ class CallContext(NamedTuple):
     * `request_id`: the id in the audit log
     * `credentials`: the caller's secrets for the systems behind tools
     * `conversation`: the key of the conversation that a response continues (`previous_response_id`); empty elsewhere
+    * `via`: the ids of the hosts through which the call came, the first one first; empty for a call of a client
     * `ask`: asks the user of the caller's MCP client, by a text and the JSON schema of a form; raises `CannotAsk`
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
@@ -182,6 +192,7 @@ class CallContext(NamedTuple):
     credentials: Mapping[str, str] = NO_CREDENTIALS
     ask: Ask = ask_nobody
     conversation: str = ""
+    via: tuple[str, ...] = ()
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
     deadline: float | None = None
 

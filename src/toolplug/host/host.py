@@ -44,6 +44,7 @@ from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
+from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.threads import in_own_thread
 from toolplug.sessions.queued_calls import QueuedCalls
@@ -106,6 +107,8 @@ class PartDown(NamedTuple):
 class Host:
     """Runs one configuration while it is entered; it can be entered again after it was left.
 
+    `stopping` is sent by `stop`.
+
     Entering raises `ConfigError` with every problem at once, and `StoreError` if the store cannot be opened.
     """
 
@@ -131,6 +134,7 @@ class Host:
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._last_reload: LastReload | None = None
+        self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
         self._changing = asyncio.Lock()
@@ -394,6 +398,7 @@ class Host:
 
     def stop(self) -> None:
         """End every event stream; calls go on until the host is left."""
+        self.stopping.send()
         self.registry.stop()
         self.sessions.stop()
         self.mcp.stop()

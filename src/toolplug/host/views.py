@@ -328,7 +328,7 @@ class AgentReach(NamedTuple):
         sources: dict[str, set[str]] = {PROVIDER: set(), MCP: set()}
         for toolset in found.values():
             kind, name = split_source(toolset.shown) or (None, "")
-            if kind is not None:
+            if kind in sources:
                 sources[kind].add(name)
         return cls(tuple(found.values()), frozenset(sources[PROVIDER]), frozenset(sources[MCP]))
 

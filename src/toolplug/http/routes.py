@@ -6,7 +6,7 @@ from toolplug.http import approvals, pages, saved, servers, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
-from toolplug.http.providers import admin
+from toolplug.http.providers import admin, tool_stream
 from toolplug.http.responses import create, stored
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
@@ -16,6 +16,7 @@ _BEFORE_MCP = (
     pages,
     protected_resource,
     tools,
+    tool_stream,
     admin,
     create,
     stored,

@@ -1,4 +1,8 @@
-"""`POST /v1/tool-calls`: one call, answered with 200 however the tool ends."""
+"""`POST /v1/tool-calls`: one call, answered with 200 however the tool ends.
+
+Another host that links to this one sends two headers (docs/how-to/link-hosts.md): `Toolplug-Principal:
+tenant=t1&subject=alice`, percent-encoded, names the caller there, and `Toolplug-Via: ID, ID` the hosts on the way.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Annotated, NotRequired, cast, get_args
+from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import BaseModel, Field
@@ -17,13 +23,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import DELEGATE, EMPTY, CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
-from toolplug.execution.results import Reports
+from toolplug.execution.results import Reports, unavailable
+from toolplug.http.auth.authentication import insufficient_scope
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
@@ -96,6 +103,63 @@ AGENT = Parameter("agent", "whose tools: an agent's")
 SESSION = Parameter("session", "whose tools: those of this session as well", pattern=CODE_PATTERN)
 _TOOLSETS = Parameter("toolsets", "ids among the agent's, separated by commas; all of them when absent or empty")
 _FORMAT = Parameter("format", f"the model API's dialect; {DEFAULT_DIALECT} when absent", DIALECTS)
+PRINCIPAL = "Toolplug-Principal"
+VIA = "Toolplug-Via"
+MAX_HOPS = 5
+"""The most hosts on the way to this one."""
+
+_MAX_NAME = 256
+_MAX_VIA = 1024
+_NOT_PASSED_ON = frozenset({"admin", DELEGATE})
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def delegated(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal:
+    """Return the caller that the header names, with the scopes and agents of the key; the key's holder without one.
+
+    Raises `HttpProblem` for a key without the scope `delegate`, and for an invalid header.
+    """
+    given = headers.get(PRINCIPAL.lower().encode())
+    if given is None:
+        return principal
+    if not principal.delegates:
+        raise insufficient_scope(DELEGATE)
+    try:
+        fields = dict(parse_qsl(given.decode("ascii"), strict_parsing=True, max_num_fields=2, errors="strict"))
+    except ValueError:
+        fields = {}
+    named = all(0 < len(value) <= _MAX_NAME and value.isprintable() for value in fields.values())
+    if fields.keys() != {"tenant", "subject"} or not named:
+        raise invalid_request(f"{PRINCIPAL} should be tenant=NAME&subject=NAME, percent-encoded", PRINCIPAL)
+    scopes = principal.scopes - _NOT_PASSED_ON
+    return replace(principal, tenant=fields["tenant"], subject=fields["subject"], scopes=scopes)
+
+
+def hosts_on_the_way(headers: Mapping[bytes, bytes]) -> tuple[str, ...]:
+    """Return the ids of the hosts that the request came through. Raises `HttpProblem` for an invalid header."""
+    given = headers.get(VIA.lower().encode())
+    if given is None:
+        return ()
+    ids = [part.strip() for part in given[:_MAX_VIA].decode("latin-1").split(",")]
+    if len(given) > _MAX_VIA or not all(_ID.fullmatch(part) for part in ids):
+        raise invalid_request(f"{VIA} should be the ids of hosts, separated by commas", VIA)
+    return tuple(ids)
+
+
+def loop_in(via: tuple[str, ...], own: str) -> str | None:
+    """Return why a request that came through these hosts ends here; None if it may go on."""
+    if own in via:
+        return "loop: the call came through this host before"
+    if len(via) >= MAX_HOPS:
+        return f"loop: the call came through {len(via)} hosts, at most {MAX_HOPS - 1} are allowed"
+    return None
+
+
+DELEGATION = Parameter(
+    PRINCIPAL, "the caller at a linked host: tenant=NAME&subject=NAME; needs the scope delegate", place="header"
+)
+WAY = Parameter(VIA, "the ids of the hosts that the request came through, separated by commas", place="header")
+_HEADERS = (IDEMPOTENCY_KEY, DELEGATION, WAY)
 _LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS)
 
 
@@ -214,13 +278,15 @@ Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Returns the error of the request that a result stands for; None if the result is the answer."""
 
 
-@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=(IDEMPOTENCY_KEY,))
+@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=_HEADERS)
 @answers(CallAnswer, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     state: HostState = request.scope["state"]
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
+    state["principal"] = delegated(state["principal"], state["headers"])
+    via = hosts_on_the_way(state["headers"])
     await state["host"].quotas.count_call(state["principal"])
     executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
     context = CallContext(
@@ -234,8 +300,12 @@ async def call_tool(request: HostRequest) -> Response:
         request_id=state["request_id"],
         credentials=passed_credentials(state["headers"]),
         trace_context=passed_trace_context(request.scope),
+        via=via,
     )
     call = ToolCall(call_id(body.id, context), body.name, body.arguments)
+    loop = loop_in(via, state["host"].toolsets.sources.host) if via else None
+    if loop is not None:
+        return OrjsonResponse(call_answer(unavailable(call, loop, code="loop")))
     return await call_response(request, executor, call, context)
 
 

@@ -26,7 +26,15 @@ from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
-from toolplug.host.file.settings import PROVIDER_KEY, RESERVED_KEYS, HostSettings, ProviderSettings
+from toolplug.host.file.settings import (
+    MCP,
+    PROVIDER,
+    PROVIDER_KEY,
+    RESERVED_KEYS,
+    HostSettings,
+    ProviderSettings,
+    split_source,
+)
 from toolplug.providers.entry import (
     DesiredProvider,
     Place,
@@ -101,7 +109,7 @@ class ProviderEntries:
     environ: Mapping[str, str]
     settings: HostSettings
     installed: Installed
-    types: Mapping[str, InstalledProvider]
+    types: dict[str, InstalledProvider]
     loaded: dict[str, LoadedEntry]
     wanted: Mapping[str, DesiredProvider]
     coded: Mapping[str, DesiredProvider]
@@ -140,6 +148,7 @@ class ProviderEntries:
                 wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
             except ConfigError as error:
                 problems.extend(error.problems)
+        wanted |= reader._linked(keys, problems)
         for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
             problems.append(problem)
             wanted.pop(problem.path.split(".")[1], None)
@@ -261,9 +270,46 @@ class ProviderEntries:
         _rules(reserved, problems)
         return problems
 
+    def _linked(self, keys: Collection[str], problems: list[Problem]) -> dict[str, DesiredProvider]:
+        """Return a provider with default settings for each plugin that only a toolset's `from: KIND:ADDRESS` names."""
+        added: dict[str, DesiredProvider] = {}
+        for name, toolset in self.settings.toolsets.items():
+            source = (split_source(toolset.source) or ("",))[0]
+            kind, path = source[:-1], ("toolsets", name, "from")
+            if source in (PROVIDER, MCP) or not kind or kind in added or kind in self.loaded:
+                continue
+            if kind in keys:
+                message = f"toolset {name!r} needs the plugin {kind!r}, whose entry is not enabled"
+                hint = f"set providers.{kind}.enabled to true, or remove the entry"
+                problems.append(self.document.problem(path, code="plugin_disabled", message=message, hint=hint))
+                continue
+            found = self.installed.types.get(kind, ())
+            if not found:
+                message = f"unknown source {kind!r}; there are provider: and mcp:, and those of installed plugins"
+                hint = _where_to_get(kind, self.installed.types)
+                problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
+                continue
+            self.types[kind] = found[0]
+            try:
+                added[kind] = self._read(kind)
+            except ConfigError as error:
+                problems.extend(error.problems)
+            if kind in self.loaded and "toolset_sources" not in self.loaded[kind].type.hooks.names:
+                message = f"the plugin {kind!r} ({found[0].package}) is no source of toolsets"
+                hint = f"write from: provider:KEY for the tools of an entry of type {kind}"
+                problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
+        return added
+
     def _read(self, key: str) -> DesiredProvider:
-        """Read an enabled entry: its rules, its package, which is imported, and its settings. Raises `ConfigError`."""
-        section = expand(self.document, (SECTION, key), self.environ)
+        """Read an enabled entry: its rules, its package, which is imported, and its settings. Raises `ConfigError`.
+
+        A plugin without an entry, which a toolset names, has the default settings.
+        """
+        path = (SECTION, key)
+        if key in self.document.keys((SECTION,)):
+            section = expand(self.document, path, self.environ)
+        else:
+            section = Section(document=self.document, path=path, value={})
         problems: list[Problem] = []
         reserved, own = _divided(section, problems)
         found = self.types[key]

@@ -34,6 +34,8 @@ class Part(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
+_KIND = re.compile(PROVIDER_KEY[1:-1])
 PROVIDER = "provider:"
 MCP = "mcp:"
 
@@ -41,16 +43,17 @@ Scope = Literal["shared", "session"]
 
 
 def split_source(text: str) -> tuple[str, str] | None:
-    """Return `provider:` or `mcp:`, and the key or id after it; None for other text."""
-    for kind in (PROVIDER, MCP):
-        if text.startswith(kind) and text != kind:
-            return kind, text.removeprefix(kind)
-    return None
+    """Return the kind with its colon, such as `provider:` or `mcp:`, and what follows; None for other text."""
+    kind, _, rest = text.partition(":")
+    return (f"{kind}:", rest) if rest and _KIND.fullmatch(kind) else None
 
 
 def _source(text: str) -> str:
     if split_source(text) is None:
-        raise shape_error(f"{PROVIDER} and the key of a provider or {MCP} and the id of an MCP server")
+        raise shape_error(
+            f"{PROVIDER} and the key of a provider, {MCP} and the id of an MCP server, or the kind of a"
+            " plugin's source, a colon and its address"
+        )
     return text
 
 
@@ -61,7 +64,7 @@ def _of_calls(limits: Limits) -> Limits:
 
 
 class ToolsetSettings(Part):
-    """One toolset: the tools of a provider or of an MCP server under a prefix."""
+    """One toolset: the tools of a provider, of an MCP server, or of another source under a prefix."""
 
     prefix: Annotated[
         str, Field(pattern="^[a-z][a-z0-9_-]{0,31}$", description="the tools are called prefix.tool; used once")
@@ -69,8 +72,13 @@ class ToolsetSettings(Part):
     source: Annotated[
         str,
         AfterValidator(_source),
-        Field(alias="from", description="provider:KEY or mcp:ID, an entry of providers or of mcp_servers"),
+        Field(
+            alias="from", description="provider:KEY or mcp:ID, an entry of providers or of mcp_servers; or KIND:ADDRESS"
+        ),
     ]
+    api_key: Annotated[
+        SecretStr | None, Field(description="for a source of a plugin such as host:, best as ${NAME}; or api_key_file")
+    ] = None
     scope: Annotated[Scope, Field(description="session: each session has a connection of its own, for mcp:")] = "shared"
     limits: Annotated[
         Limits,
@@ -83,7 +91,9 @@ class ToolsetSettings(Part):
 
     @model_validator(mode="after")
     def _one_provider_for_all(self) -> Self:
-        if self.scope == "session" and self.source.startswith(PROVIDER):
+        if self.api_key is not None and self.source.startswith((PROVIDER, MCP)):
+            raise PydanticCustomError("key_of_toolset", "api_key is for the source of a plugin, such as host:URL")
+        if self.scope == "session" and not self.source.startswith(MCP):
             raise PydanticCustomError(
                 "provider_is_shared",
                 "scope must be shared: a provider runs once, for every session; a toolset that is made for each session"
@@ -369,7 +379,6 @@ OfferSetting = Annotated[
         " has found them"
     ),
 ]
-PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 
 
 def _store_url(url: str) -> str:

@@ -10,7 +10,7 @@ from toolplug.config.document import Document
 from toolplug.config.nearest import name_hint
 from toolplug.config.yaml_tree import KeyPath
 from toolplug.errors import Problem
-from toolplug.host.file.settings import MCP, PROVIDER, HostSettings, ToolsetSettings
+from toolplug.host.file.settings import MCP, PROVIDER, HostSettings, ToolsetSettings, split_source
 from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import TOOLSET_ID
 
@@ -102,9 +102,8 @@ def _wrong_sources(
     document: Document, settings: HostSettings, known: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
     for name, toolset in settings.toolsets.items():
-        kind = MCP if toolset.source.startswith(MCP) else PROVIDER
-        key = toolset.source.removeprefix(kind)
-        if key not in known[kind]:
+        kind, key = split_source(toolset.source) or (PROVIDER, toolset.source)
+        if kind in known and key not in known[kind]:
             one, section = _WHAT[kind]
             message = f"there is no {one} {key!r} under {section}"
             hint = name_hint(key, known[kind])

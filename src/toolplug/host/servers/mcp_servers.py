@@ -40,6 +40,7 @@ from toolplug.host.servers.records import (
     changed_record,
     check_address,
     check_id,
+    host_id,
     not_found,
     server_hash_key,
     server_view,
@@ -153,6 +154,11 @@ class McpServers:
         for name in list(self._servers):
             self._end(name)
         await self._closes.wait()
+
+    @property
+    def host_id(self) -> str:
+        """The id of this host for others that it is linked to, the same in each process of its store."""
+        return host_id(self._hash_key)
 
     def configure(self, configuration: Configuration) -> None:
         """Replace the servers of the file by those of a checked configuration."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ SERVERS = "mcp-server/"
 
 _HASH_KEY = "mcp-hash-key"
 _KEY_BYTES = 32
+_HOST_ID = 16
 
 Rules = dict[str, Annotated[ToolRule, BeforeValidator(rule)]]
 
@@ -74,6 +76,11 @@ async def server_hash_key(store: Store) -> bytes:
     found = await store.read(_HASH_KEY)
     assert found is not None, "this record is never deleted"
     return found.value
+
+
+def host_id(hash_key: bytes) -> str:
+    """Return the id of the host whose store has this key for hashes: the same in each of its processes."""
+    return hashlib.sha256(b"host id " + hash_key).hexdigest()[:_HOST_ID]
 
 
 DEFAULT_DISCOVERY_S = 30.0

@@ -19,7 +19,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration, document_of
 from toolplug.host.file.server_entries import SECTION, ServerEntries
-from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
+from toolplug.host.file.settings import MCP, PROVIDER, Scope, ToolsetSettings, split_source
 from toolplug.host.file.toolset_entries import is_agent_id
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tenant_records import TenantRecords
@@ -34,7 +34,9 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
     no_such,
 )
+from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.mcp.server_config import Server
+from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.store import Store
@@ -125,6 +127,7 @@ class ToolsetService:
         self._servers = servers
         self._coded = coded
         self._coded_mcp = coded_mcp
+        self.sources: ToolsetSources = ToolsetSources(services, registry.plugins, servers.host_id)
         self._coded_agents: dict[str, tuple[str, ...]] = {}
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
@@ -145,6 +148,7 @@ class ToolsetService:
                 self.register(toolset)
         await self._stored_bindings.start()
         await self._stored_lists.start()
+        await self.sources.listed()
         return self
 
     async def __aexit__(
@@ -153,6 +157,7 @@ class ToolsetService:
         await self._stored_lists.aclose()
         await self._stored_bindings.aclose()
         await self._tools.aclose()
+        await self.sources.aclose()
 
     @property
     def tools(self) -> AgentTools:
@@ -172,6 +177,7 @@ class ToolsetService:
         """Replace the toolsets and agents of the file by those of a checked configuration."""
         self._configuration = configuration
         entries = configuration.toolsets
+        self.sources.configure(self._links(entries.toolsets))
         before = self._tools.toolsets.configured
         servers = self._tools.toolsets.servers
         exposed = [_as_before(servers.get(item.id), item) for item in self._exposed()]
@@ -184,6 +190,16 @@ class ToolsetService:
             toolsets=self._tools.toolsets.configured_as(wanted, exposed),
             allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
         )
+
+    def _links(self, toolsets: Mapping[str, ToolsetSettings]) -> dict[str, tuple[str, ToolsetLink]]:
+        """Return the kind and the link of each toolset whose source is a plugin's, by toolset id."""
+        links: dict[str, tuple[str, ToolsetLink]] = {}
+        for name, entry in toolsets.items():
+            kind, address = split_source(entry.source) or (PROVIDER, "")
+            if kind not in (PROVIDER, MCP):
+                link = ToolsetLink(toolset=name, address=address, api_key=entry.api_key, host=self.sources.host)
+                links[name] = (kind[:-1], link)
+        return links
 
     def _exposed(self) -> Iterator[Toolset]:
         """Yield a toolset for each server of the file that has a prefix, in file order."""
@@ -318,6 +334,8 @@ class ToolsetService:
         if kind == MCP:
             used = partial(self._servers.used, tenant, key)
             return toolset(source=self._servers.source(tenant, key, scope), used=used)
+        if kind != PROVIDER:
+            return toolset(source=SharedSource(executor=self.sources.executor(name)))
         offering = partial(self._offering_of, key)
         return toolset(source=SharedSource(executor=self._registry.tools_of(key), offering=offering))
 

@@ -1,14 +1,17 @@
-"""What a provider offers besides its tools: prompts and resources for clients of MCP, and pages of the console."""
+"""What a plugin offers besides its tools: prompts and resources for MCP, console pages, and sources of toolsets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from toolplug.catalog.call import CallContext
+from pydantic import SecretStr
+
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import check_provider_tool_name
 from toolplug.catalog.text import cleaned_description, hidden_character
 from toolplug.errors import InvalidDefinition
@@ -210,3 +213,46 @@ class ConsolePage:
             raise InvalidDefinition(f"console page {self.id!r}: the path begins with /, and is {self.path!r}")
         if not self.columns or isinstance(self.columns, str):
             raise InvalidDefinition(f"console page {self.id!r}: columns are one or more names of fields")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetLink:
+    """What the file says of a toolset with another source: `from: KIND:ADDRESS`, and its key.
+
+    * `toolset`: the id of the toolset
+    * `address`: what follows the kind and the colon
+    * `api_key`: None if the file sets none
+    * `host`: the id of this host, which the sources of other hosts use to detect loops
+    """
+
+    toolset: str
+    address: str
+    api_key: SecretStr | None = None
+    host: str = ""
+
+
+class ToolsetSource(Protocol):
+    """An open source of the tools of one toolset."""
+
+    def tools(self) -> Sequence[Mapping[str, object]]:
+        """Return the tools that are known now, without I/O, in listing order; each as MCP has it.
+
+        The host cleans the definitions like those of an MCP server.
+        """
+        ...
+
+    def hosts(self, tool: str) -> tuple[str, ...]:
+        """Return the ids of the hosts between this one and a tool, the nearest first; empty if there is none."""
+        ...
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Run one call of a tool by the source's own name. Raises `ToolError` and `ToolUnavailable`."""
+        ...
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call `changed` on the event loop each time after what `tools` or `hosts` returns has changed."""
+        ...
+
+
+OpenToolsetSource = Callable[[ToolsetLink], AbstractAsyncContextManager[ToolsetSource]]
+"""Opens a source. A source that cannot be reached at first opens nevertheless, and lists its tools later."""

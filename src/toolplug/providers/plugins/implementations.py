@@ -78,6 +78,7 @@ HOOKS: Mapping[str, Hook] = {
     "call_tracers": Hook(asked="plugin"),
     "provider_changed": Hook(("record",), "plugin", None),
     "console_pages": Hook(asked="plugin"),
+    "toolset_sources": Hook(asked="plugin"),
     "commands": Hook(("app",), "read"),
 }
 

@@ -22,7 +22,7 @@ from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
-from toolplug.providers.offering.definitions import ConsolePage
+from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.plugins.changes import Follower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
@@ -162,6 +162,19 @@ class PluginManager(pluggy.PluginManager):
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
         return list(pages.values())
+
+    def toolset_sources(self) -> dict[str, OpenToolsetSource]:
+        """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
+        running = {each.key: each for each in self._running}
+        kinds: dict[str, OpenToolsetSource] = {}
+        for item in self._implementing("toolset_sources"):
+            plugin = running[item.plugin_name]
+            try:
+                found = cast("Mapping[str, OpenToolsetSource]", asking(item.function, "toolset_sources", plugin.site)())
+                kinds = {**found, **kinds}
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
+        return kinds
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)

@@ -1,0 +1,1 @@
+"""Toolsets of another toolplug host: `from: host:URL`."""

@@ -1,0 +1,112 @@
+"""Another host that is none, or that breaks the protocol: the link says what is wrong, and each call ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from toolplug import ToolStatus
+
+from .conftest import Link
+
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("C-7-remote-hosts")]
+
+TOOL = {"name": "who", "inputSchema": {"type": "object"}, "annotations": {}}
+CONNECTED = {"host": "h", "delegate": False, "revision": 1, "resumed": False, "tools": [TOOL], "via": {}}
+EVENTS = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+HTML = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\n<html"
+MOVED = "HTTP/1.1 302 Found\r\nlocation: http://elsewhere.example/\r\ncontent-length: 0\r\n\r\n"
+ZIPPED = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\nxx"
+BUSY = "HTTP/1.1 429 Too Many\r\nretry-after: 7\r\ncontent-type: text/plain\r\ncontent-length: 0\r\n\r\n"
+FAILING_STREAM = "HTTP/1.1 500 Oops\r\ncontent-type: text/event-stream\r\n\r\n: never ends\n\n"
+LIST = f"{EVENTS}event: connected\nid: 1\ndata: {json.dumps(CONNECTED)}\n\n"
+HUGE = f"{EVENTS}event: result\ndata: {'x' * (17 * 1024 * 1024)}\n\n"
+
+
+def result(data: str) -> str:
+    """An answer to a call with this data of its result."""
+    return f"{EVENTS}event: result\ndata: {data}\n\n"
+
+
+@asynccontextmanager
+async def host(listing: str, called: str = "", *, hold: bool = True) -> AsyncGenerator[str]:
+    """A server that answers the stream and calls with these bytes; it keeps a stream open if it is to `hold` it."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        is_stream = b"/v1/tools/stream" in head
+        writer.write((listing if is_stream else called).encode())
+        try:
+            await writer.drain()
+            if is_stream and hold:
+                await ended.wait()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        ended.set()
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [
+        (HTML, "it answers HTTP 200 with text/html, as no toolplug host does; check the URL"),
+        (MOVED, "it redirects to 'http://elsewhere.example/', which is not followed; write that URL"),
+        (ZIPPED, "the answer is compressed though we asked for none that is"),
+        (FAILING_STREAM, "it answers HTTP 500 with text/event-stream, as no toolplug host does; check the URL"),
+        (f"{EVENTS}event: connected\ndata: {{}}\n\n", "its event 'connected' cannot be read: 2 errors"),
+        (f"{EVENTS}event: connected\ndata: [1\n\n", "its event 'connected' cannot be read: 1 errors"),
+        (f'{EVENTS}event: error\ndata: {{"code": "c", "message": "m"}}\n\n', "it has ended the stream: c: m"),
+    ],
+)
+async def test_a_catalog_that_is_none_is_named_by_the_doctor(link: Link, listing: str, said: str) -> None:
+    async with host(listing) as url, link(url) as here:
+        assert list(here.tools.catalog) == []
+        assert await here.doctor() == [f"toolset 'far', host {url}: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("called", "status", "said"),
+    [
+        (HTML, ToolStatus.TOOL_ERROR, "it is text/html instead of an event stream"),
+        (MOVED, ToolStatus.UNAVAILABLE, "which is not followed"),
+        (BUSY, ToolStatus.LIMITED, "its host limits the calls of this toolset"),
+        (result("{}"), ToolStatus.TOOL_ERROR, "the result has 2 invalid fields"),
+        (result('{"output": "x", "status": "cancelled"}'), ToolStatus.TOOL_ERROR, "the status 'cancelled'"),
+        (result('{"output": "x", "status": "fine"}'), ToolStatus.TOOL_ERROR, "the result has 1 invalid fields"),
+        (HUGE, ToolStatus.TOOL_ERROR, "exceeded the 16777216 byte limit"),
+        (EVENTS, ToolStatus.TOOL_ERROR, "it is not known whether the tool has run"),
+        ("", ToolStatus.TOOL_ERROR, "it is not known whether the tool has run"),
+    ],
+)
+async def test_an_answer_that_is_none_ends_the_call(link: Link, called: str, status: ToolStatus, said: str) -> None:
+    async with host(LIST, called) as url, link(url) as here:
+        ended = await here.call("who")
+        assert ended.status is status
+        assert said in ended.output
+
+
+async def test_a_lost_call_of_an_idempotent_tool_is_made_again(link: Link) -> None:
+    again = {**CONNECTED, "tools": [{**TOOL, "annotations": {"idempotentHint": True}}]}
+    async with host(f"{EVENTS}event: connected\ndata: {json.dumps(again)}\n\n", EVENTS) as url, link(url) as here:
+        ended = await here.call("who")
+        assert ended.status is ToolStatus.UNAVAILABLE
+        assert "was lost 3 times during the call" in ended.output
+
+
+async def test_hostile_definitions_are_cleaned(link: Link) -> None:
+    tools = [{**TOOL, "name": "bad name"}, {"name": 7}, {**TOOL, "description": "a\u200bb"}]
+    sent = {**CONNECTED, "tools": tools}
+    async with host(f"{EVENTS}event: connected\ndata: {json.dumps(sent)}\n\n") as url, link(url) as here:
+        assert {name: tool.definition.description for name, tool in here.tools.catalog.items()} == {"far.who": "ab"}
