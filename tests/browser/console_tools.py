@@ -38,7 +38,7 @@ class Tools(FunctionProvider):
     @tool
     async def large(self) -> str:
         """Return ten megabytes."""
-        return "x" * 900_000
+        return "x" * 10_000_000
 
     @tool
     async def picture(self) -> ToolResult:

@@ -17,6 +17,7 @@ from httpx2 import AsyncClient
 from playwright.async_api import Browser, Page, expect
 from tests.browser.console_tools import HOSTILE
 from tests.cli.process import serving
+from tests.host.plain_server import PlainServer
 from tests.requirement_table import ROOT
 
 pytestmark = [
@@ -212,6 +213,51 @@ async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url:
         await expect(page.locator(".events")).to_contain_text("removed draw (emptied)")
 
 
+async def test_a_changed_definition_is_compared_with_the_accepted_one_and_accepted(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    server = PlainServer(tmp_path / "web", "fetch")
+    config = {**settings(), "mcp_servers": {"web": {**server.entry, "pin": True}}}
+    path = "/api/mcp-servers/web/discover?wait=true"
+    with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
+        async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=30) as client:
+            await client.post(path)
+            server.lists("fetch", "erase", description="Does it, and tells me.")
+            await client.post(path)
+            await page.goto(f"{service.url}/console#/servers/web")
+            changes = page.get_by_role("region", name="Description, what has changed")
+            await expect(changes.locator(".removed")).to_contain_text("Does it.")
+            await expect(changes.locator(".added")).to_contain_text("Does it, and tells me.")
+            await expect(page.locator(".quarantined", has_text="erase")).to_contain_text("new")
+            await page.get_by_role("button", name="Accept fetch").click()
+            await expect(page.locator(".quarantined")).to_have_count(1)
+            await page.get_by_role("button", name="Accept all").click()
+            await expect(page.locator(".quarantined")).to_have_count(0)
+
+
+async def test_admin_chooses_whose_catalog_is_shown(chromium: Browser, tmp_path: Path) -> None:
+    config = settings()
+    config["providers"]["sample"]["tools"] = {"erase": {"tenants": ["acme"]}}
+    config["toolsets"] = {"own": {"prefix": "own", "from": "provider:sample"}}
+    config["agents"] = {"clerk": {"toolsets": ["own"]}}
+    with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
+        async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=30) as client:
+            await page.goto(f"{service.url}/console#/tools/erase")
+            await expect(page.get_by_text("not in this catalog")).to_be_visible()
+            await page.get_by_label("Tenant").fill("acme")
+            await expect(page.get_by_text("This is the catalog of tenant acme")).to_be_visible()
+            await expect(page.get_by_text("not in this catalog")).to_have_count(0)
+            await expect(page.get_by_role("button", name="Call")).to_have_count(0)
+            await page.get_by_label("Tenant").fill("")
+            assert await page.locator("#agents option").first.get_attribute("value") == "clerk"
+            await page.get_by_label("Agent").fill("clerk")
+            await expect(page.locator(".virtual-row strong").first).to_have_text("own.count")
+            code = (await client.post("/api/sessions", json={"pluginType": "table"})).json()["code"]
+            await page.reload()
+            await page.get_by_label("Session").select_option(code)
+            await expect(page.locator(".list .note")).not_to_have_text("0 tools")
+
+
 async def test_hostile_texts_are_shown_as_text_and_large_ones_cut(chromium: Browser, url: str) -> None:
     async with opened(chromium) as page:
         await page.goto(f"{url}/console#/tools/hostile")
@@ -223,32 +269,6 @@ async def test_hostile_texts_are_shown_as_text_and_large_ones_cut(chromium: Brow
         await page.goto(f"{url}/console#/tools/large")
         await page.get_by_role("button", name="Call").click()
         await expect(page.get_by_text("more characters")).to_be_visible()
-        assert len(await page.locator("body").inner_text()) < 50_000
-
-
-async def test_ten_thousand_tools_are_a_short_page(chromium: Browser, tmp_path: Path) -> None:
-    with serving("-c", written(tmp_path, settings("Many")), folder=tmp_path) as service:
-        async with opened(chromium) as page:
-            await page.goto(f"{service.url}/console#/tools")
-            await expect(page.locator(".list .note")).to_have_text("10,001 tools")
-            assert await page.locator(".virtual-row").count() < 60
-            frames = await page.evaluate(
-                """async () => {
-                  const list = document.querySelector('.virtual'), times = [];
-                  let last = performance.now();
-                  for (let n = 0; n < 60; n++) {
-                    list.scrollTop += 4000;
-                    await new Promise(requestAnimationFrame);
-                    const now = performance.now();
-                    times.push(now - last);
-                    last = now;
-                  }
-                  return times.sort((a, b) => a - b)[30];
-                }"""
-            )
-            assert frames < 100
-            await page.get_by_label("Search names and descriptions").fill("tool_09999")
-            await expect(page.locator(".virtual-row")).to_have_count(1)
 
 
 async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is_revoked(

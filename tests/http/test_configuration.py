@@ -102,6 +102,7 @@ async def test_values_that_were_set_at_run_time_take_the_place_of_those_of_the_f
         await client.post("/v1/providers/notes/disable", headers=ROOT)
         await client.put("/api/agents/writer/toolsets", headers=ROOT, json={"toolsets": []})
         shown = (await client.get("/v1/configuration", headers=ROOT)).json()["values"]
+    assert [item["value"] for item in shown if item["path"] == "providers.notes.enabled"] == ["false"]
     assert [(item["path"], item["value"], item["origin"]) for item in shown if item["source"] == "runtime"] == [
         ("providers.notes.enabled", "false", "POST /v1/providers/notes/disable"),
         ("agents.writer.toolsets", "[]", "PUT /api/agents/writer/toolsets"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import Principal
 from toolplug.catalog.exact_json import Answer
 from toolplug.execution.approvals import Decision, Ticket, TicketState
-from toolplug.http.auth.authentication import insufficient_scope
+from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, query_fields
@@ -80,7 +78,8 @@ async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
     if everywhere is None:
         tickets = await approvals.waiting(state["principal"].tenant)
     elif everywhere == "all":
-        _check_admin(state["principal"])
+        if not state["principal"].has_scope(ADMIN):
+            raise insufficient_scope(ADMIN)
         tickets = await approvals.everywhere()
     else:
         raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
@@ -93,18 +92,7 @@ async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer
     """Approve or deny one call. Raises `HttpProblem` and `ApiError`."""
     state = request.state
     body = await read_json(request, DecisionBody)
-    by = state["principal"]
-    tenant = query_fields(request).get("tenant", by.tenant)
-    if tenant != by.tenant:
-        _check_admin(by)
-        by = replace(by, tenant=tenant)
     ticket = await state["host"].approvals.decide(
-        request.path_params["id"], body.decision, by, request_id=state["request_id"]
+        request.path_params["id"], body.decision, viewer_of(request), request_id=state["request_id"]
     )
     return OrjsonResponse(_shown(ticket), 200, _NO_STORE)
-
-
-def _check_admin(principal: Principal) -> None:
-    """Raise `HttpProblem` for a caller who may only see its own tenant."""
-    if not principal.has_scope(ADMIN):
-        raise insufficient_scope(ADMIN)

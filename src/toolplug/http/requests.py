@@ -205,12 +205,15 @@ def leave_tenant(token: Token[Frame]) -> None:
     current_frame.reset(token)
 
 
-async def requested_session(request: HostRequest) -> str | None:
-    """Return the code of the query's session, which exists; None without. Raises `AccessError`, `StoreError`."""
+async def requested_session(request: HostRequest, tenant: str = "") -> str | None:
+    """Return the code of the query's session, which the tenant has, by default the caller's; None without.
+
+    Raises `AccessError` and `StoreError`.
+    """
     session = query_fields(request).get("session") or None
     if session is not None:
         state = request.state
-        await state["host"].sessions.find(session, state["principal"].tenant)
+        await state["host"].sessions.find(session, tenant or state["principal"].tenant)
     return session
 
 

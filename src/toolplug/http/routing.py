@@ -49,6 +49,7 @@ class Parameter(NamedTuple):
     pattern: str = ""
 
 
+TENANT = Parameter("tenant", "whose, where it is not the caller's own; for the scope `admin`")
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key", "the same key and body within a day give the first result", place="header"
 )

@@ -16,6 +16,7 @@ from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.records import ServerRecord, ServerSource, ServerView, not_found
+from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import (
     CamelBody,
@@ -27,7 +28,7 @@ from toolplug.http.request_body import (
     read_model,
 )
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
-from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, Parameter, answers, route
+from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, TENANT, Parameter, answers, route
 from toolplug.sessions.record import CODE_PATTERN
 
 MAX_TOOL_NAMES = 1000
@@ -394,13 +395,20 @@ async def accept_tools(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     return _server_response(request, view)
 
 
-@route("GET", "/api/catalog", READ, "Every tool that there is, for people who choose", parameters=(_AGENT, _SESSION))
+@route(
+    "GET",
+    "/api/catalog",
+    READ,
+    "Every tool that there is, for people who choose",
+    parameters=(_AGENT, _SESSION, TENANT),
+)
 @answers(CatalogAnswer, others=NOT_MODIFIED, errors=(400, 404, 410))
 async def show_catalog(request: HostRequest) -> Response:
     """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
     state = request.state
-    agent = query_fields(request).get("agent") or None
-    page = state["host"].catalog_page(state["principal"], agent=agent, session=await requested_session(request))
+    agent, viewer = query_fields(request).get("agent") or None, viewer_of(request)
+    session = await requested_session(request, viewer.tenant)
+    page = state["host"].catalog_page(viewer, agent=agent, session=session)
     etag = f'"{page.etag}"'
     headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
     if has_version(request, etag):

@@ -30,7 +30,7 @@ from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports, unavailable
-from toolplug.http.auth.authentication import insufficient_scope
+from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
@@ -44,7 +44,17 @@ from toolplug.http.requests import (
     passed_trace_context,
     query_fields,
 )
-from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, NOT_MODIFIED, READ, Parameter, answers, route
+from toolplug.http.routing import (
+    CALL,
+    IDEMPOTENCY_KEY,
+    JSON_OR_EVENTS,
+    NOT_MODIFIED,
+    READ,
+    TENANT,
+    Parameter,
+    answers,
+    route,
+)
 from toolplug.sessions.events import frame
 from toolplug.sessions.record import CODE_PATTERN
 from toolplug.signatures.values import encoded
@@ -160,7 +170,7 @@ DELEGATION = Parameter(
 )
 WAY = Parameter(VIA, "the ids of the hosts that the request came through, separated by commas", place="header")
 _HEADERS = (IDEMPOTENCY_KEY, DELEGATION, WAY)
-_LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS)
+_LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS, TENANT)
 
 
 @route("GET", "/v1/tools", READ, "The caller's tools", parameters=_LISTING)
@@ -174,7 +184,7 @@ async def list_tools(request: HostRequest) -> Response:
         raise invalid_request(f"there is no format {dialect[:40]!r}; there are {', '.join(DIALECTS)}", "format")
     toolsets = [name for name in query.get("toolsets", "").split(",") if name]
     agent, session = query.get("agent") or None, query.get("session") or None
-    catalog = await catalog_of(state["host"], state["principal"], agent, session, toolsets)
+    catalog = await catalog_of(state["host"], viewer_of(request), agent, session, toolsets)
     etag = f'"{catalog.etag}-{dialect}"'
     headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
     if has_version(request, etag):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from hmac import compare_digest
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
-from toolplug.http.requests import HostState
-from toolplug.http.routing import EVERY_SCOPE
+from toolplug.http.requests import HostState, query_fields
+from toolplug.http.routing import ADMIN, EVERY_SCOPE
 from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -179,6 +180,17 @@ def insufficient_scope(scope: str) -> HttpProblem:
     """Return the 403 for a known caller without this scope."""
     message = f"the credential lacks the scope {scope!r}; use one that has it, or have it added"
     return HttpProblem(403, "insufficient_scope", message, param=scope)
+
+
+def viewer_of(request: Request[HostState]) -> Principal:
+    """Return the caller, for `admin` as it would be in the tenant that the query names. Raises `HttpProblem`."""
+    principal = request.state["principal"]
+    tenant = query_fields(request).get("tenant") or principal.tenant
+    if tenant == principal.tenant:
+        return principal
+    if not principal.has_scope(ADMIN):
+        raise insufficient_scope(ADMIN)
+    return replace(principal, tenant=tenant)
 
 
 _TOKENS = "toolplug.http.auth.jwt"

@@ -14,10 +14,11 @@ from toolplug.host.configured import LastReload
 from toolplug.host.explain_gates import Verdict
 from toolplug.host.file.values import ValueSource
 from toolplug.host.reload import Reloaded
+from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
-from toolplug.http.routing import ADMIN, READ, Parameter, answers, route
+from toolplug.http.routing import ADMIN, READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.runtime.timestamp import timestamp
@@ -256,17 +257,21 @@ def _reloaded(done: Reloaded) -> ReloadAnswer:
     return {"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]}
 
 
-@route("GET", "/v1/explain", ADMIN, "Why a call would run or not", parameters=(_TOOL, AGENT, SESSION))
+@route("GET", "/v1/explain", ADMIN, "Why a call would run or not", parameters=(_TOOL, AGENT, SESSION, TENANT))
 @answers(ExplainAnswer, errors=(400, 404))
 async def explain(request: HostRequest) -> OrjsonResponse[ExplainAnswer]:
-    """Answer for the caller's own credential. Raises `HttpProblem`, and `AccessError` for the session."""
+    """Answer for the caller's own credential, in the tenant of the query.
+
+    Raises `HttpProblem`, and `AccessError` for the session.
+    """
     state = request.state
     query = query_fields(request)
     tool = query.get("tool")
     if not tool:
         raise invalid_request("the query lacks 'tool', the name of the tool to explain", "tool")
-    session = await requested_session(request)
-    found = state["host"].explain(tool, state["principal"], agent=query.get("agent") or None, session=session)
+    viewer = viewer_of(request)
+    session = await requested_session(request, viewer.tenant)
+    found = state["host"].explain(tool, viewer, agent=query.get("agent") or None, session=session)
     body: ExplainAnswer = {
         "name": found.name,
         "found": found.found,

@@ -10,10 +10,11 @@ from typing import cast
 import orjson
 from starlette.responses import Response
 
+from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, base_url, has_version
-from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, Parameter, answers, route
+from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
 from toolplug.http.sessions import models
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.negotiation import Registration, ToolChanges
@@ -136,13 +137,13 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
     return OrjsonResponse(answer, 201, NO_STORE)
 
 
-@route("GET", _ALL, READ, "The tenant's live sessions")
+@route("GET", _ALL, READ, "The tenant's live sessions", parameters=(TENANT,))
 @answers(models.SessionList)
 async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
-    """Answer the live sessions of the caller's tenant."""
-    state = request.state
-    tenant = state["principal"].tenant
-    shown = [_summary(session) for session in state["host"].sessions.live if session.tenant == tenant]
+    """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
+    tenant = viewer_of(request).tenant
+    live = request.state["host"].sessions.live
+    shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 
 

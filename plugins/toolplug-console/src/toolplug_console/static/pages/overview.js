@@ -4,7 +4,7 @@ import { Chart, useMeasures } from "../measures.js";
 import { Badge, Card, count, duration, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
 
 const EVERY_MS = 5_000;
-const SHOWN = 200;
+const SHOWN = 50;
 
 export function Overview({ visitor }) {
   const providers = useAnswer("/v1/providers");

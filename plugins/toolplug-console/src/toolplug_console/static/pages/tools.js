@@ -10,10 +10,14 @@ export function Tools({ visitor, rest }) {
   const [search, setSearch] = useState("");
   const [agent, setAgent] = useState("");
   const [session, setSession] = useState("");
-  const query = useSettled({ agent, session });
+  const [tenant, setTenant] = useState("");
+  const admin = visitor.can("admin");
+  const query = useSettled({ agent, session, tenant: tenant === visitor.tenant ? "" : tenant });
   const catalog = useAnswer("/api/catalog", { query, every: 15_000 });
   const definitions = useAnswer("/v1/tools", { query: { ...query, format: "mcp" } });
-  const sessions = useAnswer("/api/sessions", { every: 15_000 });
+  const sessions = useAnswer("/api/sessions", { query: { tenant: query.tenant }, every: 15_000 });
+  const configuration = useAnswer("/v1/configuration", { skip: !admin });
+  const known = useMemo(() => namesIn(configuration.data?.values ?? [], visitor.tenant), [configuration.data]);
   const all = catalog.data?.tools ?? [];
   const found = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -26,7 +30,10 @@ export function Tools({ visitor, rest }) {
   return html`<header class="page"><div><h1>Tools</h1><p class="quiet">What a caller can see, and what each tool does when it is called.</p></div></header>
     <div class="toolbar">
       <div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search names and descriptions"/></div>
-      <label>Agent<input value=${agent} placeholder="none" spellcheck="false" onInput=${(event) => setAgent(event.target.value.trim())}/></label>
+      ${admin && html`<label>Tenant<input value=${tenant} list="tenants" placeholder=${visitor.tenant} spellcheck="false" onInput=${(event) => { setTenant(event.target.value.trim()); setSession(""); }}/>
+        <datalist id="tenants">${known.tenants.map((each) => html`<option key=${each} value=${each}/>`)}</datalist></label>`}
+      <label>Agent<input value=${agent} list="agents" placeholder="none" spellcheck="false" onInput=${(event) => setAgent(event.target.value.trim())}/>
+        <datalist id="agents">${known.agents.map((each) => html`<option key=${each} value=${each}/>`)}</datalist></label>
       <label>Session<select value=${session} onChange=${(event) => setSession(event.target.value)}><option value="">none</option>${
         (sessions.data?.sessions ?? []).map((each) => html`<option key=${each.code} value=${each.code}>${each.code}</option>`)}</select></label>
     </div>
@@ -40,6 +47,15 @@ export function Tools({ visitor, rest }) {
       ${name ? html`<${Detail} key=${name} name=${name} tool=${chosen} definition=${byName.get(name)} waits=${!definitions.data && !definitions.error} query=${query} visitor=${visitor} back=${() => choose(null)}/>`
         : html`<${Card}><${Empty} title="Choose a tool">Its schema, a form to try it, and the gates of a call appear here.<//><//>`}
     </div>`;
+}
+
+/** The agents and tenants that a configuration names, to choose from. */
+function namesIn(values, own) {
+  const found = (pattern, pick) => [...new Set(values.map((each) => pattern.exec(each.path) && pick(each)).filter(Boolean))].sort();
+  return {
+    agents: found(/^agents\./, (each) => each.path.split(".")[1]),
+    tenants: found(/^auth\.api_keys\[\d+\]\.tenant$/, (each) => each.value).filter((each) => each !== own),
+  };
 }
 
 /** The value, once it has been the same for a moment. */
@@ -79,7 +95,8 @@ function Detail({ name, tool, definition, waits, query, visitor, back }) {
       </div>
     <//>
     ${visitor.can("admin") && html`<${Gates} name=${name} query=${query}/>`}
-    ${visitor.can("tools:call") && definition && tool?.callable !== false && html`<${TryIt} name=${name} definition=${definition} query=${query} visitor=${visitor}/>`}
+    ${query.tenant && html`<p class="quiet">This is the catalog of tenant <${Text} value=${query.tenant} longest=${60}/>. Your own calls are those of tenant <${Text} value=${visitor.tenant} longest=${60}/>.</p>`}
+    ${!query.tenant && visitor.can("tools:call") && definition && tool?.callable !== false && html`<${TryIt} name=${name} definition=${definition} query=${query} visitor=${visitor}/>`}
     ${definition ? html`<${Card} title="Schema"><${Code} value=${definition.inputSchema} label="Input schema"/>${
       definition.outputSchema && html`<h3>Output</h3><${Code} value=${definition.outputSchema} label="Output schema"/>`}<//>`
       : waits ? html`<${Card}><${Loading}/><//>` : tool && html`<${Card}><${Empty} title="Models are not offered this tool">${tool.callable ? "It is deferred: a model finds it by search_tools." : "No toolset exposes it to a caller."}<//><//>`}
@@ -92,7 +109,8 @@ function Gates({ name, query }) {
   const { data, error, reload } = useAnswer("/v1/explain", { query: { ...query, tool: name } });
   if (error) return html`<${Problem} error=${error} retry=${reload}/>`;
   if (!data) return html`<${Card} title="Gates"><${Loading} rows=${2}/><//>`;
-  const note = !data.found ? "not found" : data.callable ? "a call of yours runs" : "a call of yours does not run";
+  const whose = query.tenant ? "a call with your scopes" : "a call of yours";
+  const note = !data.found ? "not found" : data.callable ? `${whose} runs` : `${whose} does not run`;
   return html`<${Card} title="Gates" note=${html`<span class=${`tone ${data.callable ? "good" : "bad"}`}>${note}</span>`}>
     <ol class="gates">${data.gates.map((gate) => {
       const [tone, word] = VERDICTS[gate.verdict] ?? ["bad", gate.verdict];
