@@ -245,7 +245,7 @@ class McpServers:
                 if found.name.tenant is None:
                     raise _in_file(found, "remove it there")
                 written = await self._records.delete(*found.name)
-                self._followed.put(*written, None)
+            self._followed.put(*written, None)  # the audit line names a server that is still known
             try:
                 await self._discovery.forget(found.name)
             except StoreError as error:
