@@ -1,4 +1,7 @@
-"""The console's feed of calls: what it costs a call while nobody looks, while one visitor does, and with fifty."""
+"""The console: what its feed costs a call while nobody looks, one visitor does, and fifty do; when its page is painted.
+
+The last row opens Chromium (`/usr/bin/chromium`), each time with empty caches.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 
+from playwright.async_api import async_playwright
+
 from benchmarks.applications.toolplug_host import KEY
 from benchmarks.calling import ALICE, repeated, trivial
 from benchmarks.connection import Connection, request
-from benchmarks.frame import Batch, Row
+from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.http import tool_call
 from benchmarks.process import started
 from benchmarks.providers import Trivial
@@ -25,6 +30,10 @@ from toolplug_console.provider import Console
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 LOOKERS = 50
+CHROMIUM = "/usr/bin/chromium"
+_PAINTED = """() => new Promise((painted) => new PerformanceObserver((list) => {
+  for (const entry of list.getEntriesByName("first-contentful-paint")) painted(entry.startTime);
+}).observe({type: "paint", buffered: true}))"""
 _STREAM = request("GET", "/console/calls", {"Authorization": f"Bearer {KEY}"})
 
 
@@ -94,6 +103,27 @@ async def looked_at(count: int) -> AsyncGenerator[Batch]:
         yield batch
 
 
+@asynccontextmanager
+async def painted(application: str) -> AsyncGenerator[Batch]:
+    """Open `/console` of an application; the cost is the time until the first content is on the screen."""
+    with started("benchmarks.server", application) as served:
+        async with (
+            async_playwright() as playwright,
+            await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+        ):
+
+            async def batch(n: int) -> float:
+                spent_ms = 0.0
+                for _ in range(n):
+                    async with await browser.new_context() as visitor:
+                        page = await visitor.new_page()
+                        await page.goto(f"http://127.0.0.1:{served.port}/console")
+                        spent_ms += await page.evaluate(_PAINTED)
+                return spent_ms / 1000
+
+            yield batch
+
+
 ROWS = (
     Row(
         name="a call while nobody looks at the console",
@@ -120,5 +150,16 @@ ROWS = (
         aim=1.02,
         pairs=41,
         batch_s=0.5,
+    ),
+    Row(
+        name="first paint of the console",
+        ours=partial(painted, "console_host"),
+        other=partial(painted, "empty_page"),
+        against="that of an empty page",
+        hold=2,
+        aim=1.5,
+        unit=MILLISECONDS,
+        pairs=21,
+        batch_s=0,
     ),
 )
