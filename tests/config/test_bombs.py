@@ -118,7 +118,7 @@ def test_many_tag_directives_are_not_parsed() -> None:
     assert codes("".join(f"%TAG !{number}! x\n" for number in range(40_000)) + "--- {a: 1}\n") == ["tag"]
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("H-configuration-bombs", "H-limit-configuration")
 def test_fifty_thousand_keys_and_values_are_accepted_and_one_more_is_not() -> None:
     # the root, the key and the list
@@ -131,7 +131,7 @@ def test_keys_and_values_count_with_aliases_written_out() -> None:
     assert codes(f"a: &a [{'x,' * 500}]\nb: [{'*a,' * 100}]") == ["too_large"]
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("H-configuration-bombs")
 @pytest.mark.parametrize("item", ["a{}: &a{} x\n", "a{}: &same x\n", "a{}: {{}}\n", "? []\n: {}\n", "{}: x\n"])
 def test_a_file_of_fifty_thousand_faults_is_left_at_a_hundred(item: str) -> None:

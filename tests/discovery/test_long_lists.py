@@ -113,7 +113,7 @@ async def test_a_list_of_nothing_is_a_list(discovery: Discovery) -> None:
     assert (record.status, names(record), record.stale) == ("success", [], False)
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-8-pin")
 async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_somebody_accepts(
     discovery: Discovery,

@@ -174,7 +174,7 @@ def test_the_difference_of_two_listings_goes_by_digest_and_not_by_the_order_of_k
     assert str(changes([], [])) == "no change"
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 def test_names_that_come_and_go_without_end_are_refused() -> None:
     def listing(prefix: str) -> Listing:
         template = sanitised(raw("t"), "clock")

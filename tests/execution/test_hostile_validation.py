@@ -94,7 +94,7 @@ async def outcomes(harness: Harness, pairs: Iterable[Pair], longest: Longest) ->
     return ended
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-3-validation-bounded")
 async def test_every_family_of_hostile_pairs_at_the_limits_is_answered(harness: Harness) -> None:
     ended = await outcomes(harness, hostile_pairs(2 * len(FAMILIES)), Longest())

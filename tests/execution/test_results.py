@@ -187,7 +187,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-3-success-json")
 @given(JSON_VALUES)
 def test_every_json_value_is_read_back_the_same(value: object) -> None:

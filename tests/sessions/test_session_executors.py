@@ -173,7 +173,7 @@ async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, n
     assert counted == {("_session", "_session"): {"success": 2}, ("_unknown", "_unknown"): {"unknown_tool": 2}}
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 async def test_an_idle_sessions_executor_is_not_kept_for_ever(session: Session) -> None:
     executors = RecentExecutors(1_000)
     kept = [LiveCatalog(COUNTERS) for _ in range(1_001)]

@@ -162,7 +162,7 @@ def test_a_secret_anywhere_is_masked_and_json_stays_json(value: object) -> None:
     assert json.loads(masked.output) == masked.structured
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.parametrize(
     "text", ["a@b.co ", "4111 ", "DE89 1234 1234 ", "-----BEGIN PRIVATE KEY-----", "://:", "sk-", "+1 2"]
 )

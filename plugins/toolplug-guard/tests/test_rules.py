@@ -70,7 +70,7 @@ def test_a_pattern_that_makes_others_hang_takes_time_linear_in_the_text(pattern:
     assert refusal([rule(pattern=pattern, argument="text")], {"text": "b" + "a" * 100_000 + "!"}) is None
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")), st.lists))
 def test_a_text_anywhere_in_the_arguments_is_found(value: object) -> None:
     assert refusal([rule(pattern="needle")], {"a": [value, {"b": "a needle"}]}) == "no"
