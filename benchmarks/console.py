@@ -20,7 +20,7 @@ from benchmarks.calling import ALICE, repeated, trivial
 from benchmarks.connection import Connection, request
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.http import tool_call
-from benchmarks.process import started
+from benchmarks.process import everywhere, started
 from benchmarks.providers import Trivial
 from benchmarks.server import CONNECTIONS
 from benchmarks.tools import TEXT
@@ -106,7 +106,7 @@ async def looked_at(count: int) -> AsyncGenerator[Batch]:
 @asynccontextmanager
 async def painted(application: str) -> AsyncGenerator[Batch]:
     """Open `/console` of an application; the cost is the time until the first content is on the screen."""
-    with started("benchmarks.server", application) as served:
+    with started("benchmarks.server", application) as served, everywhere():
         async with (
             async_playwright() as playwright,
             await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,

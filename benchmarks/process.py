@@ -67,6 +67,17 @@ def running(command: Sequence[str | Path], *, stdout: Output = None, stderr: Out
 
 
 @contextmanager
+def everywhere() -> Generator[None]:
+    """Let this process and what it starts use every processor: a browser is many processes."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _PROCESSORS)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
 def _apart() -> Generator[set[int]]:
     """Keep this process off the servers' processor; a machine that has but one is shared."""
     first = {min(_PROCESSORS)}
