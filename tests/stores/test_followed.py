@@ -193,8 +193,8 @@ async def test_a_record_that_cannot_be_read_is_named_and_left_out(
             await inner.commit(BOB, b"1")
             await heard.until(bob="1")
             assert records.get(ANN) is None
-            await inner.commit(ANN, b"mended")
-            await heard.until(ann="mended")
+            await inner.commit(ANN, b"repaired")
+            await heard.until(ann="repaired")
     assert [record.message.split(" cannot")[0] for record in caplog.records] == [f"record {ANN}"]
 
 

@@ -118,6 +118,7 @@ VIA = "Toolplug-Via"
 MAX_HOPS = 5
 """The most hosts on the way to this one."""
 
+_PRINCIPAL, _VIA = PRINCIPAL.lower().encode(), VIA.lower().encode()
 _MAX_NAME = 256
 _MAX_VIA = 1024
 _NOT_PASSED_ON = frozenset({"admin", DELEGATE})
@@ -129,7 +130,7 @@ def delegated(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal
 
     Raises `HttpProblem` for a key without the scope `delegate`, and for an invalid header.
     """
-    given = headers.get(PRINCIPAL.lower().encode())
+    given = headers.get(_PRINCIPAL)
     if given is None:
         return principal
     if not principal.delegates:
@@ -147,7 +148,7 @@ def delegated(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal
 
 def hosts_on_the_way(headers: Mapping[bytes, bytes]) -> tuple[str, ...]:
     """Return the ids of the hosts that the request came through. Raises `HttpProblem` for an invalid header."""
-    given = headers.get(VIA.lower().encode())
+    given = headers.get(_VIA)
     if given is None:
         return ()
     ids = [part.strip() for part in given[:_MAX_VIA].decode("latin-1").split(",")]

@@ -168,7 +168,7 @@ class BatchResult:
         return self.removed | self.values.keys() | self.appended.keys()
 
     def change(self, key: str) -> Change:
-        """Return what those who watch a changed key are told."""
+        """Return the change of a key for its watches."""
         head, value, events = self.heads.get(key), self.values.get(key), tuple(self.appended.get(key, ()))
         return Change(
             key,

@@ -36,7 +36,7 @@ from toolplug.testing.store_fixtures import (
     woken,
 )
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
-from toolplug.testing.store_watch_laws import WatchLaws, told
+from toolplug.testing.store_watch_laws import WatchLaws, yielded
 
 
 class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws, WatchLaws):
@@ -123,12 +123,12 @@ class SharedStoreLaws(StoreFixtures):
 
     async def test_a_watch_hears_of_a_change_elsewhere(self, store: Store, other: Store) -> None:
         async with aclosing(store.watch("")) as watch:
-            assert await told(watch, 1) == [Missed()]
+            assert await yielded(watch, 1) == [Missed()]
             for change in (
                 lambda: other.commit("key", b"1"),
                 lambda: other.extend("key", events=[b"event"]),
                 lambda: other.commit("key", None),
             ):
                 await change()
-                (heard,) = await told(watch, 1)
+                (heard,) = await yielded(watch, 1)
                 assert heard == Missed() or (isinstance(heard, Change) and heard.key == "key")

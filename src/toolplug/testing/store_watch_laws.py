@@ -13,7 +13,7 @@ from toolplug.stores.store import INLINE_BYTES, Change, Event, Missed, Store
 from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures, position_of, record_of
 
 
-async def told(watch: AsyncIterator[Change | Missed], count: int) -> list[Change | Missed]:
+async def yielded(watch: AsyncIterator[Change | Missed], count: int) -> list[Change | Missed]:
     """Return the next items of a watch. Raises `TimeoutError` if they do not come."""
     async with asyncio.timeout(LONG_S / 3):
         return [await anext(watch) for _ in range(count)]
@@ -21,18 +21,18 @@ async def told(watch: AsyncIterator[Change | Missed], count: int) -> list[Change
 
 @pytest.mark.anyio
 class WatchLaws(StoreFixtures):
-    """A watch is told of every change under its prefix."""
+    """A watch yields every change under its prefix."""
 
     async def test_a_watch_begins_by_having_missed_what_was_before_it(self, store: Store) -> None:
         await store.commit("a/1", b"before")
         async with aclosing(store.watch("a/")) as watch:
-            assert await told(watch, 1) == [Missed()]
+            assert await yielded(watch, 1) == [Missed()]
             revision = await store.commit("a/2", b"after")
-            assert await told(watch, 1) == [Change("a/2", revision, b"after", ())]
+            assert await yielded(watch, 1) == [Change("a/2", revision, b"after", ())]
 
-    async def test_a_watch_is_told_of_each_change_under_its_prefix(self, store: Store) -> None:
+    async def test_a_watch_yields_each_change_under_its_prefix(self, store: Store) -> None:
         async with aclosing(store.watch("a/")) as watch:
-            await told(watch, 1)
+            await yielded(watch, 1)
             first = await store.commit("a/1", b"1", events=[b"begun"])
             begun = await position_of(store, "a/1")
             for other in ("a", "b/1", "A/1"):
@@ -43,7 +43,7 @@ class WatchLaws(StoreFixtures):
             end = await position_of(store, "a/1")
             await store.commit("a/1", None)
             again = await store.commit("a/1", b"3")
-            assert await told(watch, 5) == [
+            assert await yielded(watch, 5) == [
                 Change("a/1", first, b"1", (Event(begun, b"begun"),)),
                 Change("a/1", second, b"2", ()),
                 Change("a/1", second, None, (Event(end - 1, b"x"), Event(end, b"y"))),
@@ -54,13 +54,13 @@ class WatchLaws(StoreFixtures):
     async def test_large_values_and_events_are_left_out(self, store: Store) -> None:
         small, large = bytes(INLINE_BYTES), bytes(INLINE_BYTES + 1)
         async with aclosing(store.watch("")) as watch:
-            await told(watch, 1)
+            await yielded(watch, 1)
             revisions = [
                 await store.commit("key", small, events=[small]),
                 await store.commit("key", large, events=[b"event"]),
                 await store.commit("key", b"value", events=[small, b"."]),
             ]
-            (first, second, third) = [item for item in await told(watch, 3) if isinstance(item, Change)]
+            (first, second, third) = [item for item in await yielded(watch, 3) if isinstance(item, Change)]
             end = await position_of(store, "key")
             assert first == Change("key", revisions[0], small, (Event(end - 3, small),))
             assert second == Change("key", revisions[1], None, (Event(end - 2, b"event"),))
@@ -68,52 +68,52 @@ class WatchLaws(StoreFixtures):
 
     async def test_changes_of_one_key_at_once_end_with_the_last(self, store: Store) -> None:
         async with aclosing(store.watch("")) as watch:
-            await told(watch, 1)
+            await yielded(watch, 1)
             await asyncio.gather(*(store.commit("key", f"{number}".encode()) for number in range(20)))
             record = await record_of(store, "key")
             last: Change | Missed | None = None
             while not (isinstance(last, Change) and last.revision == record.revision):
-                (last,) = await told(watch, 1)
+                (last,) = await yielded(watch, 1)
             assert last == Change("key", record.revision, record.value, ())
 
     async def test_a_commit_that_conflicts_is_no_change(self, store: Store) -> None:
         await store.commit("key", b"value")
         async with aclosing(store.watch("")) as watch:
-            await told(watch, 1)
+            await yielded(watch, 1)
             await asyncio.gather(store.commit("key", b"lost", expected=0), return_exceptions=True)
             revision = await store.commit("key", b"next")
-            assert await told(watch, 1) == [Change("key", revision, b"next", ())]
+            assert await yielded(watch, 1) == [Change("key", revision, b"next", ())]
 
-    async def test_each_watch_is_told_by_itself(self, store: Store) -> None:
+    async def test_each_watch_yields_by_itself(self, store: Store) -> None:
         async with aclosing(store.watch("")) as one, aclosing(store.watch("")) as other:
-            await told(one, 1)
-            await told(other, 1)
+            await yielded(one, 1)
+            await yielded(other, 1)
             first = await store.commit("key", b"1")
-            assert await told(one, 1) == [Change("key", first, b"1", ())]
+            assert await yielded(one, 1) == [Change("key", first, b"1", ())]
             await one.aclose()
             second = await store.commit("key", b"2")
-            assert await told(other, 2) == [Change("key", first, b"1", ()), Change("key", second, b"2", ())]
+            assert await yielded(other, 2) == [Change("key", first, b"1", ()), Change("key", second, b"2", ())]
 
     async def test_a_reader_that_falls_far_behind_has_missed_changes(self, store: Store) -> None:
         async with aclosing(store.watch("")) as watch:
-            await told(watch, 1)
+            await yielded(watch, 1)
             await asyncio.gather(*(store.commit(f"key {number}", b"") for number in range(1001)))
-            assert await told(watch, 1) == [Missed()]
+            assert await yielded(watch, 1) == [Missed()]
             revision = await store.commit("key", b"after")
-            assert await told(watch, 1) == [Change("key", revision, b"after", ())]
+            assert await yielded(watch, 1) == [Change("key", revision, b"after", ())]
 
     async def test_closing_the_store_ends_a_watch(self, open_store: OpenStore, clock: ManualClock) -> None:
         async with open_store(clock=clock) as store:
             watch = store.watch("")
-            await told(watch, 1)
-            waiting = asyncio.create_task(told(watch, 1))
+            await yielded(watch, 1)
+            waiting = asyncio.create_task(yielded(watch, 1))
             await asyncio.sleep(0)
         with pytest.raises(StoreUnavailable, match="not open"):
             await waiting
         with pytest.raises(StoreUnavailable, match="not open"):
-            await told(store.watch(""), 1)
+            await yielded(store.watch(""), 1)
 
     @pytest.mark.parametrize("prefix", ["nul\x00", "last\U0010ffff", "half\ud800"])
     async def test_a_prefix_that_no_key_has_is_refused(self, store: Store, prefix: str) -> None:
         with pytest.raises(StoreMisused):
-            await told(store.watch(prefix), 1)
+            await yielded(store.watch(prefix), 1)

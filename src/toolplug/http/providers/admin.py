@@ -15,7 +15,7 @@ from toolplug.host.explain_gates import Verdict
 from toolplug.host.file.values import ValueSource
 from toolplug.host.reload import Reloaded
 from toolplug.http.auth.authentication import viewer_of
-from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.errors import HttpProblem, ProblemAnswer, invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import ADMIN, READ, TENANT, Parameter, answers, route
@@ -83,18 +83,6 @@ class ExplainAnswer(TypedDict):
     settings: list[SettingAnswer]
     nearest: list[str]
     homes: dict[str, str]
-
-
-class ProblemAnswer(TypedDict):
-    """One problem of a configuration: where it is, what is wrong, and the nearest valid thing."""
-
-    file: str
-    line: int
-    column: int
-    path: str
-    code: str
-    message: str
-    hint: str
 
 
 class ValueAnswer(TypedDict):
