@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
+from toolplug.stores.delegating import DelegatingStore
 from toolplug.stores.store import KEPT_EVENTS, Change, Events, Missed, Record, Store
 
 
-class FaultyStore(Store):
+class FaultyStore(DelegatingStore):
     """Everything goes to `inner`, which its owner opens and closes, and which outlives this one.
 
     Each operation takes so many turns of the loop until it is done and so many more until it is answered: `pace` by its
@@ -21,6 +22,7 @@ class FaultyStore(Store):
     """
 
     def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
         self.inner = inner
         self.pace: dict[str, tuple[int, int]] = {}
         self.fails: Callable[[str], bool] = lambda _: False
@@ -52,15 +54,18 @@ class FaultyStore(Store):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         await self._begin("commit")
-        revision = await self.inner.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        revision = await self.inner.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         await self._end("commit")
         return revision
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
         await self._begin("extend")
-        extended = await self.inner.extend(key, events=events, ttl_s=ttl_s)
+        extended = await self.inner.extend(key, events=events, ttl_s=ttl_s, to=to)
         await self._end("extend")
         return extended
 

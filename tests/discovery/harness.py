@@ -67,11 +67,12 @@ class WatchedStore(FaultyStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         told, record = self.told(key), await self.inner.read(key)
         if record is not None and value and _hash(record.value) == told != _hash(value):
             self.wrong.append(f"a result for {_hash(value)} was written over one for {told}")
-        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
 
 
 def _hash(value: bytes) -> str:

@@ -37,10 +37,11 @@ class Failing(MemoryStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         if key.startswith(self.refused):
             raise StoreUnavailable("on purpose")
-        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         if key.startswith(self.denied):
             raise StoreUnavailable("on purpose, and too late")
         return revision

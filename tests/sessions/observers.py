@@ -64,8 +64,9 @@ class WatchedStore(MemoryStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
-        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         ledger = self._ledgers.get(key)
         if ledger is not None and value is not None:
             ledger.written(orjson.loads(value))

@@ -97,11 +97,12 @@ class _AnswersBeforeItWrites(FaultyStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         self.commits = getattr(self, "commits", 0) + 1
         if expected and self.commits % 3 == 0:
             return expected + 1
-        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        return await super().commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
 
 
 class _WritesInTwoSteps(FaultyStore):
@@ -115,8 +116,9 @@ class _WritesInTwoSteps(FaultyStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
-        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s)
+        revision = await super().commit(key, value, expected=expected, ttl_s=ttl_s, to=to)
         if events:
             await turns(4)
             await super().extend(key, events=events)

@@ -59,9 +59,11 @@ class CountingStore(DelegatingStore):
                 self._put(name, _Stored(tenant, subject, size, expires_at))
         return self
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
         """Append events and renew the time to live, of the owner's record too."""
-        done = await self._store.extend(key, events=events, ttl_s=ttl_s)
+        done = await self._store.extend(key, events=events, ttl_s=ttl_s, to=to)
         kept = self._stored.get(key)
         if done and kept is not None and ttl_s is not None:
             self._put(key, kept._replace(expires_at=self.now() + ttl_s))
@@ -76,15 +78,16 @@ class CountingStore(DelegatingStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         """Write the record, and count it. Raises `StoredBytesExceeded` for a new one over the quota of its owner."""
         before = self._stored.get(key) if key.startswith(_COUNTED) else None
         after = self._counted(key, before, value, ttl_s)
         if before is None and after is None:
-            return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+            return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         self._put(key, after)  # before writing, so that two concurrent commits cannot both use the last room
         try:
-            revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+            revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         except BaseException:
             self._put(key, before)
             raise

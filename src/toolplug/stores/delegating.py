@@ -14,6 +14,8 @@ class DelegatingStore(Store):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.id: str = store.id
+        self.shared: bool = store.shared
 
     async def read(self, key: str) -> Record | None:
         return await self._store.read(key)
@@ -26,11 +28,14 @@ class DelegatingStore(Store):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
-        return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
-        return await self._store.extend(key, events=events, ttl_s=ttl_s)
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
+        return await self._store.extend(key, events=events, ttl_s=ttl_s, to=to)
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         return await self._store.keys(prefix, after=after, limit=limit)

@@ -39,9 +39,11 @@ class MeasuredStore(DelegatingStore):
         """Return the revisions of records."""
         return await self._measured("read", self._store.revisions(keys))
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
         """Append events and renew the time to live."""
-        return await self._measured("extend", self._store.extend(key, events=events, ttl_s=ttl_s))
+        return await self._measured("extend", self._store.extend(key, events=events, ttl_s=ttl_s, to=to))
 
     async def commit(
         self,
@@ -51,9 +53,10 @@ class MeasuredStore(DelegatingStore):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         """Write the record and append the events."""
-        written = self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        written = self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         return await self._measured("commit", written)
 
     async def _measured(self, operation: Operation, result: Awaitable[T]) -> T:

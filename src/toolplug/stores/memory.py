@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -39,16 +40,27 @@ class _Entry:
 
 
 class MemoryStore(Store):
-    """A `Store` that keeps its records until it is closed."""
+    """A `Store` that keeps its records until it is closed.
 
-    def __init__(self, *, clock: Callable[[], float] = time.time, kept_events: int = KEPT_EVENTS) -> None:
+    `waiting`: the readers of both, if another store adds this one to itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        kept_events: int = KEPT_EVENTS,
+        waiting: Waiting | None = None,
+    ) -> None:
         check_count("kept_events", kept_events)
+        self.id: str = token_hex(4)
+        self.shared: bool = False
         self._clock = clock
         self._kept_events = kept_events
         self._entries: dict[str, _Entry] = {}
         self._counters = Counters(0, 0)
         self._purge_at = clock() + _PURGE_EVERY_S
-        self._waiting = Waiting()
+        self._waiting = Waiting() if waiting is None else waiting
         self._open = False
 
     async def read(self, key: str) -> Record | None:
@@ -67,10 +79,13 @@ class MemoryStore(Store):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         return self._change(checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events))
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
         return self._change(checked_extension(key, events=events, ttl_s=ttl_s)) > 0
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
@@ -109,6 +124,7 @@ class MemoryStore(Store):
 
     async def aclose(self) -> None:
         self._open = False
+        self._entries.clear()
         self._waiting.wake_all()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -22,10 +23,11 @@ from toolplug.stores.apply_changes import (
     checked_commit,
     checked_extension,
 )
+from toolplug.stores.memory import MemoryStore
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import SqliteFile, Synchronous, told_as_store_errors
 from toolplug.stores.sqlite_writer import Writer
-from toolplug.stores.store import KEPT_EVENTS, Change, Event, Events, Missed, Record, Store
+from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
 _POLL_S = 0.2
@@ -73,7 +75,7 @@ class SqliteStore(Store):
     """A `Store` in one SQLite file. Changes of concurrent tasks share transactions; each is answered after the COMMIT.
 
     `synchronous`: with `normal` a commit survives the death of the process, with `full` also a loss of power.
-    `connection`: the class of its connections to SQLite.
+    `connection`: the class of its connections to SQLite. Volatile records are kept in memory, as nobody else uses them.
     """
 
     def __init__(
@@ -89,11 +91,16 @@ class SqliteStore(Store):
         self.file: SqliteFile = SqliteFile(path=path, synchronous=synchronous, connection=connection)
         self._clock = clock
         self._kept_events = kept_events
+        self.id: str = token_hex(4)
+        self.shared: bool = False
         self._waiting = Waiting()
+        self._volatile = MemoryStore(clock=clock, kept_events=kept_events, waiting=self._waiting)
         self._opened: _Opened | None = None
 
     async def read(self, key: str) -> Record | None:
         check_key(key)
+        if key.startswith(VOLATILE):
+            return await self._volatile.read(key)
         rows = await self._rows(_READ, key=key)
         for value, revision, expires_at, position in rows:
             return Record(value=value, revision=revision, expires_at=expires_at, position=position)
@@ -107,11 +114,18 @@ class SqliteStore(Store):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
+        if key.startswith(VOLATILE):
+            return await self._volatile.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
         commit = checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
         return await self._now_open().writer.write(commit)
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
+        if key.startswith(VOLATILE):
+            return await self._volatile.extend(key, events=events, ttl_s=ttl_s)
         return await self._now_open().writer.write(checked_extension(key, events=events, ttl_s=ttl_s)) > 0
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
@@ -126,11 +140,12 @@ class SqliteStore(Store):
             after=after,
             limit=min(limit, _MAX_INTEGER),
         )
-        return [key for (key,) in rows]
+        volatile = await self._volatile.keys(prefix, after=after, limit=limit)
+        return sorted([*(key for (key,) in rows), *volatile])[:limit]
 
     async def revisions(self, keys: Collection[str]) -> dict[str, int]:
         check_keys(keys)
-        revisions = dict.fromkeys(keys, 0)
+        revisions = await self._volatile.revisions(keys)
         for key, revision in await self._rows(_REVISIONS, keys=json.dumps([*keys])):
             revisions[key] = revision
         return revisions
@@ -138,6 +153,8 @@ class SqliteStore(Store):
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
+        if key.startswith(VOLATILE):
+            return await self._volatile.events(key, after, wait_s=wait_s, limit=limit)
 
         async def page() -> Events:
             if after is not None and not 0 <= after <= _MAX_INTEGER:
@@ -159,7 +176,7 @@ class SqliteStore(Store):
         opened, self._opened = self._opened, None
         if opened is None:
             return
-        self._waiting.wake_all()
+        await self._volatile.aclose()
         opened.writer.close()
         write, poll = opened.tasks
         poll.cancel()
@@ -185,6 +202,7 @@ class SqliteStore(Store):
             with told_as_store_errors(self.file.path):
                 seen = await _version(writing)
             tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_others(writing, seen)))
+            await self._volatile.__aenter__()
             self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks)
             undo.pop_all()
         return self

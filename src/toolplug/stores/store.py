@@ -3,6 +3,9 @@
 A record is a value under a key. Each record has one log, a bounded list of events. Events are appended alone, or in the
 same transaction as a change of the record, so that a crash leaves both or neither. A log is removed with its record.
 
+A record whose key begins with `~` is volatile: it may be lost with the store's server or with the last process that
+uses the store. It is for what has no meaning after that, such as which processes run.
+
 `toolplug.testing.store_laws` is the test suite of every store.
 """
 
@@ -15,6 +18,8 @@ from typing import Protocol, Self
 
 KEPT_EVENTS = 256
 """How many events a log keeps where nobody says otherwise; older ones are dropped as new ones come."""
+VOLATILE = "~"
+"""The first character of the keys of volatile records."""
 INLINE_BYTES = 4096
 """The largest value, and the largest total of events, that a `Change` has."""
 
@@ -84,7 +89,13 @@ class Store(Protocol):
     for two seconds, full, read-only, not open), `StoreRefused` (the file is damaged) and `StoreMisused` (an argument
     outside the limits). Keys are text of 1 to 512 bytes of UTF-8 without U+0000 and U+10FFFF; the other limits are in
     `apply_changes.py`. Times to live follow the store's clock, not the loop's.
+
+    `id`: names this store object, at random, among those of all processes that use the same records. `shared`: whether
+    other processes may use them at the same time.
     """
+
+    id: str
+    shared: bool
 
     async def read(self, key: str) -> Record | None:
         """Return the record, or `None` if there is none or it has expired. All acknowledged changes are visible."""
@@ -98,23 +109,29 @@ class Store(Protocol):
         expected: int | None = None,
         ttl_s: float | None = None,
         events: Sequence[bytes] = (),
+        to: str | None = None,
     ) -> int:
         """Write the record and append the events, both or neither, and return the record's new revision.
 
         `value`: `None` deletes the record with its log, and allows no events; deleting a missing record changes nothing
         and returns 0. `expected`: the revision that the record must have, 0 for "no record", `None` for any; otherwise
         `StoreConflict` is raised. `ttl_s`: the time to live from now in seconds, `None` for ever; each commit sets it.
+        `to`: the `id` of the only other store object whose readers need to be woken, which spares the others the work;
+        `None` for all.
 
         After the return, the commit survives the death of the process. A cancelled commit is applied whole or not at
         all.
         """
         ...
 
-    async def extend(self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None) -> bool:
+    async def extend(
+        self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
+    ) -> bool:
         """Append the events to a record's log and set its time to live, both or neither. Return False if there is none.
 
         Value and revision do not change, so that no commit which expects the revision fails; the position rises.
-        `ttl_s`: in seconds from now, which may shorten the life; `None` leaves the expiry unchanged.
+        `ttl_s`: in seconds from now, which may shorten the life; `None` leaves the expiry unchanged. `to` is that of
+        `commit`.
 
         Durability and cancellation are those of `commit`.
         """

@@ -36,10 +36,12 @@ from toolplug.testing.store_fixtures import (
     woken,
 )
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
-from toolplug.testing.store_watch_laws import WatchLaws, yielded
+from toolplug.testing.store_watch_laws import VolatileLaws, WatchLaws, yielded
 
 
-class StoreLaws(RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws, WatchLaws):
+class StoreLaws(
+    RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws, WatchLaws, VolatileLaws
+):
     """The laws of every store."""
 
 
@@ -107,6 +109,14 @@ class SharedStoreLaws(StoreFixtures):
         assert await store.events("key", at) == page
         await other.commit("key", None)
         assert await store.extend("key", events=[b"late"]) is False
+
+    async def test_a_change_for_one_store_is_watched_there(self, store: Store, other: Store) -> None:
+        assert store.id != other.id
+        async with aclosing(other.watch("")) as watch:
+            await yielded(watch, 1)
+            revision = await store.commit("key", b"value", to=other.id)
+            (item,) = await yielded(watch, 1)
+            assert item in (Missed(), Change("key", revision, b"value", ()))
 
     async def test_a_change_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:
         at = await new_log(store)

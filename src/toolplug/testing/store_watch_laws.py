@@ -8,9 +8,20 @@ from contextlib import aclosing
 
 import pytest
 
-from toolplug.errors import StoreMisused, StoreUnavailable
+from toolplug.errors import StoreConflict, StoreMisused, StoreUnavailable
 from toolplug.stores.store import INLINE_BYTES, Change, Event, Missed, Store
-from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures, position_of, record_of
+from toolplug.testing.store_fixtures import (
+    LONG_S,
+    ManualClock,
+    OpenStore,
+    StoreFixtures,
+    data_of,
+    new_log,
+    parked,
+    position_of,
+    record_of,
+    woken,
+)
 
 
 async def yielded(watch: AsyncIterator[Change | Missed], count: int) -> list[Change | Missed]:
@@ -117,3 +128,49 @@ class WatchLaws(StoreFixtures):
     async def test_a_prefix_that_no_key_has_is_refused(self, store: Store, prefix: str) -> None:
         with pytest.raises(StoreMisused):
             await yielded(store.watch(prefix), 1)
+
+
+@pytest.mark.anyio
+class VolatileLaws(StoreFixtures):
+    """A record whose key begins with `~` is like any other, but that it may be lost with the store."""
+
+    async def test_a_volatile_record_is_read_listed_and_removed(self, store: Store) -> None:
+        first = await store.commit("~a/1", b"1", expected=0)
+        await store.commit("a/1", b"lasting")
+        second = await store.commit("~a/1", b"2", expected=first)
+        assert (await record_of(store, "~a/1")).value == b"2"
+        assert await store.keys() == ["a/1", "~a/1"]
+        assert await store.keys("~") == ["~a/1"]
+        assert await store.keys(limit=1) == ["a/1"]
+        assert await store.revisions(["~a/1", "~a/2"]) == {"~a/1": second, "~a/2": 0}
+        with pytest.raises(StoreConflict):
+            await store.commit("~a/1", b"3", expected=first)
+        await store.commit("~a/1", None, expected=second)
+        assert await store.read("~a/1") is None
+        assert await store.commit("~a/1", b"4", expected=0) > second
+
+    async def test_a_volatile_record_expires(self, store: Store, clock: ManualClock) -> None:
+        await store.commit("~a", b"", ttl_s=60)
+        await store.extend("~a", ttl_s=120)
+        clock.now += 90
+        assert await store.read("~a") is not None
+        clock.now += 60
+        assert await store.read("~a") is None
+        assert await store.keys() == []
+
+    async def test_a_volatile_log_is_read_and_waited_for(self, store: Store) -> None:
+        at = await new_log(store, "~a")
+        wait = await parked(store, "~a", at)
+        assert await store.extend("~a", events=[b"news"])
+        (page,) = await woken(wait)
+        assert data_of(page.entries) == [b"news"]
+        assert await store.events("~a", at) == page
+
+    async def test_a_watch_of_everything_has_the_volatile_records(self, store: Store) -> None:
+        async with aclosing(store.watch("")) as everything, aclosing(store.watch("~a/")) as volatile:
+            assert [*await yielded(everything, 1), *await yielded(volatile, 1)] == [Missed(), Missed()]
+            lasting = await store.commit("a/1", b"lasting")
+            revision = await store.commit("~a/1", b"volatile", to="nobody")
+            change = Change("~a/1", revision, b"volatile", ())
+            assert await yielded(everything, 2) == [Change("a/1", lasting, b"lasting", ()), change]
+            assert await yielded(volatile, 1) == [change]
