@@ -109,6 +109,12 @@ _STORE = f"""
 
 Where records are stored: `sqlite:///./path`, `sqlite:////path`, or `memory://`, which is lost on exit. With the suffix
 `?synchronous=full`, acknowledged changes also survive a power failure. Default: `{DEFAULT_STORE}`.
+
+The URL of another scheme names the store of a plugin, which the URL enables: its entry under `providers:` is needed for
+settings only, and must not be disabled. No message shows the URL, which may hold a password.
+
+Providers keep their files (`site.state_dir`) next to the store's file. With a store on the network they are in
+`.toolplug/` next to the configuration, on each machine its own; with `memory://` in a temporary folder.
 """
 
 

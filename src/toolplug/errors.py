@@ -327,12 +327,12 @@ class StoredBytesExceeded(QuotaExceeded, StoreError):
 class StoreInUse(StoreError):
     """Another process serves this store: `pid` on the machine or in the container `machine`."""
 
-    def __init__(self, store: Path, pid: int, machine: str) -> None:
+    def __init__(self, store: Path | str, pid: int, machine: str) -> None:
         self.pid = pid
         self.machine = machine
         self.what: str = f"{store} is served by process {pid} on {machine}"
         super().__init__(
-            f"{self.what}; one process serves a store: stop that one, name another file in `store`, or run one worker"
+            f"{self.what}; one process serves a store: stop that one, name another one in `store`, or run one worker"
         )
 
 

@@ -1,9 +1,9 @@
 """The hooks of a plugin, as pluggy specifications: what a host asks of plugins, with which arguments, and when.
 
 A plugin marks its functions with `hookimpl`. An implementation takes the arguments that it needs, by name, and may
-leave out the others. Every hook but `commands` may also take `site`, the `ProviderContext` of its plugin, and those
-around a call may take `tool`, the definition of the tool as its caller sees it: `tool.ref` has its source. In a
-`FunctionProvider` a method with the name of a hook implements it without a mark.
+leave out the others. Every hook but `commands` and `stores` may also take `site`, the `ProviderContext` of its
+plugin, and those around a call may take `tool`, the definition of the tool as its caller sees it: `tool.ref` has its
+source. In a `FunctionProvider` a method with the name of a hook implements it without a mark.
 
 A tool call never runs through pluggy: a hook is one to many, and a call is one to one.
 """
@@ -25,6 +25,7 @@ from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
+from toolplug.stores.open import OpenStore
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 """Marks a function as the specification of a hook."""
@@ -149,6 +150,16 @@ def toolset_sources(site: ProviderContext) -> Mapping[str, OpenToolsetSource]:
 
     The plugin's type has the name of the kind: a toolset that names it enables the plugin, with default settings if it
     has no entry. Called after `start`.
+    """
+
+
+@hookspec
+def stores() -> Mapping[str, OpenStore]:
+    """Return functions that open stores, by the scheme of the URL that `store:` names.
+
+    The plugin's type has the name of the scheme: a `store:` that names it enables the plugin, with default settings if
+    it has no entry; further schemes of one package are further entry points. Asked when the configuration is read.
+    Nothing has been started then, so this is a function of a module, or a static method.
     """
 
 

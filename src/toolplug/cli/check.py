@@ -17,7 +17,6 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures
 from toolplug.providers.entry_points import installed
-from toolplug.stores.open import open_store, store_file
 
 app: typer.Typer = typer.Typer()
 
@@ -94,9 +93,8 @@ def _print_valid(
 
 async def _long_notes(configuration: Configuration) -> Sequence[Problem]:
     """Return warnings of notes in the store that are too long; none without a store file."""
-    url, folder = configuration.settings.store, configuration.folder
-    file = store_file(url, folder=folder)
+    file = configuration.store.file
     if file is None or not file.exists():
         return ()
-    async with open_store(url, folder=folder) as store:
+    async with configuration.store.open() as store:
         return await long_notes(store)

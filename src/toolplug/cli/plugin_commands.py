@@ -30,7 +30,6 @@ from toolplug.providers.entry_points import installed
 from toolplug.providers.loading import IMPORT_S
 from toolplug.providers.plugins.implementations import asking
 from toolplug.runtime.threads import begun_in_own_thread
-from toolplug.stores.open import store_folder
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
@@ -54,7 +53,7 @@ def state_folder(key: str, config: Path | None = None) -> Path:
         raise ConfigError(wrong)
     if key not in configuration.providers.keys:
         raise NoSuchProvider(key, name_hint(key, configuration.providers.keys))
-    folder = store_folder(configuration.settings.store, folder=configuration.folder)
+    folder = configuration.store.state_folder
     if folder is None:
         message = "its plugins keep their files in a temporary folder of the process that serves; no other can see them"
         hint = "keep them with store: sqlite:///./.toolplug/state.db"

@@ -17,7 +17,6 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_beside_host
 from toolplug.host.host import open_host
 from toolplug.providers.entry_points import installed
-from toolplug.stores.open import open_store, store_folder
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -61,14 +60,13 @@ def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
     `what`: the records that the command needs. `instead`: the request that gets them from a host. Raises `ConfigError`
     for a store in memory and for an invalid configuration.
     """
-    configuration = read_beside_host(config, os.environ, installed())
-    url, folder = configuration.settings.store, configuration.folder
-    if store_folder(url, folder=folder) is None:
+    store = read_beside_host(config, os.environ, installed()).store
+    if store.in_memory:
         message = f"its {what} live in the memory of the process that serves them; no other process can see them"
         hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"
         problem = Problem(code="store_in_memory", message=message, file=str(config), path="store", hint=hint)
         raise ConfigError([problem])
-    return open_store(url, folder=folder)
+    return store.open()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple, Self, TypeVar
@@ -43,7 +43,7 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
-from toolplug.stores.open import open_store, store_file, store_folder
+from toolplug.stores.serving_lease import ServingLease
 from toolplug.stores.serving_lock import only_server, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
@@ -155,11 +155,12 @@ def registry_services(
 ) -> RegistryServices:
     """Return what the registry of the host needs.
 
-    Providers keep their files next to the store's file; without one, in a temporary folder as long as the host runs.
+    Providers keep their files in the folder of `ConfiguredStore.state_folder`; with a store in memory, in a temporary
+    folder as long as the host runs.
     """
     configuration = current()
     settings = configuration.settings
-    folder = store_folder(settings.store, folder=configuration.folder)
+    folder = configuration.store.state_folder
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
         calls=services,
@@ -332,16 +333,12 @@ class Parts:
         self.mcp.announcer.end(code)
 
 
-def _serving_alone(configuration: Configuration) -> AbstractAsyncContextManager[None]:
-    """Return the lock of the only process that serves the store; entering waits as long as another one may drain."""
-    file = store_file(configuration.settings.store, folder=configuration.folder)
-    if file is None:
-        warn_of_workers()
-        return nullcontext()
+def _longest_drain_s(configuration: Configuration) -> float:
+    """Return how long another process that serves the store may still drain."""
     general = configuration.settings.limits.drain
     drains = [item.entry.limits.drain for item in configuration.providers.wanted.values() if item.build is not None]
     default = DEFAULT_DRAIN_S if general is None else general
-    return only_server(file, wait_s=max((default if own is None else own for own in drains), default=default))
+    return max((default if own is None else own for own in drains), default=default)
 
 
 @asynccontextmanager
@@ -350,14 +347,20 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
 
     The second store is the measured one, which the first one uses.
     """
-    settings = current().settings
+    settings, named = current().settings, current().store
     async with AsyncExitStack() as life:
-        if alone:
-            await life.enter_async_context(_serving_alone(current()))
-        store = measured = MeasuredStore(open_store(settings.store, folder=current().folder))
+        wait_s = _longest_drain_s(current())
+        if alone and named.file is not None:
+            await life.enter_async_context(only_server(named.file, wait_s=wait_s))
+        store = measured = MeasuredStore(named.open())
         if settings.quotas.sets("stored_bytes"):
             store = CountingStore(store, lambda: current().settings.quotas)
-        yield await life.enter_async_context(store), measured
+        await life.enter_async_context(store)
+        if alone and named.in_memory:
+            warn_of_workers()
+        elif alone and named.file is None:
+            await life.enter_async_context(ServingLease(measured, named.scheme, wait_s=wait_s))
+        yield store, measured
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

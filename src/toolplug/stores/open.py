@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from toolplug.errors import StoreMisused
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
 
+BUILT_IN = ("memory", "sqlite")
+"""The schemes of the stores of toolplug itself."""
 _HERE = Path()
 _SQLITE = "toolplug.stores.sqlite"
 MISSING = (
@@ -20,8 +23,26 @@ MISSING = (
 """aiosqlite is an extra, so the module that uses it is imported for such a store only."""
 
 
+class OpenStore(Protocol):
+    """Returns the store that a URL of a plugin's scheme names, as the hook `stores` gives it.
+
+    Called when the configuration is read, to check the URL, and for each use of the store: nothing is connected before
+    `async with`. `folder` is the one for relative paths. Raises `StoreMisused` for an invalid URL, which the message
+    must not contain, as it may hold a password.
+    """
+
+    def __call__(self, url: str, *, folder: Path) -> Store:
+        """Return the store, which is not open yet."""
+        ...
+
+
+def store_scheme(url: str) -> str:
+    """Return the scheme of a store's URL, empty for other text."""
+    return urlsplit(url).scheme
+
+
 def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time) -> Store:
-    """Return the store that a URL names. It is opened by `async with`; no file is touched before.
+    """Return the built-in store that a URL names. It is opened by `async with`; no file is touched before.
 
     `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
     `?synchronous=normal|full`. Relative paths start at `folder`, by default the working directory.
@@ -46,14 +67,8 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
     )
 
 
-def store_folder(url: str, *, folder: Path = _HERE) -> Path | None:
-    """Return the folder of the store's file, where providers keep their own files; None for a store in memory."""
-    file = store_file(url, folder=folder)
-    return None if file is None else file.parent
-
-
 def store_file(url: str, *, folder: Path = _HERE) -> Path | None:
-    """Return the path of the store's file, which may not exist yet; None for a store in memory."""
+    """Return the path of the store's file, which may not exist yet; None for a store without a file."""
     parts = urlsplit(url)
     return folder / _path(parts) if parts.scheme == "sqlite" else None
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
@@ -23,6 +23,7 @@ from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, 
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry import DesiredProvider
 from toolplug.providers.entry_points import Installed
@@ -70,22 +71,19 @@ _BY_ENTRY = frozenset({"toolsets", "agents"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A configuration as it was read; only its `servers` may have problems.
-
-    `folder` is the one for relative paths: that of the file; for a mapping the working directory.
-    """
+    """A configuration as it was read; only its `servers` may have problems."""
 
     source: Source
     settings: HostSettings
     providers: ProviderEntries
     servers: ServerEntries
     toolsets: ToolsetEntries
-    folder: Path = field(init=False)
+    store: ConfiguredStore
 
-    def __post_init__(self) -> None:
-        # At once: a provider may change the working directory when it starts.
-        folder = Path() if isinstance(self.source, Mapping) else Path(self.source).absolute().parent
-        object.__setattr__(self, "folder", folder)
+    @property
+    def folder(self) -> Path:
+        """The folder for relative paths: that of the file; for a mapping the working directory."""
+        return self.store.folder
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
@@ -117,11 +115,14 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
     document = document_of(source, problems)
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    store, providers = read_store(providers, _folder(source), problems)
     if problems:
         raise _refusal(problems, alone=_is_code(source))
     servers = ServerEntries.read(document, None, environ)
     toolsets = ToolsetEntries.read(document, settings, (), (), {}, [])
-    return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
+    return Configuration(
+        source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
+    )
 
 
 def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
@@ -149,10 +150,18 @@ def read_parts(
     document = document_of(source, problems)
     settings = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
+    store, providers = read_store(providers, _folder(source), problems)
     user = source.user if isinstance(source, ConfigFiles) else None
     servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
-    return Configuration(source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets)
+    return Configuration(
+        source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
+    )
+
+
+def _folder(source: Source) -> Path:
+    """Return the folder for relative paths; absolute for a file, as a provider may change the working directory."""
+    return Path() if isinstance(source, Mapping) else Path(source).absolute().parent
 
 
 def document_of(source: Source, problems: list[Problem] | None = None) -> Document:

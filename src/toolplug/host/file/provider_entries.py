@@ -232,7 +232,7 @@ class ProviderEntries:
         found = list(self.installed.types.get(type_name, ()))
         if not found:
             message = f"unknown provider type {type_name!r}"
-            hint = _where_to_get(type_name, self.installed.types)
+            hint = known_package(type_name, "packages", self.installed.types)
             unknown = document.problem(at, code="unknown_provider", message=message, hint=hint, at_key=at == path)
             raise ConfigError([unknown, *(self._wrong_rules(key) if enabled else ())])
         if len(found) > 1:
@@ -278,32 +278,44 @@ class ProviderEntries:
             kind, path = source[:-1], ("toolsets", name, "from")
             if source in (PROVIDER, MCP) or not kind or kind in added or kind in self.loaded:
                 continue
-            if kind in keys:
-                message = f"toolset {name!r} needs the plugin {kind!r}, whose entry is not enabled"
-                hint = f"set providers.{kind}.enabled to true, or remove the entry"
-                problems.append(self.document.problem(path, code="plugin_disabled", message=message, hint=hint))
-                continue
             found = self.installed.types.get(kind, ())
-            if not found:
+            if not found and kind not in keys:
                 message = f"unknown source {kind!r}; there are provider: and mcp:, and those of installed plugins"
-                hint = _where_to_get(kind, self.installed.types)
+                hint = known_package(kind, "packages", self.installed.types)
                 problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
                 continue
-            self.types[kind] = found[0]
-            try:
-                added[kind] = self._read(kind)
-            except ConfigError as error:
-                problems.extend(error.problems)
+            plugin = self.enabled_by_name(kind, path, f"toolset {name!r}", keys, problems)
+            if plugin is not None:
+                added[kind] = plugin
             if kind in self.loaded and "toolset_sources" not in self.loaded[kind].type.hooks.names:
-                message = f"the plugin {kind!r} ({found[0].package}) is no source of toolsets"
+                message = f"the plugin {kind!r} ({self.types[kind].package}) is no source of toolsets"
                 hint = f"write from: provider:KEY for the tools of an entry of type {kind}"
                 problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
         return added
 
+    def enabled_by_name(
+        self, kind: str, path: KeyPath, by: str, keys: Collection[str], problems: list[Problem]
+    ) -> DesiredProvider | None:
+        """Return the installed plugin of a type with default settings, which `by` at `path` names; None if it fails.
+
+        `keys` are those of entries, of which none is the plugin's and enabled.
+        """
+        if kind in keys:
+            message = f"{by} needs the plugin {kind!r}, whose entry is not enabled"
+            hint = f"set providers.{kind}.enabled to true, or remove the entry"
+            problems.append(self.document.problem(path, code="plugin_disabled", message=message, hint=hint))
+            return None
+        self.types[kind] = self.installed.types[kind][0]
+        try:
+            return self._read(kind)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            return None
+
     def _read(self, key: str) -> DesiredProvider:
         """Read an enabled entry: its rules, its package, which is imported, and its settings. Raises `ConfigError`.
 
-        A plugin without an entry, which a toolset names, has the default settings.
+        A plugin without an entry, which a toolset or the store names, has the default settings.
         """
         path = (SECTION, key)
         if key in self.document.keys((SECTION,)):
@@ -453,9 +465,12 @@ def _mapping(value: Value) -> dict[str, Value]:
     return value if isinstance(value, dict) else {}
 
 
-def _where_to_get(type_name: str, known: Collection[str]) -> str:
-    """Return the hint for an unknown type: the nearest known one, or the package that provides it."""
-    packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
+def known_package(type_name: str, table: str, known: Collection[str]) -> str:
+    """Return the hint for an unknown type: the nearest known one, or the package of this project that provides it.
+
+    `table` is that of `known_packages.toml`: `packages` for all, `stores` for the schemes of stores.
+    """
+    packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))[table]
     if type_name in packages:
         return f"pip install {packages[type_name]}"
     near = nearest(type_name, (*known, *packages))

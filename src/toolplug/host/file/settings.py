@@ -25,7 +25,7 @@ from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
-from toolplug.stores.open import open_store
+from toolplug.stores.open import BUILT_IN, open_store, store_scheme
 
 
 class Part(BaseModel):
@@ -382,6 +382,9 @@ OfferSetting = Annotated[
 
 
 def _store_url(url: str) -> str:
+    """Check the URL of a built-in store; those of plugins are checked once the plugins are loaded."""
+    if "://" in url and store_scheme(url) not in BUILT_IN:
+        return url
     try:
         open_store(url)
     except StoreMisused as error:
@@ -467,7 +470,9 @@ class HostSettings(Part):
     responses: ResponsesSettings | None = None
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
-        str, AfterValidator(_store_url), Field(description="sqlite:///./path, sqlite:////path or memory://")
+        str,
+        AfterValidator(_store_url),
+        Field(description="sqlite:///./path, sqlite:////path, memory://, or the URL of a plugin's store"),
     ] = DEFAULT_STORE
     toolsets: Annotated[
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")

@@ -1,0 +1,145 @@
+"""The store that `store:` names: a built-in one, or that of a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from toolplug.config.masking import masked
+from toolplug.config.nearest import name_hint
+from toolplug.crashes import outlined
+from toolplug.errors import Problem, StoreMisused
+from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries, known_package
+from toolplug.providers.entry import ProviderState
+from toolplug.stores.open import BUILT_IN, OpenStore, open_store, store_file, store_scheme
+from toolplug.stores.store import Store
+
+HOOK = "stores"
+SECTION = "store"
+STATE_FOLDER = ".toolplug"
+"""Below the folder of the configuration: the files of providers on this machine, if the store is on the network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredStore:
+    """The store of a configuration, whose `folder` is the one for relative paths; `opens` is a plugin's function.
+
+    The URL may hold a password: it is in no message and in no `repr`.
+    """
+
+    url: str = field(repr=False)
+    folder: Path
+    opens: OpenStore | None = None
+
+    @property
+    def scheme(self) -> str:
+        """What kind of store it is, such as `sqlite` or `redis`."""
+        return store_scheme(self.url)
+
+    @property
+    def file(self) -> Path | None:
+        """The path of the store's file, which may not exist yet; None for a store without one."""
+        return store_file(self.url, folder=self.folder)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the records are in the memory of the process that serves them, so that no other one has them."""
+        return self.scheme == "memory"
+
+    @property
+    def state_folder(self) -> Path | None:
+        """The folder of this machine in which providers keep files; None for a store in memory.
+
+        That of the store's file; with a store on the network `.toolplug` next to the configuration.
+        """
+        if self.in_memory:
+            return None
+        return self.folder / STATE_FOLDER if self.file is None else self.file.parent
+
+    def open(self) -> Store:
+        """Return the store, which `async with` opens. Raises `StoreMisused`."""
+        if self.opens is None:
+            return open_store(self.url, folder=self.folder)
+        return self.opens(self.url, folder=self.folder)
+
+
+def read_store(
+    entries: ProviderEntries, folder: Path, problems: list[Problem]
+) -> tuple[ConfiguredStore, ProviderEntries]:
+    """Return the store that the settings name, and the entries with its plugin; problems are added to `problems`.
+
+    Enabled plugins are asked first. Else the installed plugin of the scheme's name is enabled with default settings.
+    """
+    store = ConfiguredStore(url=entries.settings.store, folder=folder)
+    if store.scheme in BUILT_IN:
+        return store, entries
+    opens, broken = _offered(store, entries.loaded.values(), problems)
+    if opens is None and not broken:
+        entries = _with_plugin(store, entries, problems)
+        loaded = entries.loaded.get(store.scheme)
+        if loaded is not None:
+            opens, broken = _offered(store, [loaded], problems)
+            if opens is None and not broken:
+                message = f"the plugin {store.scheme!r} ({loaded.type.installed.package}) has no store of that scheme"
+                problems.append(_problem(entries, message, name_hint(store.scheme, BUILT_IN)))
+    store = replace(store, opens=opens)
+    if opens is not None:
+        _check_url(store, entries, problems)
+    return store, entries
+
+
+def _offered(
+    store: ConfiguredStore, plugins: Collection[LoadedEntry], problems: list[Problem]
+) -> tuple[OpenStore | None, bool]:
+    """Return the function of the first plugin that has a store of the scheme, and whether a plugin failed."""
+    broken = False
+    for entry, kind in plugins:
+        try:
+            for item in kind.hooks.implementations:
+                if item.hook == HOOK:
+                    found: Mapping[str, OpenStore] = getattr(kind.plugin, item.attribute)()
+                    if store.scheme in found:
+                        return found[store.scheme], False
+        except BaseException as error:  # noqa: BLE001  the plugin's own code
+            broken = True
+            message = f"{kind.installed.package}: {HOOK}() raised {outlined(error, entry.package)}"
+            problems.append(entry.problem("store_plugin", message, f"update {kind.installed.distribution}"))
+    return None, broken
+
+
+def _with_plugin(store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]) -> ProviderEntries:
+    """Return the entries with the installed plugin of the scheme's name."""
+    scheme = store.scheme
+    found = entries.installed.types.get(scheme, ())
+    if not found:
+        message = f"unknown store scheme {scheme!r}"
+        problems.append(_problem(entries, message, known_package(scheme, HOOK, BUILT_IN)))
+        return entries
+    # An alias is another entry point of the same plugin.
+    plugin = found[0].entry_point.value
+    for key in [key for key, item in entries.types.items() if item.entry_point.value == plugin]:
+        record = entries.wanted[key].record if key in entries.wanted else None
+        if record is not None and record.state is not ProviderState.DISABLED:
+            message = f"the store needs the plugin {key!r}, which failed: {record.reason}"
+            problems.append(_problem(entries, message, record.fix))
+        if record is None or record.state is not ProviderState.DISABLED:
+            return entries
+        scheme = key
+    added = entries.enabled_by_name(scheme, (SECTION,), "the store", entries.types, problems)
+    return entries if added is None else replace(entries, wanted={**entries.wanted, scheme: added})
+
+
+def _check_url(store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]) -> None:
+    """Add a problem if the plugin does not accept the URL, which no message contains."""
+    try:
+        store.open()
+    except StoreMisused as error:
+        problems.append(_problem(entries, masked(str(error), [store.url]), ""))
+    except Exception as error:  # noqa: BLE001  the plugin's own code
+        message = f"the store of scheme {store.scheme!r} cannot be made from its URL: {outlined(error)}"
+        problems.append(_problem(entries, message, "check the URL, or update the plugin"))
+
+
+def _problem(entries: ProviderEntries, message: str, hint: str) -> Problem:
+    return entries.document.problem((SECTION,), code="store_url", message=message, hint=hint)
