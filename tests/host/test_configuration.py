@@ -198,7 +198,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
           file_serch: {enabled: true}
           open_notes: {enabled: true, colour: red, settings: {}}
           Bad-Key: {}
-        store: redis://localhost
+        store: sqlit://localhost
         limits: {rate: 5/week}
         responses: {max_turns: 3}
         metricss: {}
@@ -216,8 +216,7 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
         " keep one of them",
         "providers.yaml:11:3: providers.Bad-Key: 'Bad-Key' is no provider key; a lower-case letter, then up to 63 of"
         " a-z 0-9 _ are allowed",
-        "providers.yaml:12:8: store: unknown store 'redis'; known: memory://, sqlite:///./state.db,"
-        " sqlite:////var/lib/state.db",
+        "providers.yaml:12:8: store: unknown store scheme 'sqlit' (nearest: 'sqlite')",
         "providers.yaml:13:16: limits.rate: should be a rate such as 5/second, 60/minute or 1000/hour, not '5/week'",
         "providers.yaml:14:1: responses.backend: the key 'backend' is missing",
         "providers.yaml:15:1: metricss: unknown key 'metricss' (nearest: 'metrics')",
