@@ -115,12 +115,19 @@ def change_result(
 
 @hookspec
 def after_call(
-    call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None, site: ProviderContext
+    call: ToolCall,
+    context: CallContext,
+    result: ToolResult,
+    tool: ToolDefinition | None,
+    duration_s: float,
+    site: ProviderContext,
 ) -> Awaitable[None] | None:
     """Take note of a call's answer: also of a refused call, and of one of an unknown tool; may be `async`.
 
-    `call` is the object that `before_call` had. The caller's answer waits until the deadline of the call, at least
-    0.1 s; after that the hook goes on by itself, for at most 5 s.
+    `call` is the object that `before_call` had. An implementation may take `duration_s` too: the seconds from the
+    beginning of the call, before its checks, until its result, which are those of the metrics; 0.0 for an unknown tool.
+    The caller's answer waits until the deadline of the call, at least 0.1 s; after that the hook goes on by itself, for
+    at most 5 s.
     """
 
 

@@ -19,6 +19,7 @@ from toolplug import (
     FunctionRegistry,
     Principal,
     ToolCall,
+    ToolResult,
     ToolStatus,
     open_host,
     tool,
@@ -252,3 +253,74 @@ async def test_a_hook_may_take_the_definition_of_the_tool_as_its_caller_sees_it(
         ("after", "w.answer", "answer"),
         ("after", None, "nosuch"),
     ]
+
+
+class Waiting(FunctionProvider):
+    @tool
+    async def wait(self) -> str:
+        await asyncio.sleep(WAIT_S)
+        return "waited"
+
+    @tool
+    def refused(self) -> str:
+        return "never"
+
+    def before_call(self, call: ToolCall) -> str | None:
+        return "not today" if call.name == "refused" else None
+
+
+class Timing(FunctionProvider):
+    """Notes how long calls took."""
+
+    def __init__(self) -> None:
+        self.took: dict[str, float] = {}
+
+    def after_call(self, call: ToolCall, duration_s: float) -> None:
+        self.took[call.name] = duration_s
+
+
+class TimingLater(Timing):
+    """Has a hook that can be awaited, in the place of the plain function."""
+
+    async def after_call(self, call: ToolCall, duration_s: float) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        self.took[call.name] = duration_s
+
+
+WAIT_S = 0.02
+
+
+@pytest.mark.requirement("C-12-after-call-duration")
+@pytest.mark.parametrize("kind", [Timing, TimingLater])
+async def test_a_note_of_an_answer_has_the_seconds_that_the_call_took(kind: type[Timing]) -> None:
+    timing = kind()
+    async with FunctionRegistry({"waiting": Waiting(), "timing": timing}) as registry:
+        for name in ("wait", "refused", "nosuch"):
+            await registry.execute(ToolCall("1", name), CallContext())
+    assert timing.took["wait"] >= WAIT_S
+    assert 0.0 < timing.took["refused"] < WAIT_S
+    assert timing.took["nosuch"] == 0.0
+
+
+class Mistaken(FunctionProvider):
+    """Returns a coroutine from a plain function."""
+
+    def after_call(self, result: ToolResult) -> object:
+        return asyncio.sleep(0)
+
+
+@pytest.mark.requirement("C-12-after-call", "H-plugin-isolation")
+@pytest.mark.parametrize("other", [None, TimingLater])
+async def test_a_plain_function_that_returns_an_awaitable_is_a_failure_with_the_fix(
+    other: type[Timing] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    last = Timing()
+    plugins = {"mistaken": Mistaken(), **({} if other is None else {"other": other()}), "last": last}
+    async with FunctionRegistry({"tools": Answering(), **plugins}) as registry:
+        result = await registry.execute(ToolCall("1", "answer"), CallContext())
+    assert (result.output, [*last.took]) == ("42", ["answer"])
+    [error] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert error == (
+        "hook after_call of provider 'mistaken' returned a coroutine that nobody awaits; write it as `async def`; "
+        "the call keeps its result"
+    )

@@ -181,7 +181,7 @@ def test_every_wrong_hook_is_told_at_once_with_the_right_first_line() -> None:
     assert hook_problems(Bad) == (
         f"{name}.start must be async; write it as `async def start(self, site)`",
         f"{name}.after_call{inspect.signature(Bad.after_call)} takes 'outcome', and the arguments of this hook are "
-        "call, context, result, tool, site; write it as `def after_call(self, call, context, result)`",
+        "call, context, result, tool, duration_s, site; write it as `def after_call(self, call, context, result)`",
     )
 
 

@@ -127,8 +127,7 @@ async def test_streams_end_when_the_host_stops_or_the_plugin_is_disabled(serve: 
 
 def answered(feed: CallFeed, name: str, status: ToolStatus, tenant: str = "t1") -> None:
     call = ToolCall("c", name)
-    feed.begin(call)
-    feed.end(call, CallContext(principal=Principal(tenant=tenant)), ToolResult("c", name, status=status), None)
+    feed.note(call, CallContext(principal=Principal(tenant=tenant)), ToolResult("c", name, status=status), None, 0.01)
 
 
 async def test_a_batch_shows_failures_first_and_counts_what_it_leaves_out() -> None:

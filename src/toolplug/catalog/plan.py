@@ -144,7 +144,8 @@ class CallHooks(Protocol):
     * `refusal`: returns the reason for which a plugin refuses the call, or None, by `until` (`perf_counter`); there is
       nothing to await where plain functions decide
     * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
-    * `answered`: passes the answer to plugins, and waits for them at least a moment
+    * `answered`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
+      moment; there is nothing to await where all are plain functions
     """
 
     @property
@@ -182,8 +183,9 @@ class CallHooks(Protocol):
         context: CallContext,
         tool: ToolDefinition | None,
         result: ToolResult,
+        duration_s: float,
         within_s: float,
-    ) -> Awaitable[None]: ...
+    ) -> Awaitable[None] | None: ...
 
 
 class HookSource(Protocol):

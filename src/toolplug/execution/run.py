@@ -139,7 +139,9 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
                 reason = hooks.refusal(inner, context, tool, began + seconds)
                 reason = reason if reason is None or isinstance(reason, str) else await reason
                 result = None if reason is None else denied(call, "hook", reason)
-            if (context.deadline is not None or hooks is not None) and began + seconds <= perf_counter():
+            if (
+                context.deadline is not None or (hooks is not None and hooks.asks)
+            ) and began + seconds <= perf_counter():
                 result = timed_out(call, seconds)
             elif result is not None:
                 pass
@@ -162,11 +164,14 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = failed(call, error, plan, context)
     status = result.status
-    plan.counters.record(status, perf_counter() - began)
+    duration_s = perf_counter() - began
+    plan.counters.record(status, duration_s)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
-        await hooks.answered(inner, context, tool, result, began + seconds - perf_counter())
+        noting = hooks.answered(inner, context, tool, result, duration_s, seconds - duration_s)
+        if noting is not None:
+            await noting
     return result
 
 
@@ -185,7 +190,9 @@ class UnknownCalls(NamedTuple):
 
         async def answered(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            await hooks.answered(call, context, None, result, 0.0)
+            noting = hooks.answered(call, context, None, result, 0.0, 0.0)
+            if noting is not None:
+                await noting
             return result
 
         hooks.calls.running += 1

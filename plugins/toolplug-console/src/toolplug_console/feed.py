@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from time import perf_counter, time
+from time import time
 
 import orjson
 
@@ -25,8 +25,6 @@ MAX_SHOWN = 100
 """Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
 MAX_NOTED = 10_000
 """Calls that are noted between two batches; more are counted."""
-MAX_OPEN = 10_000
-"""Calls that have begun and not ended; more are forgotten, the oldest first."""
 RECENT = 200
 """Calls that are remembered while somebody looks."""
 MAX_BACKLOG = 40
@@ -83,7 +81,6 @@ class CallFeed:
         self._switch = switch
         self._keep = keep
         self._sensitive = sensitive
-        self._begun: dict[int, tuple[ToolCall, float]] = {}  # by identity: the ids of calls are not unique
         self._noted: list[Note] = []
         self._answered: dict[str, int] = {}  # calls since the last batch, by tenant
         self._viewers: set[Viewer] = set()
@@ -93,16 +90,15 @@ class CallFeed:
         self._places = CrashPlaces()
         self._look()
 
-    def begin(self, call: ToolCall) -> None:
-        """Note that a call begins. The call is held, so that no other one has its identity until it ends."""
-        begun = self._begun
-        begun[id(call)] = (call, perf_counter())
-        if len(begun) > MAX_OPEN:
-            del begun[next(iter(begun))]
-
-    def end(self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
+    def note(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        result: ToolResult,
+        tool: ToolDefinition | None,
+        duration_s: float,
+    ) -> None:
         """Note that a call was answered. One that no batch shows is counted."""
-        began = self._begun.pop(id(call), None)
         status = result.status
         tenant = context.principal.tenant
         answered = self._answered[tenant] = self._answered.get(tenant, 0) + 1
@@ -110,7 +106,6 @@ class CallFeed:
             return
         if len(self._noted) >= MAX_NOTED:
             return
-        duration_s = None if began is None else perf_counter() - began[1]
         texts = (call.arguments, result.output) if self._keep else None
         reason = result.output if status in HOSTS_OWN else ""
         self._noted.append(
@@ -176,7 +171,6 @@ class CallFeed:
         """Note calls only while they are kept or somebody looks."""
         on = bool(self._viewers) or self._keep > 0
         if not on:
-            self._begun.clear()
             self._noted.clear()
             self._answered.clear()
             self._seen.clear()

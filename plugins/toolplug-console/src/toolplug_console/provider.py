@@ -54,13 +54,16 @@ class Console(FunctionProvider):
         if hasattr(self, "feed"):
             self.feed.close()
 
-    def before_call(self, call: ToolCall) -> None:
-        """Note that a call begins."""
-        self.feed.begin(call)
-
-    def after_call(self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
+    def after_call(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        result: ToolResult,
+        tool: ToolDefinition | None,
+        duration_s: float,
+    ) -> None:
         """Note how a call was answered."""
-        self.feed.end(call, context, result, tool)
+        self.feed.note(call, context, result, tool, duration_s)
 
     def provider_changed(self, record: ProviderRecord) -> None:
         """Let every open overview know that a provider has changed."""

@@ -36,7 +36,7 @@ class Note(NamedTuple):
     reason: str
     tool: ToolDefinition | None
     ended_at: float
-    duration_s: float | None
+    duration_s: float
     texts: tuple[Mapping[str, object] | str | bytes, str] | None
 
 
@@ -62,7 +62,7 @@ class SeenCall:
     trace_id: str
     status: str
     reason: str
-    duration_s: float | None
+    duration_s: float
     sensitive: bool
     place: str = ""
     arguments: str | None = field(default=None, repr=False)
@@ -102,7 +102,7 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         trace_id=_trace_id(note.trace_context),
         status=note.status.value,
         reason=note.reason[:_REASON],
-        duration_s=None if note.duration_s is None else round(note.duration_s, 7),
+        duration_s=round(note.duration_s, 7),
         sensitive=sensitive,
         place=place,
         arguments=None if texts is None else _argument_text(texts[0]),

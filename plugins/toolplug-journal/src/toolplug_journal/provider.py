@@ -7,7 +7,7 @@ from asyncio import to_thread
 from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
-from time import perf_counter, time
+from time import time
 from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
@@ -52,7 +52,6 @@ class _Query(BaseModel):
 class _Open(NamedTuple):
     call: ToolCall
     entry: Entry
-    began: float
 
 
 class OpenCalls:
@@ -65,15 +64,15 @@ class OpenCalls:
         self._open: OrderedDict[int, _Open] = OrderedDict()
 
     def begin(self, call: ToolCall, entry: Entry) -> None:
-        """Remember when this call began. The call is kept, so that no other has its identity until then."""
-        self._open[id(call)] = _Open(call, entry, perf_counter())
+        """Remember the entry of this call. The call is kept, so that no other has its identity until it ends."""
+        self._open[id(call)] = _Open(call, entry)
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
-    def end(self, call: ToolCall) -> tuple[Entry, float] | None:
-        """Its entry and how many seconds it took; None for a call that did not begin here."""
+    def end(self, call: ToolCall) -> Entry | None:
+        """Return its entry; None for a call that did not begin here."""
         found = self._open.pop(id(call), None)
-        return None if found is None else (found.entry, perf_counter() - found.began)
+        return None if found is None else found.entry
 
 
 class Journal(FunctionProvider):
@@ -134,12 +133,13 @@ class Journal(FunctionProvider):
         await self._write(entry)
 
     async def after_call(
-        self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None
+        self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float
     ) -> None:
-        """Keep how it ended."""
+        """Keep how it ended, and how long it took if it began."""
         begun = self._open.end(call)
-        entry, duration_s = begun if begun is not None else (self._entry(call, context, tool), None)
-        await self._write(entry._replace(status=result.status.value, duration_s=duration_s))
+        entry = self._entry(call, context, tool) if begun is None else begun
+        took_s = None if begun is None else duration_s
+        await self._write(entry._replace(status=result.status.value, duration_s=took_s))
 
     @tool(read_only=True)
     def journal_recent(

@@ -22,7 +22,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner
 from toolplug.crashes import log_crash
-from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, HookFailure, Wrapper, raised
+from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, raised
 from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import ended, filled, readable
@@ -66,6 +66,7 @@ class CallHooks:
     asks_at_once: bool = field(init=False)
     changes: bool = field(init=False)
     observes: bool = field(init=False)
+    observes_at_once: bool = field(init=False)
     traces: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +78,7 @@ class CallHooks:
         ):
             object.__setattr__(self, name, bool(hooks))
         object.__setattr__(self, "asks_at_once", not any(hook.is_async or hook.wraps for hook in self.before))
+        object.__setattr__(self, "observes_at_once", not any(hook.is_async for hook in self.after))
 
     async def traced(
         self,
@@ -103,7 +105,7 @@ class CallHooks:
         """
         if self.monitors:
             answer = self._refusal(call, context, tool, until)
-            return self._monitored("before_call", self.before, answer, call, context, tool)
+            return self._monitored("before_call", self.before, answer, {"call": call, "context": context, "tool": tool})
         if not self.asks_at_once:
             return self._refusal(call, context, tool, until)
         for hook in self.before:
@@ -125,29 +127,49 @@ class CallHooks:
         answer = self._changed(call, context, tool, result, perf_counter() + within_s, max_bytes)
         if not (self.monitors and result.status in _ANSWERS):
             return answer
-        return self._monitored("change_result", self.change, answer, call, context, tool, result)
+        given = {"call": call, "context": context, "tool": tool, "result": result}
+        return self._monitored("change_result", self.change, answer, given)
 
     def answered(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult, within_s: float
-    ) -> Awaitable[None]:
-        """Pass the answer of a call to the plugins; wait so many seconds for them, and let them go on after that."""
-        answer = self._answered(call, context, tool, result, max(within_s, SHORTEST_AFTER_S))
-        return (
-            self._monitored("after_call", self.after, answer, call, context, tool, result) if self.monitors else answer
-        )
+        self,
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        result: ToolResult,
+        duration_s: float,
+        within_s: float,
+    ) -> Awaitable[None] | None:
+        """Pass the answer of a call to the plugins; wait so many seconds for them, and let them go on after that.
+
+        Where all of `after` are plain functions, there is nothing to await.
+        """
+        given = (call, context, result, tool, duration_s)
+        if self.monitors:
+            answer = self._answered(call, context, given, within_s)
+            named = {"call": call, "context": context, "tool": tool, "result": result, "duration_s": duration_s}
+            return self._monitored("after_call", self.after, answer, named)
+        if not self.observes_at_once:
+            return self._answered(call, context, given, within_s)
+        for hook in self.after:
+            try:
+                hook.value(context, given)
+            except HookFailure as failure:
+                hook.report(failure, call, context, _KEPT)
+        return None
 
     async def _refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
     ) -> str | None:
         begun: list[Wrapper] = []
+        given = (call, context, tool)
         reason = None
         try:
             for hook in self.before:
                 try:
                     if hook.wraps:
-                        begun.append(Wrapper(hook, call, context, tool, None))
+                        begun.append(Wrapper(hook, context, given))
                     elif hook.is_async:
-                        reason = _reason(await hook.awaited(self.runner, call, context, tool, None, until))
+                        reason = _reason(await hook.awaited(self.runner, call, context, given, until))
                     else:
                         reason = _refused_by(hook, call, context, tool)
                 except HookFailure as failure:
@@ -184,14 +206,15 @@ class CallHooks:
             for hook in self.change:
                 if withheld is not None:
                     break
+                given = (call, context, result, tool)
                 try:
                     if hook.wraps:
-                        begun.append(Wrapper(hook, call, context, tool, result))
+                        begun.append(Wrapper(hook, context, given))
                     elif hook.is_async:
-                        value = await hook.awaited(self.runner, call, context, tool, result, until)
+                        value = await hook.awaited(self.runner, call, context, given, until)
                         result = _replaced(value, result, call, max_bytes)
                     else:
-                        result = _replaced(hook.value(call, context, tool, result), result, call, max_bytes)
+                        result = _replaced(hook.value(context, given), result, call, max_bytes)
                 except HookFailure as failure:
                     withheld = _withheld(call) if hook.denies(failure, call, context, _WITHHELD) else None
             while begun:
@@ -207,23 +230,21 @@ class CallHooks:
             for wrapper in reversed(begun):
                 wrapper.close()
 
-    async def _answered(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult, within_s: float
-    ) -> None:
+    async def _answered(self, call: ToolCall, context: CallContext, given: Given, within_s: float) -> None:
         running: list[asyncio.Future[None]] = []
         for hook in self.after:
             try:
                 if not hook.is_async:
-                    hook.value(call, context, tool, result)
+                    hook.value(context, given)
                     continue
-                outcome = hook.begin(self.runner, call, context, tool, result)
+                outcome = hook.begin(self.runner, call, context, given)
             except HookFailure as failure:
                 hook.report(failure, call, context, _KEPT)
             else:
                 if isinstance(outcome, RunningCall):
                     running.append(self._followed(hook, outcome, call, context))
         if running:
-            await asyncio.wait(running, timeout=within_s)
+            await asyncio.wait(running, timeout=max(within_s, SHORTEST_AFTER_S))
 
     def _followed(
         self, hook: CallHook, running: RunningCall, call: ToolCall, context: CallContext
@@ -251,18 +272,10 @@ class CallHooks:
         return followed
 
     async def _monitored(
-        self,
-        name: str,
-        hooks: Sequence[CallHook],
-        answer: Awaitable[T],
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult | None = None,
+        self, name: str, hooks: Sequence[CallHook], answer: Awaitable[T], given: Mapping[str, Any]
     ) -> T:
         """Return the answer, and show it to the monitors of the plugin manager."""
         implementations = [hook.implementation for hook in reversed(hooks)]
-        given = {"call": call, "context": context, "tool": tool, **({} if result is None else {"result": result})}
         for monitor in self.monitors:
             _watch(monitor.before, name, implementations, given)
         value = await answer
@@ -297,7 +310,7 @@ class LiveCallHooks:
 def _refused_by(hook: CallHook, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> str | None:
     """Return the reason for which a plain function refuses the call, None if it does not."""
     try:
-        value = hook.value(call, context, tool, None)
+        value = hook.value(context, (call, context, tool))
         return None if value is None else _reason(value)
     except HookFailure as failure:
         return FAILED if hook.denies(failure, call, context, _REFUSED) else None

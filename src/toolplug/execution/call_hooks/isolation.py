@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pluggy import HookImpl
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, current_frame
-from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import CallRunner
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.runtime.running_call import RunningCall
@@ -33,7 +32,10 @@ OnFailure = Literal["deny", "allow"]
 """What a hook around calls that fails means: the call is refused or its result withheld, or both go on."""
 
 Ask = Callable[..., Any]
-"""Takes call, context, for a hook of results the result, and the tool, by position."""
+"""Takes what the hook is given, by position."""
+
+Given = tuple[Any, ...]
+"""The arguments of a hook: `Hook.given` in `providers/plugins/implementations.py` has their order."""
 
 
 class CallHook(NamedTuple):
@@ -55,11 +57,8 @@ class CallHook(NamedTuple):
         """Its hook and its plugin, for messages."""
         return self.name, self.owner
 
-    def value(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
-    ) -> object:
+    def value(self, context: CallContext, given: Given) -> object:
         """Return what a synchronous hook returns. Raises `HookFailure`."""
-        given = (call, context, tool) if result is None else (call, context, result, tool)
         began = perf_counter()
         try:
             value = copy_context().run(_as_tenant, context.principal.tenant, self.ask, given)
@@ -73,17 +72,10 @@ class CallHook(NamedTuple):
             raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
         return value
 
-    def begin(
-        self,
-        runner: CallRunner,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult | None,
-    ) -> object:
+    def begin(self, runner: CallRunner, call: ToolCall, context: CallContext, given: Given) -> object:
         """Return the value of an asynchronous hook that ends at once, else its `RunningCall`. Raises `HookFailure`."""
         try:
-            return runner.start(lambda call, context: self.begun(call, context, tool, result), call, context)
+            return runner.start(lambda call, context: self.ask(*given), call, context)
         except BaseException as error:
             raise raised(error) from error
 
@@ -92,12 +84,11 @@ class CallHook(NamedTuple):
         runner: CallRunner,
         call: ToolCall,
         context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult | None,
+        given: Given,
         until: float,
     ) -> object:
         """Return what an asynchronous hook returns, by `until` (`perf_counter`) at most. Raises `HookFailure`."""
-        outcome = self.begin(runner, call, context, tool, result)
+        outcome = self.begin(runner, call, context, given)
         if not isinstance(outcome, RunningCall):
             return outcome
         within_s = max(min(HOOK_S, until - perf_counter()), 0.0)
@@ -106,12 +97,6 @@ class CallHook(NamedTuple):
         if outcome.error is not None:
             raise raised(outcome.error) from outcome.error
         return outcome.value
-
-    def begun(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, result: ToolResult | None
-    ) -> Any:
-        """Return what the function returns: a value, a coroutine, or the generator of a wrapper."""
-        return self.ask(call, context, tool) if result is None else self.ask(call, context, result, tool)
 
     def blocked(self, took_s: float) -> None:
         """Log that the hook blocked the event loop."""
@@ -153,20 +138,12 @@ def crashed(name: str, owner: CodeOwner, error: BaseException, call: ToolCall, c
 class Wrapper:
     """A wrapper around other implementations: a generator between its two halves, in a context of its own."""
 
-    def __init__(
-        self,
-        hook: CallHook,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult | None,
-    ) -> None:
+    def __init__(self, hook: CallHook, context: CallContext, given: Given) -> None:
         self.hook = hook
         self._context = context
         self._own = copy_context()
         self._generator = cast(
-            "Generator[None, object, object]",
-            _in_context(self._own, hook, context, hook.begun, call, context, tool, result),
+            "Generator[None, object, object]", _in_context(self._own, hook, context, hook.ask, *given)
         )
         try:
             _in_context(self._own, hook, context, next, self._generator)

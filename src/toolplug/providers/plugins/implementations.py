@@ -74,7 +74,7 @@ HOOKS: Mapping[str, Hook] = {
     "diagnose": Hook(waits=True),
     "before_call": Hook(("call", "context"), "call", None, wraps=True, also=("tool",)),
     "change_result": Hook(("call", "context", "result"), "call", None, wraps=True, also=("tool",)),
-    "after_call": Hook(("call", "context", "result"), "call", None, also=("tool",)),
+    "after_call": Hook(("call", "context", "result"), "call", None, also=("tool", "duration_s")),
     "call_tracers": Hook(asked="plugin"),
     "provider_changed": Hook(("record",), "plugin", None),
     "console_pages": Hook(asked="plugin"),
