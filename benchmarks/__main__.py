@@ -30,6 +30,7 @@ FAMILIES = (
     "session_updates",
     "session_views",
     "session_memory",
+    "shared_store",
     "toolsets",
     "equipping",
     "tool_search",

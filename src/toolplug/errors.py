@@ -325,14 +325,16 @@ class StoredBytesExceeded(QuotaExceeded, StoreError):
 
 
 class StoreInUse(StoreError):
-    """Another process serves this store: `pid` on the machine or in the container `machine`."""
+    """Another process serves this store: `pid` on the machine or in the container `machine`; 0 if several share it."""
 
     def __init__(self, store: Path | str, pid: int, machine: str) -> None:
         self.pid = pid
         self.machine = machine
-        self.what: str = f"{store} is served by process {pid} on {machine}"
+        others = f"process {pid}" if pid else "processes that share it"
+        self.what: str = f"{store} is served by {others} on {machine}"
         super().__init__(
-            f"{self.what}; one process serves a store: stop that one, name another one in `store`, or run one worker"
+            f"{self.what}; one process serves a store, unless all share it: stop that one, name another one in `store`,"
+            " add `?shared=true` to the sqlite URL of each, or run one `toolplug serve --workers`"
         )
 
 

@@ -59,3 +59,24 @@ class TestVolatile(_Sqlite, store_watch_laws.VolatileLaws): ...
 @pytest.mark.slow
 @pytest.mark.requirement("I2-2a-laws", "I2-2a-survives", "I2-2a-cas")
 class TestSharing(_Sqlite, store_laws.SharedStoreLaws): ...
+
+
+class _Shared:
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[..., Store]:
+        return partial(SqliteStore, tmp_path / "state.db", shared=True)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("I17-1-shared")
+class TestSharedWatches(_Shared, store_watch_laws.WatchLaws): ...
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("I17-1-shared")
+class TestSharedWaits(_Shared, store_event_laws.WaitLaws): ...
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("I17-1-shared")
+class TestShared(_Shared, store_laws.SharedStoreLaws): ...

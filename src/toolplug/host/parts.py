@@ -44,7 +44,7 @@ from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.serving_lease import ServingLease
-from toolplug.stores.serving_lock import only_server, warn_of_workers
+from toolplug.stores.serving_lock import serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
@@ -350,9 +350,10 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
     settings, named = current().settings, current().store
     async with AsyncExitStack() as life:
         wait_s = _longest_drain_s(current())
+        opening = named.open()
         if alone and named.file is not None:
-            await life.enter_async_context(only_server(named.file, wait_s=wait_s))
-        store = measured = MeasuredStore(named.open())
+            await life.enter_async_context(serving_lock(named.file, shared=opening.shared, wait_s=wait_s))
+        store = measured = MeasuredStore(opening)
         if settings.quotas.sets("stored_bytes"):
             store = CountingStore(store, lambda: current().settings.quotas)
         await life.enter_async_context(store)

@@ -28,6 +28,7 @@ class Commit:
     expected: int | None
     ttl_s: float | None
     events: tuple[bytes, ...]
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +38,20 @@ class Extension:
     key: str
     events: tuple[bytes, ...]
     ttl_s: float | None
+    to: str | None = None
 
 
 Request = Commit | Extension
 
 
 def checked_commit(
-    key: str, value: bytes | None, *, expected: int | None, ttl_s: float | None, events: Sequence[bytes]
+    key: str,
+    value: bytes | None,
+    *,
+    expected: int | None,
+    ttl_s: float | None,
+    events: Sequence[bytes],
+    to: str | None = None,
 ) -> Commit:
     """Return the commit. Raises `StoreMisused`, naming the limit, if an argument exceeds one."""
     check_key(key)
@@ -54,14 +62,14 @@ def checked_commit(
     if expected is not None and expected < 0:
         raise StoreMisused(f"expected revision {expected} of {key!r}: revisions count from 1, and 0 means no record")
     _check_ttl(key, ttl_s, without="for ever")
-    return Commit(key=key, value=value, expected=expected, ttl_s=ttl_s, events=_checked_events(key, events))
+    return Commit(key=key, value=value, expected=expected, ttl_s=ttl_s, events=_checked_events(key, events), to=to)
 
 
-def checked_extension(key: str, *, events: Sequence[bytes], ttl_s: float | None) -> Extension:
+def checked_extension(key: str, *, events: Sequence[bytes], ttl_s: float | None, to: str | None = None) -> Extension:
     """Return the extension. Raises `StoreMisused`, naming the limit, if an argument exceeds one."""
     check_key(key)
     _check_ttl(key, ttl_s, without="to leave it as it is")
-    return Extension(key=key, events=_checked_events(key, events), ttl_s=ttl_s)
+    return Extension(key=key, events=_checked_events(key, events), ttl_s=ttl_s, to=to)
 
 
 def check_key(key: str) -> None:
@@ -143,6 +151,7 @@ class BatchResult:
 
     `heads` are of all records that changed, `values` are the changed values. `answers` has one item for each change, in
     order: the record's revision after it, 0 if there is no record, or the conflict, which affects only that change.
+    `number`: that of the transaction that writes it, in a store that counts them.
     """
 
     counters: Counters
@@ -151,6 +160,7 @@ class BatchResult:
     heads: dict[str, Head] = field(default_factory=dict[str, Head])
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     appended: dict[str, list[Event]] = field(default_factory=dict[str, list[Event]])
+    number: int = 0
 
     @property
     def idle(self) -> bool:

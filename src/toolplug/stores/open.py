@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from typing_extensions import TypedDict
+
 from toolplug.errors import StoreMisused
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
@@ -45,7 +47,7 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
     """Return the built-in store that a URL names. It is opened by `async with`; no file is touched before.
 
     `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
-    `?synchronous=normal|full`. Relative paths start at `folder`, by default the working directory.
+    `?synchronous=normal|full` and `&shared=true`. Relative paths start at `folder`, by default the working directory.
 
     Raises `StoreMisused` for any other URL, and for `sqlite:` if aiosqlite is not installed. The error does not contain
     the URL, which may hold a secret.
@@ -56,12 +58,12 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
             raise StoreMisused("the memory store takes no host, path or options: write memory://")
         return MemoryStore(clock=clock)
     if parts.scheme == "sqlite":
-        path, synchronous = folder / _path(parts), _synchronous(parts)
+        path, options = folder / _path(parts), _options(parts)
         try:
             sqlite = import_module(_SQLITE)
         except ModuleNotFoundError:
             raise StoreMisused(MISSING) from None
-        return sqlite.SqliteStore(path, synchronous=synchronous, clock=clock)
+        return sqlite.SqliteStore(path, clock=clock, **options)
     raise StoreMisused(
         f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
     )
@@ -79,13 +81,25 @@ def _path(parts: SplitResult) -> Path:
     return Path(unquote(parts.path[1:]))
 
 
-def _synchronous(parts: SplitResult) -> str:
-    match parse_qsl(parts.query, keep_blank_values=True):
-        case [] | [("synchronous", "normal")]:
-            return "normal"
-        case [("synchronous", "full")]:
-            return "full"
-        case _:
-            raise StoreMisused(
-                f"options {parts.query!r} of a sqlite store; known: synchronous=normal, synchronous=full"
-            )
+class _Options(TypedDict, total=False):
+    synchronous: str
+    shared: bool
+
+
+def _options(parts: SplitResult) -> _Options:
+    options: _Options = {}
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    for name, value in given:
+        match name, value:
+            case "synchronous", "normal" | "full":
+                options["synchronous"] = value
+            case "shared", "true":
+                options["shared"] = True
+            case _:
+                pass
+    if len(options) < len(given):
+        raise StoreMisused(
+            f"options {parts.query!r} of a sqlite store; known, each once: synchronous=normal, synchronous=full,"
+            " shared=true"
+        )
+    return options

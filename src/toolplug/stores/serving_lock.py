@@ -1,7 +1,8 @@
-"""A lock that keeps a second process from serving the same store; the system releases it when the process ends.
+"""A lock that keeps a second process from serving a store that is not shared; it is released when the process ends.
 
-Sessions, their queued calls and open streams live in the process that serves them, so that a second one on the same
-file would give wrong answers. Other processes may read the store.
+Records that may be lost, such as which process holds a stream, are in the memory of the process then, so that a second
+one on the same file would give wrong answers. Several processes that all share the store hold the lock together. Other
+processes may read the store.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ def lock_file(store: Path) -> Path:
 
 
 @asynccontextmanager
-async def only_server(store: Path, *, wait_s: float) -> AsyncGenerator[None]:
-    """Hold the lock of the store while the context is open.
+async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGenerator[None]:
+    """Hold the lock of the store while the context is open, alone or together with others that share the store.
 
     Raises `StoreInUse` if another process still holds it after `wait_s` seconds, and `StoreUnavailable` if the lock
     file cannot be written.
     """
     with told_as_store_errors(store):
-        file = _opened(lock_file(store))
+        file = open_lock(lock_file(store))
     with file:
-        await _locked(file, store, wait_s)
+        await _locked(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
         with told_as_store_errors(store):
             file.truncate()
-            file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
+            file.write(f"{0 if shared else os.getpid()} {socket.gethostname()}\n".encode())
         yield
 
 
-def _opened(path: Path) -> FileIO:
+def open_lock(path: Path) -> FileIO:
+    """Open a file to lock it, make it and its folder where they are missing, and close it in each forked child."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     # A process that a provider forks shares the lock, and would keep it after the end of this one.
@@ -62,12 +64,12 @@ def _close(file: weakref.ref[FileIO]) -> None:
         found.close()
 
 
-async def _locked(file: FileIO, store: Path, wait_s: float) -> None:
+async def _locked(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
     loop = asyncio.get_running_loop()
     give_up_at, has_warned = loop.time() + wait_s, False
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             pass
         except OSError as error:
@@ -83,7 +85,7 @@ async def _locked(file: FileIO, store: Path, wait_s: float) -> None:
 
 
 def _holder(store: Path) -> tuple[int, str]:
-    """Return the id of the process that holds the lock, and the name of its machine or container."""
+    """Return the id of the process that holds the lock, 0 if several do, and the name of its machine or container."""
     pid, _, name = lock_file(store).read_text().strip().partition(" ")
     return int(pid or 0), name
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -16,6 +17,8 @@ from typing import Self
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.apply_changes import (
+    BatchResult,
+    Request,
     check_count,
     check_key,
     check_keys,
@@ -26,11 +29,20 @@ from toolplug.stores.apply_changes import (
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import SqliteFile, Synchronous, told_as_store_errors
-from toolplug.stores.sqlite_writer import Writer
+from toolplug.stores.sqlite_shared import (
+    LOOK_S,
+    LOOK_WITHOUT_SOCKETS_S,
+    Announced,
+    ChangeSockets,
+    SharedLock,
+    wake_folder,
+)
+from toolplug.stores.sqlite_writer import Writer, last_commit, remove_volatile
 from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
 _POLL_S = 0.2
+_LOG = logging.getLogger("toolplug.stores")
 _MAX_INTEGER = 2**63 - 1
 
 _READ = """
@@ -69,13 +81,16 @@ class _Opened:
     writing: Connection
     writer: Writer
     tasks: tuple[asyncio.Task[None], ...]
+    sharing: ExitStack
 
 
 class SqliteStore(Store):
     """A `Store` in one SQLite file. Changes of concurrent tasks share transactions; each is answered after the COMMIT.
 
     `synchronous`: with `normal` a commit survives the death of the process, with `full` also a loss of power.
-    `connection`: the class of its connections to SQLite. Volatile records are kept in memory, as nobody else uses them.
+    `connection`: the class of its connections to SQLite. `shared`: other processes have the file open with this option
+    too. They send each other their changes, and the first one removes the volatile records that the last ones left.
+    A store that is not shared keeps volatile records in memory.
     """
 
     def __init__(
@@ -86,20 +101,22 @@ class SqliteStore(Store):
         clock: Callable[[], float] = time.time,
         kept_events: int = KEPT_EVENTS,
         connection: type[sqlite3.Connection] = sqlite3.Connection,
+        shared: bool = False,
     ) -> None:
         check_count("kept_events", kept_events)
         self.file: SqliteFile = SqliteFile(path=path, synchronous=synchronous, connection=connection)
         self._clock = clock
         self._kept_events = kept_events
         self.id: str = token_hex(4)
-        self.shared: bool = False
+        self.shared: bool = shared
+        self._sockets: ChangeSockets | None = None
         self._waiting = Waiting()
         self._volatile = MemoryStore(clock=clock, kept_events=kept_events, waiting=self._waiting)
         self._opened: _Opened | None = None
 
     async def read(self, key: str) -> Record | None:
         check_key(key)
-        if key.startswith(VOLATILE):
+        if self._in_memory(key):
             return await self._volatile.read(key)
         rows = await self._rows(_READ, key=key)
         for value, revision, expires_at, position in rows:
@@ -116,17 +133,18 @@ class SqliteStore(Store):
         events: Sequence[bytes] = (),
         to: str | None = None,
     ) -> int:
-        if key.startswith(VOLATILE):
+        if self._in_memory(key):
             return await self._volatile.commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
-        commit = checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events)
+        commit = checked_commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         return await self._now_open().writer.write(commit)
 
     async def extend(
         self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
     ) -> bool:
-        if key.startswith(VOLATILE):
+        if self._in_memory(key):
             return await self._volatile.extend(key, events=events, ttl_s=ttl_s)
-        return await self._now_open().writer.write(checked_extension(key, events=events, ttl_s=ttl_s)) > 0
+        extension = checked_extension(key, events=events, ttl_s=ttl_s, to=to)
+        return await self._now_open().writer.write(extension) > 0
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_text(prefix)
@@ -140,8 +158,9 @@ class SqliteStore(Store):
             after=after,
             limit=min(limit, _MAX_INTEGER),
         )
+        keys = [key for (key,) in rows if not self._in_memory(key)]
         volatile = await self._volatile.keys(prefix, after=after, limit=limit)
-        return sorted([*(key for (key,) in rows), *volatile])[:limit]
+        return sorted([*keys, *volatile])[:limit]
 
     async def revisions(self, keys: Collection[str]) -> dict[str, int]:
         check_keys(keys)
@@ -153,7 +172,7 @@ class SqliteStore(Store):
     async def events(self, key: str, after: int | None, *, wait_s: float = 0.0, limit: int = KEPT_EVENTS) -> Events:
         check_key(key)
         check_count("limit", limit)
-        if key.startswith(VOLATILE):
+        if self._in_memory(key):
             return await self._volatile.events(key, after, wait_s=wait_s, limit=limit)
 
         async def page() -> Events:
@@ -185,6 +204,7 @@ class SqliteStore(Store):
         finally:
             # Asked for also where this was cancelled, and then not waited for.
             closed = (opened.writing.close(), opened.reader.close())
+            opened.sharing.close()
         await asyncio.wait([poll, *closed])
 
     async def __aenter__(self) -> Self:
@@ -197,13 +217,16 @@ class SqliteStore(Store):
                 self.file.path,
                 clock=self._clock,
                 kept_events=self._kept_events,
-                committed=self._waiting.tell,
+                committed=self._committed,
             )
             with told_as_store_errors(self.file.path):
+                sharing = undo.enter_context(await self._share(writing))
                 seen = await _version(writing)
-            tasks = (asyncio.create_task(writer.run()), asyncio.create_task(self._notice_others(writing, seen)))
+            sockets = self._sockets
+            noticing = self._notice_others(writing, seen) if sockets is None else _look(sockets, reader)
+            tasks = (asyncio.create_task(writer.run()), asyncio.create_task(noticing))
             await self._volatile.__aenter__()
-            self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks)
+            self._opened = _Opened(reader=reader, writing=writing, writer=writer, tasks=tasks, sharing=sharing)
             undo.pop_all()
         return self
 
@@ -222,6 +245,48 @@ class SqliteStore(Store):
         with told_as_store_errors(self.file.path):
             return await reader.rows(sql, {**parameters, "now": self._clock()})
 
+    async def _share(self, connection: Connection) -> ExitStack:
+        """Open the sockets of a shared file, and remove what the last processes left; return what to close."""
+        with ExitStack() as sharing:
+            if not self.shared:
+                return sharing
+            path = self.file.path
+            try:
+                lock = sharing.enter_context(closing(await SharedLock.open(path)))
+                if lock.first:
+                    await connection.run(remove_volatile)
+                    lock.share()
+                sockets = ChangeSockets(path, self.id, heard=self._waiting.tell_of, missed=self._waiting.wake_all)
+                sockets.open(await connection.run(last_commit))
+                sharing.callback(sockets.close)
+                self._sockets = sockets
+            except OSError as error:
+                _LOG.warning(
+                    "%s: no socket can be opened in %s (%s); changes of other processes are looked for every %g ms",
+                    path,
+                    wake_folder(path),
+                    error,
+                    LOOK_WITHOUT_SOCKETS_S * 1000,
+                )
+            return sharing.pop_all()
+
+    def _in_memory(self, key: str) -> bool:
+        return not self.shared and key.startswith(VOLATILE)
+
+    def _committed(self, requests: Sequence[Request], batch: BatchResult) -> None:
+        """Tell the readers of this process and of others."""
+        self._waiting.tell(batch)
+        if self._sockets is None or batch.idle:
+            return
+        wanted: dict[str, set[str | None]] = {}
+        for request in requests:
+            wanted.setdefault(request.key, set()).add(request.to)
+        # A record that has expired was named by no request, and concerns all.
+        self._sockets.announce(
+            batch.number,
+            [Announced(batch.change(key), frozenset(wanted.get(key, {None}))) for key in batch.changed],
+        )
+
     async def _notice_others(self, connection: Connection, seen: int | None) -> None:
         """Wake the readers when another process has committed since the version `seen`."""
         while True:
@@ -233,7 +298,15 @@ class SqliteStore(Store):
             if version != seen:
                 self._waiting.wake_all()
             seen = version
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(LOOK_WITHOUT_SOCKETS_S if self.shared else _POLL_S)
+
+
+async def _look(sockets: ChangeSockets, connection: Connection) -> None:
+    """Compare the number of the last transaction with those that the sockets have heard of, again and again."""
+    while True:
+        with suppress(sqlite3.Error):
+            sockets.look(await connection.run(last_commit))
+        await asyncio.sleep(LOOK_S)
 
 
 async def _version(connection: Connection) -> int:

@@ -64,9 +64,12 @@ _PATIENCE_S = 1.4
 _CHECK_S = 0.4
 _BUSY_S = 0.05
 
+_COUNT_COMMITS = "ALTER TABLE counters ADD COLUMN commits INTEGER NOT NULL DEFAULT 0"
 _SCHEMA = (
     "CREATE TABLE counters (removed INTEGER NOT NULL, position INTEGER NOT NULL)",
     "INSERT INTO counters VALUES (0, 0)",
+    # Separate, as files of 1.0 are without it and get it when they are opened; that version leaves it as it is.
+    _COUNT_COMMITS,
     """CREATE TABLE records (
         key TEXT NOT NULL PRIMARY KEY,
         revision INTEGER NOT NULL,
@@ -192,6 +195,15 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronou
     connection.execute("PRAGMA journal_size_limit = 67108864")
     if not ready:
         _fill(connection, path)
+    if not _counts_commits(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        if not _counts_commits(connection):
+            connection.execute(_COUNT_COMMITS)
+        connection.execute("COMMIT")
+
+
+def _counts_commits(connection: sqlite3.Connection) -> bool:
+    return any(name == "commits" for _, name, *_ in connection.execute("PRAGMA table_info(counters)"))
 
 
 def _fill(connection: sqlite3.Connection, path: Path) -> None:

@@ -17,6 +17,7 @@ from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
 from toolplug.stores.apply_changes import BatchResult, Counters, Head, Request, apply_changes
 from toolplug.stores.sqlite_connection import Connection
 from toolplug.stores.sqlite_file import is_busy, store_error
+from toolplug.stores.store import VOLATILE
 
 QUIET_S = 60.0
 """A file that fails now and then, such as one on a disk that is nearly full, is logged no more often."""
@@ -93,8 +94,27 @@ def write_batch(
     return settlement
 
 
+def last_commit(connection: sqlite3.Connection) -> int:
+    """Return the number of the last transaction of any process that wrote something."""
+    (number,) = connection.execute("SELECT commits FROM counters").fetchone()
+    return number
+
+
+def remove_volatile(connection: sqlite3.Connection) -> None:
+    """Remove the volatile records that the last processes left. Raises `sqlite3.Error`."""
+    volatile = (VOLATILE, chr(ord(VOLATILE) + 1))
+    connection.execute("BEGIN IMMEDIATE")
+    found = connection.execute("SELECT max(revision) FROM records WHERE key >= ? AND key < ?", volatile)
+    (revision,) = found.fetchone()
+    if revision is not None:
+        connection.execute("DELETE FROM events WHERE key >= ? AND key < ?", volatile)
+        connection.execute("DELETE FROM records WHERE key >= ? AND key < ?", volatile)
+        connection.execute("UPDATE counters SET removed = max(removed, ?), commits = commits + 1", [revision])
+    connection.execute("COMMIT")
+
+
 def _settled(connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
-    removed, position = connection.execute("SELECT removed, position FROM counters").fetchone()
+    removed, position, commits = connection.execute("SELECT removed, position, commits FROM counters").fetchone()
     heads = connection.execute(
         _HEADS,
         {"keys": json.dumps([change.key for change in changes]), "now": now, "purged": _PURGED_AT_ONCE},
@@ -103,7 +123,9 @@ def _settled(connection: sqlite3.Connection, changes: Sequence[Request], now: fl
         key: Head(revision=revision, expires_at=expires_at, origin=origin, position=last, appended=appended)
         for key, revision, expires_at, origin, last, appended in heads
     }
-    return apply_changes(changes, stored, Counters(removed, position), now=now)
+    settlement = apply_changes(changes, stored, Counters(removed, position), now=now)
+    settlement.number = commits + 1
+    return settlement
 
 
 def _write(connection: sqlite3.Connection, settlement: BatchResult, kept_events: int) -> None:
@@ -131,7 +153,9 @@ def _write(connection: sqlite3.Connection, settlement: BatchResult, kept_events:
     )
     full = [(key, kept_events) for key in appended if heads[key].appended > kept_events]
     connection.executemany(_TRIM, full)
-    connection.execute("UPDATE counters SET removed = ?, position = ?", settlement.counters)
+    connection.execute(
+        "UPDATE counters SET removed = ?, position = ?, commits = ?", (*settlement.counters, settlement.number)
+    )
 
 
 _MAX_BATCH = 256
@@ -151,7 +175,11 @@ class _Asked:
 
 
 class Writer:
-    """The only task that writes. It calls `committed` with the result of each COMMIT before it answers the callers."""
+    """The only task that writes.
+
+    It calls `committed` with the changes and the result of each transaction, after its COMMIT and before the callers
+    are answered.
+    """
 
     def __init__(
         self,
@@ -160,7 +188,7 @@ class Writer:
         *,
         clock: Callable[[], float],
         kept_events: int,
-        committed: Callable[[BatchResult], None],
+        committed: Callable[[Sequence[Request], BatchResult], None],
     ) -> None:
         self._connection = connection
         self._path = path
@@ -222,7 +250,7 @@ class Writer:
             raise
         else:
             self._outage.worked()
-            self._committed(settlement)
+            self._committed(changes, settlement)
             _answer_all(batch, settlement)
 
     def _written(self, connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:

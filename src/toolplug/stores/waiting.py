@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
 from toolplug.stores.apply_changes import BatchResult
@@ -61,10 +61,19 @@ class Waiting:
     def tell(self, settlement: BatchResult) -> None:
         """Wake the readers of the logs that were changed, and tell the watches."""
         self.wake(settlement.touched)
-        for key in settlement.changed if self._watches else ():
+        if self._watches:
+            self._offer(settlement.change(key) for key in settlement.changed)
+
+    def tell_of(self, changes: Sequence[Change]) -> None:
+        """Wake the readers of these logs, and tell the watches; for the changes of another process."""
+        self.wake(change.key for change in changes)
+        self._offer(changes)
+
+    def _offer(self, changes: Iterable[Change]) -> None:
+        for change in changes:
             for watch in self._watches:
-                if key.startswith(watch.prefix):
-                    watch.take(settlement.change(key))
+                if change.key.startswith(watch.prefix):
+                    watch.take(change)
 
     def wake_all(self) -> None:
         """Wake all readers, since any of them may have missed something."""
