@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.delegating import DelegatingStore
-from toolplug.stores.store import KEPT_EVENTS, Change, Events, Missed, Record, Store
+from toolplug.stores.store import KEPT_EVENTS, Change, DelegatingStore, Events, Missed, Record, Store
 
 
 class FaultyStore(DelegatingStore):

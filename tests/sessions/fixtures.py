@@ -22,6 +22,7 @@ from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import SessionLimits
 from toolplug.sessions.stream import Reader
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")
@@ -68,12 +69,16 @@ async def planning() -> AsyncIterator[Planner]:
 
 @asynccontextmanager
 async def opened(
-    store: Store, *, limits: SessionLimits = LIMITS, neighbours: ArrangedNeighbours | None = None
+    store: Store,
+    *,
+    limits: SessionLimits = LIMITS,
+    neighbours: ArrangedNeighbours | None = None,
+    processes: Processes | None = None,
 ) -> AsyncIterator[Sessions]:
     """The sessions of one host over a store that is open."""
     async with (
         planning() as planner,
-        Sessions(store, planner, neighbours or ArrangedNeighbours(), limits=limits) as sessions,
+        Sessions(store, planner, neighbours or ArrangedNeighbours(), limits=limits, processes=processes) as sessions,
     ):
         yield sessions
 

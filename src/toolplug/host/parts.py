@@ -43,6 +43,7 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
+from toolplug.stores.processes import Processes
 from toolplug.stores.serving_lease import ServingLease
 from toolplug.stores.serving_lock import serving_lock, warn_of_workers
 from toolplug.stores.store import Store
@@ -231,6 +232,9 @@ class Parts:
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
+            processes = Processes(store)
+            if serves.sessions:
+                await life.enter_async_context(processes)
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
@@ -257,13 +261,14 @@ class Parts:
                     begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
+                    processes=processes if serves.sessions else None,
                 )
             )
             operations = Operations(measured, services.accounting, approvals, settings.metrics.namespace)
             metrics.register(operations)
             metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
             metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
-            queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code))  # noqa: PLW0108  later
+            queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = Serving(mcp_server_endpoint, toolsets.tools.end)
             life.callback(mcp.stop)
@@ -291,7 +296,8 @@ class Parts:
                 quotas=QuotaUse(settings.quotas, settings.http.edge.streams_per_key),
                 life=life.pop_all(),
             )
-        queued.resume(sessions.live)
+        if serves.sessions:
+            queued.resume(sessions.load)
         return parts
 
     @property

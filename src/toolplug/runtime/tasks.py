@@ -41,6 +41,34 @@ class BackgroundTasks:
         return len(self._tasks)
 
 
+class JoinedRuns:
+    """Runs of one function for sets of keys: all that ask before a run begins share it."""
+
+    def __init__(self, run: Callable[[set[str]], Coroutine[object, None, None]], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._next: tuple[set[str], asyncio.Task[None]] | None = None
+        self._tasks = BackgroundTasks()
+
+    async def join(self, *keys: str) -> None:
+        """Wait for a run that begins after this call and includes these keys. Raises what it raises."""
+        if self._next is None:
+            self._next = set[str](), self._tasks.start(self._begin(), self._name)
+        wanted, task = self._next
+        wanted.update(keys)
+        await asyncio.shield(task)
+
+    async def aclose(self) -> None:
+        """Cancel the runs, and wait until they have ended."""
+        await self._tasks.cancel()
+
+    async def _begin(self) -> None:
+        assert self._next is not None, "join sets it before this begins"
+        wanted, _ = self._next
+        self._next = None
+        await self._run(wanted)
+
+
 async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> AsyncGenerator[T]:
     """Each item; after every `slice_s` seconds of making and using them, other tasks have a turn of the loop."""
     clock = asyncio.get_running_loop().time

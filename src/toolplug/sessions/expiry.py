@@ -12,12 +12,16 @@ from toolplug.stores.store import Record
 
 
 class Presence:
-    """The presence of the plugin: its open streams, and the grace time of `grace_s()` seconds without any."""
+    """The presence of the plugin: its open streams, and the grace time of `grace_s()` seconds without any.
+
+    `remote` is True while another process has an open stream of the plugin.
+    """
 
     def __init__(self, session: SessionCallbacks, relay: Relay, grace_s: Callable[[], float]) -> None:
         self._session = session
         self._relay = relay
         self._grace_s = grace_s
+        self._remote = False
         self._grace: asyncio.TimerHandle | None = None
         self._told: PluginStatus | None = None
         self._stopped = False
@@ -25,14 +29,19 @@ class Presence:
     @property
     def status(self) -> PluginStatus:
         """`attached` with an open stream, `waiting` within the grace time, else `detached`."""
-        if self._relay.attached:
+        if self.attached:
             return "attached"
         return "detached" if self._grace is None else "waiting"
 
     @property
+    def attached(self) -> bool:
+        """True while a stream of the plugin is open, in any process."""
+        return self._relay.attached or self._remote
+
+    @property
     def reachable(self) -> bool:
         """True while the plugin is attached or may come back within the grace time."""
-        return self._relay.attached or self._grace is not None
+        return self.attached or self._grace is not None
 
     def attach(self, stream: str) -> None:
         """Add an open stream of the plugin."""
@@ -46,12 +55,31 @@ class Presence:
     def detach(self, stream: str) -> None:
         """Remove an ended stream of the plugin; the grace time begins after the last."""
         self._relay.detach(stream)
-        if not self._relay.attached:
+        if not self.attached:
             self._begin_grace()
+
+    def set_remote(self, remote: bool, *, newest: bool) -> None:
+        """Take note of the plugin's streams in other processes: if there is any, and if the newest of all is one."""
+        was_reachable, was_attached = self.reachable, self.attached
+        self._remote, self._relay.elsewhere = remote, newest
+        if self.attached:
+            self._end_grace()
+            if not was_reachable:
+                self._session.publish()
+            self._tell("attached")
+        elif was_attached and not self._stopped:
+            self._begin_grace()
+        self._relay.send_waiting()
+
+    def give_up(self) -> None:
+        """End the grace time, as another process has noticed that it is over."""
+        if not self.attached and self._grace is not None:
+            self._end_grace()
+            self._grace_is_over()
 
     def expect(self) -> None:
         """Start the grace time again, unless the plugin is attached."""
-        if self._relay.attached or self._stopped:
+        if self.attached or self._stopped:
             return
         was_reachable = self.reachable
         self._begin_grace()
@@ -168,8 +196,10 @@ class Expiry:
             self._timer.cancel()
 
     def _look(self) -> None:
-        if self._session.attached:
+        if self._session.attached_here:
             self.sign()
+        elif self._session.attached:
+            self.expires_at = self._clock() + self._ttl_s  # the process of its stream stores the signs
         if self.due:
             self._background.start(self._expire(), "session-expiry")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, NotRequired, TypedDict, cast
 
 from toolplug.catalog.call import (
@@ -19,7 +19,7 @@ from toolplug.catalog.call import (
 )
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
-from toolplug.errors import AccessError, ApiError, StoreUnavailable
+from toolplug.errors import AccessError, ApiError, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, result_again
 from toolplug.execution.results import unavailable
@@ -28,6 +28,7 @@ from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import Background
 from toolplug.signatures.values import canonical, encoded
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -39,6 +40,8 @@ _RETRY_S = 1.0
 QueuedStatus = Literal["queued", "sent", "done"]
 ExecutorFor = Callable[[Principal, str | None, str], ToolExecutor]
 """Returns the tools of a principal, by agent if any, with those of the session (code). Raises `AccessError`."""
+LoadSession = Callable[[str], Awaitable[Session | None]]
+"""Returns the live session of this code, None if there is none. Raises `StoreError`."""
 
 
 class QueuedCall(NamedTuple):
@@ -62,17 +65,22 @@ class _Kept(TypedDict):
     approval: str | None
     trace: str
     trace_context: NotRequired[dict[str, str]]  # absent in records of 0.1
+    runner: NotRequired[str]  # the name of the process that runs the call; absent in records of 0.1
     deadline: float
     kept_s: float
     result: KeptResult | None
 
 
 class QueuedCalls:
-    """The queued calls of all sessions. Close it before the executors that it calls."""
+    """The queued calls of all sessions. Close it before the executors that it calls.
 
-    def __init__(self, store: Store, executor_for: ExecutorFor) -> None:
+    `processes`: those that share the store; a call is run again when its own has ended.
+    """
+
+    def __init__(self, store: Store, executor_for: ExecutorFor, processes: Processes) -> None:
         self._store = store
         self._executor_for = executor_for
+        self._processes = processes
         self._background = Background()
         self._running: Counter[str] = Counter()
 
@@ -99,6 +107,7 @@ class QueuedCalls:
             "approval": context.approval,
             "trace": context.request_id,
             "trace_context": dict(context.trace_context),
+            "runner": self._processes.name,
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
@@ -126,27 +135,34 @@ class QueuedCalls:
             return QueuedCall(
                 call_id, kept["call_id"], "done", result_again(kept["call_id"], kept["name"], kept["result"])
             )
-        return QueuedCall(call_id, kept["call_id"], "sent" if session.relay.was_sent(call_id) else "queued", None)
+        sent = await session.relay.is_sent(call_id)
+        return QueuedCall(call_id, kept["call_id"], "sent" if sent else "queued", None)
 
-    def resume(self, sessions: Iterable[Session]) -> None:
-        """Run in the background the calls of these loaded sessions that an earlier process did not finish."""
-        loaded = {session.code: session for session in sessions}
-        if loaded:
-            self._background.start(self._resumed(loaded), "queued-calls")
+    def resume(self, load: LoadSession) -> None:
+        """Run in the background the calls that a process which has ended did not finish, now and when one ends."""
+        others = self._processes.others
+
+        async def look() -> None:
+            nonlocal others
+            before, others = others, self._processes.others
+            if before - others:
+                self._background.start(self._resumed(load), "queued-calls")
+
+        self._processes.listen(look)
+        self._background.start(self._resumed(load), "queued-calls")
 
     async def aclose(self) -> None:
         """Cancel running calls; the next process runs them again."""
         await self._background.aclose()
 
-    async def _resumed(self, loaded: Mapping[str, Session]) -> None:
+    async def _resumed(self, load: LoadSession) -> None:
         after = ""
         while True:
             try:
                 keys = await self._store.keys(_PREFIX, after=after, limit=_PAGE)
                 for key in keys:
                     code, _, call_id = key.removeprefix(_PREFIX).partition("/")
-                    if code in loaded:
-                        await self._resume_one(loaded[code], call_id)
+                    await self._resume_one(load, code, call_id)
             except StoreUnavailable as error:
                 _LOG.warning("queued calls cannot be looked for: %s; trying until they can", error)
                 await asyncio.sleep(_RETRY_S)
@@ -155,15 +171,22 @@ class QueuedCalls:
                 return
             after = keys[-1]
 
-    async def _resume_one(self, session: Session, call_id: str) -> None:
-        if session.relay.is_reserved(call_id):
-            return  # it is of this process
-        record = await self._store.read(_key(session.code, call_id))
+    async def _resume_one(self, load: LoadSession, code: str, call_id: str) -> None:
+        record = await self._store.read(_key(code, call_id))
         kept = None if record is None else _read(record.value)
-        if kept is not None and kept["result"] is None:
-            session.relay.reserve(kept["call_id"], call_id)
-            self._running[session.code] += 1
-            self._background.start(self._run(session, call_id, kept), "queued-call")
+        if record is None or kept is None or kept["result"] is not None or self._processes.runs(kept.get("runner", "")):
+            return
+        session = await load(code)
+        if session is None:
+            return
+        kept["runner"] = self._processes.name
+        try:
+            await self._keep(code, call_id, kept, expected=record.revision)
+        except StoreConflict:
+            return  # another process has taken it
+        session.relay.reserve(kept["call_id"], call_id)
+        self._running[code] += 1
+        self._background.start(self._run(session, call_id, kept), "queued-call")
 
     async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
@@ -208,9 +231,10 @@ class QueuedCalls:
             return unavailable(call, str(error))
         return await executor.execute(call, context)
 
-    async def _keep(self, code: str, call_id: str, kept: _Kept) -> None:
+    async def _keep(self, code: str, call_id: str, kept: _Kept, *, expected: int | None = None) -> None:
         left_s = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
-        await self._store.commit(_key(code, call_id), dump_json(kept), ttl_s=kept["kept_s"] + left_s)
+        ttl_s = kept["kept_s"] + left_s
+        await self._store.commit(_key(code, call_id), dump_json(kept), expected=expected, ttl_s=ttl_s)
 
     def _ended(self, session: Session, call_id: str) -> None:
         session.relay.release(call_id)

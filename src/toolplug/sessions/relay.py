@@ -2,6 +2,9 @@
 
 A request is leased to one stream of the plugin: the newest at that time. When that stream ends, the request is sent on
 the next one, until it is answered, its caller leaves or its deadline comes. It is answered at most once.
+
+In a store that several processes share, each request has records (`peers/calls.py`): the process with the newest
+stream sends it, and any process takes the answer.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
-from toolplug.errors import ApiError, GoneState
+from toolplug.errors import ApiError, GoneState, StoreError
 from toolplug.execution.results import limited, readable, unavailable
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
+from toolplug.sessions.peers.calls import CallEnd, Progress
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 
 _ID = re.compile("req_[0-9a-f]{24}")
@@ -39,30 +43,45 @@ _MAX_CALL_ID = 256
 """Characters of a caller's id that are sent to the application, for its log."""
 
 
+LIMITED = "limited"
+CALLER_GONE = "caller_gone"
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Request:
+class Request:
+    """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
+
+    `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
+    the store's clock.
+    """
+
     id: str
     tool: str
-    arguments: orjson.Fragment
-    deadline: str
+    arguments: bytes
+    until: float
     call_id: str
     host_request_id: str
     trace_context: Mapping[str, str]
-    answer: asyncio.Future[object]
-    report: Callable[..., None]
+    answer: asyncio.Future[object] | None = None
+    report: Callable[..., None] | None = None
+    caller: str | None = None
     attempt: int = 0
     stream: str | None = None
     sent: float = field(default=0.0)
 
 
 class Relay:
-    """The waiting requests of one session."""
+    """The waiting requests of one session, in this process: those of its callers, and those that it sends for others.
+
+    `elsewhere` is True while another process has a newer stream of the plugin, which gets the requests.
+    """
 
     def __init__(self, session: SessionCallbacks, background: Background, counters: SessionCounters) -> None:
+        self.elsewhere: bool = False
         self._session = session
         self._background = background
         self._counters = counters
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, Request] = {}
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
         self._reserved: dict[str, str] = {}
@@ -70,8 +89,18 @@ class Relay:
 
     @property
     def attached(self) -> bool:
-        """True while a stream of the plugin is open."""
+        """True while this process has an open stream of the plugin."""
         return bool(self._streams)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The open streams of the plugin in this process, the oldest first."""
+        return tuple(self._streams)
+
+    @property
+    def delivers(self) -> bool:
+        """True while this process sends the session's requests."""
+        return bool(self._streams) and not self.elsewhere
 
     @property
     def stopping(self) -> bool:
@@ -102,6 +131,10 @@ class Relay:
         request = self._requests.get(request_id)
         return request is not None and request.attempt > 0
 
+    async def is_sent(self, request_id: str) -> bool:
+        """Return True if this request has been sent to the plugin, by any process. Raises `StoreError`."""
+        return self.was_sent(request_id)
+
     async def request(self, call: ToolCall, context: CallContext) -> object:
         """Send a call to the plugin and return its answer; this is the target of every tool of the session."""
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
@@ -114,29 +147,38 @@ class Relay:
             return limited(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
-        request = _Request(
-            id=call.id if call.id in self._reserved and call.id not in self._requests else _new_id(),
+        earlier = self._requests.get(call.id) if call.id in self._reserved else None
+        # A queued call that this process has sent for another one, which has ended since.
+        taken_over = earlier is not None and earlier.answer is None
+        request = Request(
+            id=call.id if call.id in self._reserved and (earlier is None or taken_over) else _new_id(),
             tool=call.name,
-            arguments=orjson.Fragment(dump_json(call.arguments)),
-            deadline=timestamp(self._session.now() + left),
+            arguments=dump_json(call.arguments),
+            until=self._session.now() + left,
             call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
             trace_context=context.trace_context,
-            answer=loop.create_future(),
+            answer=(answer := loop.create_future()),
             report=context.report,
         )
+        if earlier is not None and taken_over:
+            request.attempt, request.stream = earlier.attempt, earlier.stream
         self._requests[request.id] = request
         try:
-            if self._streams:
+            await self._publish(request)
+            if self.delivers and request.stream is None and not answer.done():
                 self._send(request)
-            return await request.answer
+            return await answer
+        except StoreError:
+            return unavailable(call, "its store cannot answer", code="store_unavailable")
         finally:
             overdue = context.deadline is not None and loop.time() >= context.deadline - _TOLERANCE_S
             self._give_up(request, "timeout" if overdue else "cancelled")
 
     def attach(self, stream: str) -> None:
-        """Add an open stream of the plugin, and send the waiting requests on it."""
+        """Add an open stream of the plugin, the newest of all, and send the waiting requests on it."""
         self._streams.append(stream)
+        self.elsewhere = False
         self.send_waiting()
 
     def detach(self, stream: str) -> None:
@@ -153,14 +195,15 @@ class Relay:
 
     def send_waiting(self) -> None:
         """Send the requests that have no stream, because it was full or has ended."""
-        if self._streams:
+        if self.delivers:
             for request in [request for request in self._requests.values() if request.stream is None]:
                 self._send(request)
 
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            self._settle(request, "late", reason, _gone(request.tool, reason))
+            if self._settle(request, "late", reason, _gone(request.tool, reason)):
+                self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
         """Answer every waiting call, and all later ones, as unavailable for this reason."""
@@ -176,31 +219,68 @@ class Relay:
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
         """Report the plugin's progress to the waiting caller. Raises `ApiError` if the request does not wait."""
-        self._waiting(request_id).report(progress, total, message)
+        report = self._waiting(request_id).report
+        if report is not None:
+            report(progress, total, message)
 
-    def _waiting(self, request_id: str) -> _Request:
+    def waits(self, request_id: str) -> bool:
+        """Return True if the request waits in this process, for its caller or to be answered by its stream."""
+        return request_id in self._requests
+
+    @property
+    def of_callers(self) -> tuple[str, ...]:
+        """The ids of the requests whose callers wait in this process."""
+        return tuple(request.id for request in self._requests.values() if request.answer is not None)
+
+    def ended(self, request_id: str, end: CallEnd) -> None:
+        """Take note of the end of a request, in whichever process it came about."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return
+        if end.late is None:
+            failed = isinstance(end.value, ToolResult) and end.value.is_error
+            self._settle(request, "answered", "error" if failed else "answered", end.value)
+            return
+        self._settle(request, "late", end.late, _gone(request.tool, end.late))
+        if request.answer is None:
+            self._log_cancelled(request, end.late)
+
+    async def take_answer(self, request_id: str, value: object) -> None:
+        """Give the caller, in whichever process it waits, this value or `ToolResult`.
+
+        Raises `ApiError` if the request does not wait, and `StoreError`.
+        """
+        self.answer(request_id, value)
+
+    async def take_progress(self, request_id: str, progress: Progress) -> None:
+        """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
+        self.progress(request_id, *progress)
+
+    async def _publish(self, request: Request) -> None:
+        """Write what other processes need of a request. Raises `StoreError`."""
+
+    def _end_record(self, request: Request, reason: str) -> None:
+        """End the request for all processes, in the background."""
+
+    def _waiting(self, request_id: str) -> Request:
         request = self._requests.get(request_id)
         # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
         sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
-        if request is not None and sent and not request.answer.done():
+        if request is not None and sent and request.answer is not None and not request.answer.done():
             return request
         finish = "late" if sent else self._finished.get(request_id)
         if finish == "answered":
-            raise ApiError("already_answered", "this request has been answered; a request takes one answer")
-        if finish == "late":
-            message = "the request is no longer pending: its deadline has passed, or its caller has gone"
-            raise ApiError("too_late", message)
-        message = "no request of this session has that id; answer with the id of the tool-request event"
-        raise ApiError("request_not_found", message, param="id")
+            raise already_answered()
+        raise too_late() if finish == "late" else not_found()
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: Request) -> None:
         """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
         said: dict[str, object] = {
             "id": request.id,
             "tool": request.tool,
-            "arguments": request.arguments,
-            "deadline": request.deadline,
+            "arguments": orjson.Fragment(request.arguments),
+            "deadline": timestamp(request.until),
             "attempt": request.attempt + 1,
             "callId": request.call_id,
             "hostRequestId": request.host_request_id,
@@ -213,25 +293,35 @@ class Relay:
             request.attempt += 1
             request.sent = request.sent or perf_counter()
 
-    def _give_up(self, request: _Request, reason: str) -> None:
+    def _give_up(self, request: Request, reason: str) -> None:
         """End a request without an answer, and log the cancellation if the plugin has the request."""
-        if self._finished_now(request, "late", reason) and request.attempt:
+        if self._finished_now(request, "late", reason):
+            self._end_record(request, reason)
+            self._log_cancelled(request, reason)
+
+    def _log_cancelled(self, request: Request, reason: str) -> None:
+        """Log the cancellation of a request that this process has sent to the plugin."""
+        if request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: _Request, finish: _Finish, outcome: str, value: object) -> None:
-        """Give the waiting caller this value, unless the request has ended."""
-        if self._finished_now(request, finish, outcome) and not request.answer.done():
+    def _settle(self, request: Request, finish: _Finish, outcome: str, value: object) -> bool:
+        """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
+        if not self._finished_now(request, finish, outcome):
+            return False
+        if request.answer is not None and not request.answer.done():
             request.answer.set_result(value)
+        return request.answer is not None
 
-    def _finished_now(self, request: _Request, finish: _Finish, outcome: str) -> bool:
+    def _finished_now(self, request: Request, finish: _Finish, outcome: str) -> bool:
         """Remove and count the request; return False if it has ended before."""
         if self._requests.pop(request.id, None) is None:
             return False
         self._finished[request.id] = finish
         if len(self._finished) > _REMEMBERED:
             self._finished.popitem(last=False)
-        self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
+        if request.answer is not None:
+            self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
         return True
 
 
@@ -244,7 +334,22 @@ def _new_id() -> str:
     return f"req_{token_hex(12)}"
 
 
+def already_answered() -> ApiError:
+    return ApiError("already_answered", "this request has been answered; a request takes one answer")
+
+
+def too_late() -> ApiError:
+    return ApiError("too_late", "the request is no longer pending: its deadline has passed, or its caller has gone")
+
+
+def not_found() -> ApiError:
+    message = "no request of this session has that id; answer with the id of the tool-request event"
+    return ApiError("request_not_found", message, param="id")
+
+
 _REASONS = {
+    LIMITED: "limited: the process that its application is connected to has too many waiting calls; retry later",
+    CALLER_GONE: "caller_gone: this process was paused or could not reach its store; try again",
     "plugin_gone": "plugin_gone: the application that lends it is not connected; open it again",
     "session_ended": "session_ended: its session was ended; create a new one",
     "session_expired": "session_expired: its session has expired; create a new one",
@@ -253,4 +358,4 @@ _REASONS = {
 
 
 def _gone(tool: str, reason: str) -> ToolResult:
-    return unavailable(ToolCall("", tool), _REASONS[reason], code=reason)
+    return unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)

@@ -18,6 +18,7 @@ from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
+from toolplug.sessions.peers.peers import Peers
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import (
     SessionState,
@@ -35,6 +36,7 @@ from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
 from toolplug.sessions.stored import stored_codes
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -56,7 +58,7 @@ class Sessions:
 
     `begun` is called with the creator of each new session, `over` with the code of each that has ended. If `serving`,
     entering loads the sessions in the store (10,000 take about a second); else another process serves them, and each is
-    loaded on demand.
+    loaded on demand. `processes` are those that serve the same sessions; None where this one serves them alone.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Sessions:
         begun: Callable[[Principal], object] = _ignore,
         over: Callable[[str], object] = _ignore,
         serving: bool = True,
+        processes: Processes | None = None,
     ) -> None:
         self._serving = serving
         self._begun = begun
@@ -76,8 +79,16 @@ class Sessions:
         self._live: dict[str, Session] = {}
         self._creating = 0
         self._owned: Counter[Owner] = Counter()
+        self._peers = None
+        if processes is not None and store.shared:
+            self._peers = Peers(store, processes, self._live.get, lambda: self.live)
         self._shared = SessionServices(
-            store=store, limits=limits, planner=planner, neighbours=neighbours, forget=self._forget
+            store=store,
+            limits=limits,
+            planner=planner,
+            neighbours=neighbours,
+            forget=self._forget,
+            peers=None if self._peers is None else self._peers.records,
         )
 
     @property
@@ -98,6 +109,8 @@ class Sessions:
     async def __aenter__(self) -> Self:
         if not self._serving:
             return self
+        if self._peers is not None:
+            await self._peers.__aenter__()
         try:
             async for codes in stored_codes(self._shared.store):
                 await asyncio.gather(*(self._load_at_start(code) for code in codes))
@@ -117,6 +130,8 @@ class Sessions:
     async def aclose(self) -> None:
         """End every stream and waiting call; the sessions stay in the store, from which the next process loads them."""
         self.stop()
+        if self._peers is not None:
+            await self._peers.__aexit__(None, None, None)
         await self._shared.background.aclose()
         self._live.clear()
         self._owned.clear()
@@ -155,11 +170,24 @@ class Sessions:
         return await self._find(code, lambda state: state.tenant == tenant)
 
     async def with_token(self, code: str, token: str) -> Session | None:
-        """Return the live session if this is its plugin token, else None. Raises like `find`."""
+        """Return the live session if this is its plugin token, else None. Raises like `find`.
+
+        The session is as this process knows it, since its token never changes: `fresh` makes it current.
+        """
         try:
-            return await self._find(code, lambda state: is_token_of(state.token_digest, token))
+            return await self._find(code, lambda state: is_token_of(state.token_digest, token), fresh=False)
         except _Foreign:
             return None
+
+    async def load(self, code: str) -> Session | None:
+        """Return the live session of this code, of any tenant; None if there is none. Raises `StoreError`."""
+        return self._live.get(code) or await self._load(code)
+
+    async def fresh(self, session: Session) -> None:
+        """Take over what other processes have changed of a session before this call. Raises like `find`."""
+        if self._peers is not None:
+            await self._peers.fresh(session.code)
+            session.check()
 
     def known(self, code: str, tenant: str) -> Session:
         """Return a live session of this process, like `find` but without reading the store."""
@@ -204,9 +232,22 @@ class Sessions:
                 self._adopt(code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s), token
             )
 
-    async def _find(self, code: str, opens: Callable[[SessionState], bool]) -> Session:
+    async def listed(self) -> tuple[Session, ...]:
+        """Return the live sessions of all processes. Raises `StoreError`."""
+        if self._peers is not None:
+            async for codes in stored_codes(self._shared.store):
+                known = [code for code in codes if code in self._live]
+                await asyncio.gather(*(self._load_at_start(code) for code in codes if code not in self._live))
+                await asyncio.gather(*map(self._peers.fresh, known))
+        return self.live
+
+    async def _find(self, code: str, opens: Callable[[SessionState], bool], *, fresh: bool = True) -> Session:
         check_code(code)
-        session = self._live.get(code) or await self._load(code, opens)
+        session = self._live.get(code)
+        if session is None:
+            session = await self._load(code, opens)
+        elif fresh and self._peers is not None:
+            await self._peers.fresh(code)
         if session is None:
             raise SessionNotFound(code)
         if not opens(session.state):
@@ -233,9 +274,13 @@ class Sessions:
         state = read_state(record.value, self._shared.pool)
         expires_at = latest_expiry(record, state.ttl_s)
         if state.gone is None and expires_at > self._shared.store.now():
-            return self._live.get(code) or self._adopt(
-                code, state, record.revision, sign_at=kept_sign(record, state.ttl_s), expires_at=expires_at
-            )
+            session = self._live.get(code)
+            if session is None:
+                sign_at = kept_sign(record, state.ttl_s)
+                session = self._adopt(code, state, record.revision, sign_at=sign_at, expires_at=expires_at)
+                if session.peer is not None:
+                    await session.peer.refresh()
+            return session
         if opens is not None:
             if not opens(state):
                 raise _Foreign(code)

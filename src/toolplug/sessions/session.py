@@ -34,6 +34,7 @@ from toolplug.sessions.events import (
 from toolplug.sessions.executors import SessionExecutors
 from toolplug.sessions.expiry import REMEMBERED, Expiry, Presence
 from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges, changed, negotiated, read_changes
+from toolplug.sessions.peers.peers import PeerSession
 from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_log import SessionLog
@@ -82,8 +83,15 @@ class Session:
         self.feed: EventFanout = EventFanout(
             self._key, shared.store, self._logbook, self, shared.background, shared.counters
         )
-        self.relay: Relay = Relay(self, shared.background, shared.counters)
+        self.peer: PeerSession | None = None
+        if shared.peers is None:
+            self.relay: Relay = Relay(self, shared.background, shared.counters)
+        else:
+            self.peer = PeerSession(self, shared.background, shared.counters, shared.peers)
+            self.relay = self.peer.relay
         self._presence = Presence(self, self.relay, lambda: shared.limits.grace_s)
+        if self.peer is not None:
+            self.peer.presence = self._presence
         self._lending = SessionExecutors(code, shared, self.relay.request)
         self._life = Expiry(
             self,
@@ -117,8 +125,18 @@ class Session:
         return self._presence.status
 
     @property
+    def record_revision(self) -> int:
+        """The revision of the stored record, as this process knows it."""
+        return self._record
+
+    @property
     def attached(self) -> bool:
-        """True while a stream of the plugin is open."""
+        """True while a stream of the plugin is open, in any process."""
+        return self._presence.attached
+
+    @property
+    def attached_here(self) -> bool:
+        """True while this process has an open stream of the plugin."""
         return self.relay.attached
 
     @property
@@ -221,6 +239,11 @@ class Session:
         elif role == "plugin":
             self._presence.attach(reader.id)
             self._plugin_signs()
+            try:
+                await self._write_streams()
+            except BaseException:
+                self.close_stream(reader)
+                raise
         return reader
 
     def close_stream(self, reader: Reader) -> None:
@@ -229,6 +252,13 @@ class Session:
         if reader.role == "plugin" and not self._life.stopped:
             self._presence.detach(reader.id)
             self._plugin_signs()
+            if self.peer is not None:
+                self._shared.background.finish(self._write_streams(), "session-presence")
+
+    async def _write_streams(self) -> None:
+        """Let the other processes know which streams of the plugin this one has. Raises `StoreError`."""
+        if self.peer is not None:
+            await self.peer.write_streams()
 
     async def log_page(self, after: int | None) -> LogPage | None:
         """Return the log after the event with this id (None: all of it); None if the log does not have the event.
@@ -309,6 +339,11 @@ class Session:
             self._adopt(read_state(record.value, self._shared.pool), record.revision)
         return record
 
+    def hear(self, value: bytes, revision: int) -> None:
+        """Adopt what another process has written, unless this one is writing, and adopts it then."""
+        if not self._writing.locked():
+            self._adopt(read_state(value, self._shared.pool), revision)
+
     def over(self) -> None:
         """End the session in this process, as its record has expired."""
         if self.state.gone is None:
@@ -381,8 +416,11 @@ class Session:
 
     def status_changed(self, status: PluginStatus) -> None:
         """Send the plugin's new status to every stream."""
-        entry = LogEntry(STATUS, EVERYBODY, status_data(self.code, status, self.now()))
-        self._shared.background.start(self.log(entry), "session-status")
+        self._shared.background.start(self._log_status(status), "session-status")
+
+    async def _log_status(self, status: PluginStatus) -> None:
+        if self.peer is None or await self.peer.report(status):
+            await self.log(LogEntry(STATUS, EVERYBODY, status_data(self.code, status, self.now())))
 
     def _plugin_signs(self) -> None:
         """Take the opening or end of a plugin's stream as a sign."""
@@ -414,6 +452,8 @@ class Session:
         self.state = state
         self._stop_timers()
         self.relay.end(how)
+        if self.peer is not None:
+            self._shared.background.finish(self.peer.remove(), "session-presence")
         self.feed.end(how, str(SessionGone(self.code, how)))
         self._lending.end()
         self._shared.counters.ended[how] += 1

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.errors import StoreError
@@ -16,6 +16,8 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.events import LogEntry
+from toolplug.sessions.peers.calls import CallRecords
+from toolplug.sessions.peers.presences import PresenceRecords
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.stores.store import Record, Store
@@ -34,6 +36,8 @@ class SessionCallbacks(Protocol):
     def revision(self) -> int: ...
     @property
     def attached(self) -> bool: ...
+    @property
+    def attached_here(self) -> bool: ...
     @property
     def reachable(self) -> bool: ...
     @property
@@ -159,11 +163,19 @@ class ReservedNames(Protocol):
         ...
 
 
+class PeerRecords(NamedTuple):
+    """The records of what processes do with each other's sessions."""
+
+    calls: CallRecords
+    presences: PresenceRecords
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class SessionServices:
     """The services of all sessions. `forget` is called with the code of each session that is over.
 
-    `limits` and `planner` follow the configuration and change with a reload. TTLs follow the store's clock.
+    `limits` and `planner` follow the configuration and change with a reload. TTLs follow the store's clock. `peers` has
+    the records of what processes do with each other's sessions; None for a store that is not shared.
     """
 
     store: Store
@@ -171,6 +183,7 @@ class SessionServices:
     planner: Planner
     neighbours: ReservedNames
     forget: Callable[[str], None]
+    peers: PeerRecords | None = None
     background: Background = field(default_factory=Background)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from toolplug.errors import StoreError, StoreRefused
-from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime.tasks import JoinedRuns
 from toolplug.stores.store import Change, Missed, Store
 
 PAUSE_S = 1.0
@@ -111,8 +111,7 @@ class FollowedRecords(Generic[T]):
         self._follower = Follower(store, prefix, self._hear, self._look, pause_s=pause_s)
         self._copies: dict[str, T] = {}
         self._revisions: dict[str, int] = {}
-        self._trip: tuple[set[str], asyncio.Task[None]] | None = None
-        self._tasks = BackgroundTasks()
+        self._fresh = JoinedRuns(self._refresh, f"toolplug-{prefix}-fresh")
 
     async def start(self) -> None:
         """Copy every record, and follow changes until `aclose`. Raises `StoreError`."""
@@ -121,7 +120,7 @@ class FollowedRecords(Generic[T]):
     async def aclose(self) -> None:
         """Stop following, and wait until all trips have ended."""
         await self._follower.aclose()
-        await self._tasks.cancel()
+        await self._fresh.aclose()
 
     def get(self, key: str) -> T | None:
         """Return the copy of a record, without asking the store; `None` if there is none."""
@@ -138,18 +137,10 @@ class FollowedRecords(Generic[T]):
 
         All that ask before the question is sent share it: one `revisions`, and a `read` of each record that is newer.
         """
-        if not keys:
-            return
-        if self._trip is None:
-            self._trip = set[str](), self._tasks.start(self._refresh(), f"toolplug-{self.prefix}-fresh")
-        wanted, task = self._trip
-        wanted.update(keys)
-        await asyncio.shield(task)
+        if keys:
+            await self._fresh.join(*keys)
 
-    async def _refresh(self) -> None:
-        assert self._trip is not None, "fresh sets it before this begins"
-        wanted, _ = self._trip
-        self._trip = None
+    async def _refresh(self, wanted: Collection[str]) -> None:
         revisions = await self._store.revisions(wanted)
         await self._read([key for key, revision in revisions.items() if revision != self._revisions.get(key, 0)])
 

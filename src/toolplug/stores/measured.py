@@ -9,8 +9,7 @@ from typing import Literal, TypeVar, get_args
 
 from toolplug.errors import StoreConflict
 from toolplug.runtime.durations import Durations
-from toolplug.stores.delegating import DelegatingStore
-from toolplug.stores.store import Record, Store
+from toolplug.stores.store import DelegatingStore, Record, Store
 
 T = TypeVar("T")
 Operation = Literal["read", "commit", "extend", "keys"]

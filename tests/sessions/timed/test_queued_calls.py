@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from secrets import token_hex
 
 import pytest
 from tests.faulty_store import FaultyStore
@@ -17,6 +18,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.sessions.queued_calls import QueuedCall, QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.stores.processes import Processes
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +27,14 @@ MOST = 100
 
 @asynccontextmanager
 async def queueing(store: FaultyStore, sessions: Sessions) -> AsyncIterator[QueuedCalls]:
-    """Queued calls over these sessions, resumed as a host does it."""
+    """Queued calls over these sessions, resumed as a host does it, each time by another process."""
 
     def executor_for(principal: Principal, agent: str | None, code: str) -> ToolExecutor:
         return sessions.known(code, principal.tenant).executor
 
-    queued = QueuedCalls(store, executor_for)
-    queued.resume(sessions.live)
+    store.id = token_hex(4)
+    queued = QueuedCalls(store, executor_for, Processes(store))
+    queued.resume(sessions.load)
     try:
         yield queued
     finally:

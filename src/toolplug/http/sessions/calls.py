@@ -14,7 +14,7 @@ from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models
-from toolplug.http.sessions.handlers import NO_STORE, ONE, session_of
+from toolplug.http.sessions.handlers import NO_STORE, ONE, plugin_session, session_of
 from toolplug.http.tools import (
     CallAnswer,
     call_answer,
@@ -26,6 +26,7 @@ from toolplug.http.tools import (
 )
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.executors import SessionRoute
+from toolplug.sessions.peers.calls import Progress
 from toolplug.sessions.plans import DEADLINE_S
 
 
@@ -102,12 +103,12 @@ async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]
 async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAnswer]:
     """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.ResultBody)
-    session = await session_of(request)
+    session = plugin_session(request)
     session.touch()
     if body.progress is not None:
-        session.relay.progress(body.id, body.progress, body.total, body.message)
+        await session.relay.take_progress(body.id, Progress(body.progress, body.total, body.message))
         return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
-    session.relay.answer(body.id, _value(body))
+    await session.relay.take_answer(body.id, _value(body))
     return OrjsonResponse({"success": True, "id": body.id, "status": "done"})
 
 
@@ -115,5 +116,5 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
 @answers(models.HeartbeatAnswer)
 async def heartbeat(request: HostRequest) -> OrjsonResponse[models.HeartbeatAnswer]:
     """Extend the session's lifetime; the new expiry is stored."""
-    session = await session_of(request)
+    session = plugin_session(request)
     return OrjsonResponse({"success": True, "expiresAt": timestamp(await session.heartbeat())})

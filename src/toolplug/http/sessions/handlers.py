@@ -34,8 +34,16 @@ async def session_of(request: HostRequest) -> Session:
     """Return the session in the path, for its plugin or a caller of its tenant. Raises `AccessError`, `StoreError`."""
     state = request.state
     if state["session"] is not None:
+        await state["host"].sessions.fresh(state["session"])
         return state["session"]
     return await state["host"].sessions.find(request.path_params["code"], state["principal"].tenant)
+
+
+def plugin_session(request: HostRequest) -> Session:
+    """Return the session of the plugin that makes this request, as this process knows it."""
+    session = request.state["session"]
+    assert session is not None, "the audience of the route is the plugin"
+    return session
 
 
 API_VERSION = "2.0.0"
@@ -142,7 +150,7 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
 async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
     """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
     tenant = viewer_of(request).tenant
-    live = request.state["host"].sessions.live
+    live = await request.state["host"].sessions.listed()
     shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 

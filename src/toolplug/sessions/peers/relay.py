@@ -1,0 +1,135 @@
+"""The relay of a session in a store that several processes share.
+
+Each request has two records (`calls.py`). The process of its caller writes the first one; the process with the
+newest stream of the plugin sends it, after each change of the streams perhaps a second time; any process takes the
+answer and writes the second one, which only the first of all ends can do.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from toolplug.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
+from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
+from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
+
+
+class SharedRelay(Relay):
+    """A relay whose requests other processes send and answer."""
+
+    def __init__(
+        self, session: SessionCallbacks, background: Background, counters: SessionCounters, calls: CallRecords
+    ) -> None:
+        super().__init__(session, background, counters)
+        self._calls = calls
+
+    @property
+    def delivers(self) -> bool:
+        """True while this process sends the session's requests."""
+        return super().delivers and self._calls.valid
+
+    async def is_sent(self, request_id: str) -> bool:
+        """Return True if this request has been sent to the plugin, by any process. Raises `StoreError`."""
+        if self.was_sent(request_id) or not self._session.attached:
+            return self.was_sent(request_id)
+        return await self._calls.read(self._session.code, request_id) is not None
+
+    async def take_answer(self, request_id: str, value: object) -> None:
+        """Give the caller, in whichever process it waits, this value or `ToolResult`.
+
+        Raises `ApiError` if the request does not wait, and `StoreError`.
+        """
+        given = CallEnd(value)
+        end = await self._calls.end(self._session.code, request_id, given, await self._until(request_id))
+        if end is not given:
+            raise already_answered() if end.late is None else too_late()
+        self.ended(request_id, end)
+
+    async def take_progress(self, request_id: str, progress: Progress) -> None:
+        """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
+        request = self._requests.get(request_id)
+        if request is not None and request.report is not None:
+            request.report(*progress)
+            return
+        call = await self._calls.read(self._session.code, request_id)
+        if call is None:
+            raise not_found()
+        end = await self._calls.ended(self._session.code, request_id)
+        if end is not None:
+            raise already_answered() if end.late is None else too_late()
+        await self._calls.report(self._session.code, request_id, call.caller, progress)
+
+    def progressed(self, request_id: str, progress: Progress) -> None:
+        """Take note of progress that another process has passed on."""
+        request = self._requests.get(request_id)
+        if request is not None and request.report is not None:
+            request.report(*progress)
+
+    def deliver(self, request_id: str, call: StoredCall) -> None:
+        """Send a request whose caller waits in another process, unless it was sent before."""
+        if request_id in self._requests or self._ended is not None:
+            return
+        request = Request(
+            id=request_id,
+            tool=call.tool,
+            arguments=call.arguments,
+            until=call.deadline,
+            call_id=call.call_id,
+            host_request_id=call.request_id,
+            trace_context=call.trace_context,
+            caller=None if call.queued else call.caller,
+        )
+        if self.full:
+            self._end_record(request, LIMITED)
+            return
+        self._requests[request_id] = request
+        if self.delivers:
+            self._send(request)
+
+    def end_orphans(self) -> None:
+        """End the requests of other processes that run no more."""
+        for request in [request for request in self._requests.values() if request.answer is None]:
+            if self._calls.orphaned(request.caller, request.until):
+                self._end_record(request, CALLER_GONE)
+                self.ended(request.id, CallEnd(None, CALLER_GONE))
+
+    async def publish_again(self) -> None:
+        """Write the requests of this process's callers again, as it has a new name. Raises `StoreError`."""
+        for request in [request for request in self._requests.values() if request.answer is not None]:
+            await self._publish(request)
+
+    async def _publish(self, request: Request) -> None:
+        """Write the record of a request; if the request of an earlier process has ended, that is its end."""
+        request.sent = request.sent or perf_counter()
+        call = StoredCall(
+            tool=request.tool,
+            arguments=request.arguments,
+            deadline=request.until,
+            call_id=request.call_id,
+            request_id=request.host_request_id,
+            trace_context=dict(request.trace_context),
+            caller=self._calls.caller,
+            queued=request.id in self._reserved,
+        )
+        await self._calls.publish(self._session.code, request.id, call)
+        if request.id in self._reserved:
+            end = await self._calls.ended(self._session.code, request.id)
+            if end is not None:
+                self.ended(request.id, end)
+
+    async def _until(self, request_id: str) -> float:
+        """Return the deadline of a request. Raises `ApiError` if there is none of this id, and `StoreError`."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            return request.until
+        call = await self._calls.read(self._session.code, request_id)
+        if call is None:
+            raise not_found()
+        return call.deadline
+
+    def _end_record(self, request: Request, reason: str) -> None:
+        """End the request for all processes, in the background."""
+        self._background.finish(self._ended_late(request, reason), "session-relay")
+
+    async def _ended_late(self, request: Request, reason: str) -> None:
+        await self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)

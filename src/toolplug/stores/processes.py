@@ -1,0 +1,142 @@
+"""The processes that share a store, each with a lease that it renews.
+
+What must end with a process, such as an open stream, names the process by its `Processes.name`. A process whose lease
+has lapsed, because it was paused or could not reach the store, gets a new name: for all others the old one has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from toolplug.errors import StoreError, StoreUnavailable
+from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.stores.followed import Follower
+from toolplug.stores.store import VOLATILE, Change, Store
+
+PREFIX = f"{VOLATILE}process/"
+LEASE_S = 6.0
+RENEWED_EVERY_S = 2.0
+VALID_S = 5.0
+"""Seconds from the start of a renewal for which a process relies on it; less than `LEASE_S`, as clocks differ."""
+
+_LOG = logging.getLogger("toolplug.stores")
+
+
+def _since_boot() -> float:
+    """Return seconds on a clock that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Processes:
+    """This process among those that share a store; used inside `async with`.
+
+    A store that is not shared has one process, whose lease needs no record. `listen` registers what is called, in order
+    of registration, when others have ended and after this one has lapsed: then everything that it has written under its
+    old name must be written again.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = _since_boot) -> None:
+        self._store = store
+        self._clock = clock
+        self._number = 1
+        self._valid_until = 0.0
+        self._others: set[str] = set()
+        self._follower = Follower(store, PREFIX, self._hear, self._look)
+        self._tasks = BackgroundTasks()
+        self._listeners: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def name(self) -> str:
+        """The present name of this process: the store's id and a number that rises when the lease has lapsed."""
+        return f"{self._store.id}.{self._number}"
+
+    @property
+    def valid(self) -> bool:
+        """True while no other process may think that this one has ended."""
+        return not self._store.shared or self._clock() < self._valid_until
+
+    @property
+    def others(self) -> frozenset[str]:
+        """The names of all other running processes, as far as this one knows."""
+        return frozenset(self._others)
+
+    def runs(self, name: str) -> bool:
+        """Return True if the process of this name runs, as far as this one knows."""
+        return name == self.name or name in self._others
+
+    def check(self) -> None:
+        """Raise `StoreUnavailable` if the lease of this process has lapsed."""
+        if not self.valid:
+            raise StoreUnavailable("this process has not reached its store for 5 s; it goes on when it does")
+
+    def listen(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Call this after each look at the other processes: every two seconds, and when one begins or ends."""
+        self._listeners.append(listener)
+
+    async def __aenter__(self) -> Self:
+        """Take the lease. Raises `StoreError`."""
+        if self._store.shared:
+            await self._take()
+            await self._follower.start()
+            self._tasks.start(self._renew(), "toolplug-process-lease")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.cancel()
+        await self._follower.aclose()
+        if self._store.shared:
+            try:
+                await self._store.commit(PREFIX + self.name, None)
+            except StoreError as failed:
+                _LOG.warning("the lease of this process ends in %g s: it cannot be removed: %s", LEASE_S, failed)
+
+    async def _take(self) -> None:
+        began = self._clock()
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._store.now()}
+        await self._store.commit(PREFIX + self.name, orjson.dumps(about), ttl_s=LEASE_S)
+        self._valid_until = began + VALID_S
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWED_EVERY_S)
+            try:
+                began = self._clock()
+                if self.valid and await self._store.extend(PREFIX + self.name, ttl_s=LEASE_S):
+                    self._valid_until = began + VALID_S
+                else:
+                    self._number += 1
+                    _LOG.warning("the lease of this process has lapsed; it goes on under a new one")
+                    await self._take()
+                await self._look()
+            except StoreError as failed:
+                _LOG.warning("the lease of this process cannot be renewed: %s", failed)
+
+    async def _look(self) -> None:
+        names = {key.removeprefix(PREFIX) for key in await self._store.keys(PREFIX)}
+        self._others = names - {self.name}
+        await self._tell()
+
+    async def _hear(self, change: Change) -> None:
+        name = change.key.removeprefix(PREFIX)
+        if name == self.name:
+            return
+        if change.revision:
+            self._others.add(name)
+        else:
+            self._others.discard(name)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        for listener in self._listeners:
+            await listener()
