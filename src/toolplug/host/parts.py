@@ -44,7 +44,6 @@ from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.processes import Processes
-from toolplug.stores.serving_lease import ServingLease
 from toolplug.stores.serving_lock import serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
@@ -355,9 +354,9 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
     """
     settings, named = current().settings, current().store
     async with AsyncExitStack() as life:
-        wait_s = _longest_drain_s(current())
         opening = named.open()
         if alone and named.file is not None:
+            wait_s = _longest_drain_s(current())
             await life.enter_async_context(serving_lock(named.file, shared=opening.shared, wait_s=wait_s))
         store = measured = MeasuredStore(opening)
         if settings.quotas.sets("stored_bytes"):
@@ -365,8 +364,6 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
         await life.enter_async_context(store)
         if alone and named.in_memory:
             warn_of_workers()
-        elif alone and named.file is None:
-            await life.enter_async_context(ServingLease(measured, named.scheme, wait_s=wait_s))
         yield store, measured
 
 
