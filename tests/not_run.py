@@ -19,6 +19,7 @@ INSTALL: Mapping[str, str] = {
     "curl": "apt-get install curl",
     "jq": "apt-get install jq",
     "nginx": "apt-get install nginx",
+    "pg_createcluster": "apt-get install postgresql",
     "prometheus": "apt-get install prometheus",
     "promtool": "apt-get install prometheus",
     "searx-run": "apt-get install searx",

@@ -317,7 +317,10 @@ class StoreConflict(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is busy, full, locked, read-only or closed; nothing was written, and trying again may succeed."""
+    """The store is busy, full, locked, read-only or closed; trying again may succeed.
+
+    Nothing was written, unless the message says that it may have been.
+    """
 
 
 class StoredBytesExceeded(QuotaExceeded, StoreError):

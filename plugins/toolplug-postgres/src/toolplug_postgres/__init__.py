@@ -1,0 +1,1 @@
+"""The records of a host in PostgreSQL: `store: postgresql://…`."""

@@ -1,0 +1,44 @@
+"""One server a process of the tests, and a schema of its own for each test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from toolplug.stores.store import Store
+from toolplug_postgres.server import parse_url
+from toolplug_postgres.store import PostgresStore
+
+from .servers import PostgresServer
+
+_SCHEMAS = count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Generator[PostgresServer]:
+    """A running server, which no test stops."""
+    with tempfile.TemporaryDirectory(prefix="toolplug-postgres-") as folder:
+        server = PostgresServer(Path(folder))
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    """The URL of a schema that no other test has."""
+    return server.url(schema=f"test_{next(_SCHEMAS)}")
+
+
+@pytest.fixture
+def open_store(url: str) -> Callable[..., Store]:
+    """Makes stores in the test's schema."""
+    return partial(PostgresStore, parse_url(url))
