@@ -4,6 +4,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
 from toolplug.catalog.plan import CallSpan, CallTracer
+from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import state_folder
 from toolplug.discovery.sanitise import foreign_definition
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
@@ -58,6 +59,7 @@ __all__ = [
     "Resource",
     "SavedToolsets",
     "StoreError",
+    "TenantOption",
     "ToolCall",
     "ToolDefinition",
     "ToolError",

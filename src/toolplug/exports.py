@@ -35,6 +35,7 @@ HOMES = {
     "Resource": "toolplug.providers.offering.definitions",
     "SavedToolsets": "toolplug.toolsets.saved.service",
     "StoreError": "toolplug.errors",
+    "TenantOption": "toolplug.cli.options",
     "ToolCall": "toolplug.catalog.call",
     "ToolDefinition": "toolplug.catalog.definition",
     "ToolError": "toolplug.errors",

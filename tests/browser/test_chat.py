@@ -119,6 +119,34 @@ async def test_the_calls_of_an_answer_are_shown_and_the_page_is_accessible(
         assert [each["id"] for each in result["violations"] if each["impact"] in ("serious", "critical")] == []
 
 
+ANSWER = """Two steps:
+
+  1. read
+  2. write
+
+```python
+def write():
+    return "<b>&amp;</b>"
+```
+Then **run** it.
+- done"""
+
+
+async def test_an_answer_keeps_its_lines_and_its_code_and_is_no_markup(
+    chromium: Browser, url: str, model: ScriptedBackend
+) -> None:
+    model.plays(says(ANSWER), says("```\nhalf of a block"))
+    async with chatting(chromium, url) as page:
+        await say(page, "How?")
+        code = answers(page).get_by_role("region", name="Code")
+        await expect(code).to_have_text('def write():\n    return "<b>&amp;</b>"', use_inner_text=True)
+        before, after = await answers(page).locator("> [dir]").all_inner_texts()
+        assert before == "Two steps:\n\n  1. read\n  2. write"
+        assert after == "Then **run** it.\n- done"
+        await say(page, "And then?")
+        await expect(code.last).to_have_text("half of a block")
+
+
 async def test_each_message_continues_the_conversation_which_stays_while_other_pages_are_looked_at(
     chromium: Browser, url: str, model: ScriptedBackend
 ) -> None:

@@ -6,6 +6,7 @@ Screenshots of every page are kept in build/screenshots.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser.console_tools import HOSTILE
 from tests.cli.process import serving
 from tests.host.plain_server import PlainServer
+from tests.http.test_jwt import SECTION, token
 from tests.requirement_table import ROOT
 
 pytestmark = [
@@ -46,6 +48,8 @@ SCREENS: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
 }
 KEY = "only-for-tests-5d1c"
+VALID_S = 8
+"""How long a token is valid that expires in a test."""
 TOOLS = ROOT / "tests" / "browser" / "console_tools.py"
 
 
@@ -211,6 +215,9 @@ async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url:
         assert (await client.post(f"{path}/update-tools", json=change, headers=own)).status_code == 200
         await expect(page.locator(".lent > li")).to_have_count(1)
         await expect(page.locator(".events")).to_contain_text("removed draw (emptied)")
+        await page.get_by_role("link", name="Chat with its tools").click()
+        await expect(page.get_by_role("heading", name="Chat")).to_be_visible()
+        assert page.url.endswith(f"#/chat/{session['code']}")
 
 
 async def test_a_changed_definition_is_compared_with_the_accepted_one_and_accepted(
@@ -300,6 +307,24 @@ async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is
                 assert done.status_code == 200, done.text
             await expect(page.get_by_role("alert")).to_contain_text("expired or was revoked")
             assert await page.evaluate("JSON.stringify({...sessionStorage})") == "{}"
+
+
+async def test_a_token_that_expires_while_the_console_is_open_leads_to_the_sign_in(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    config = {**settings(), "auth": {"api_keys": [{"key": KEY, "subject": "ann", "scopes": ["admin"]}], "jwt": SECTION}}
+    with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
+        async with opened(chromium) as page:
+            await page.goto(f"{service.url}/console#/servers")
+            await page.get_by_label("API key or token").fill(token(exp=int(time.time()) + VALID_S, scope="admin"))
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="MCP servers")).to_be_visible()
+            await expect(page.get_by_role("alert")).to_contain_text("expired or was revoked")
+            assert await page.evaluate("JSON.stringify({...sessionStorage})") == "{}"
+            await page.get_by_label("API key or token").fill(KEY)
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="MCP servers")).to_be_visible()
+            await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_the_page_says_that_the_host_is_away_and_goes_on_when_it_is_back(

@@ -85,6 +85,19 @@ def test_the_schema_shows_progress_at_a_terminal(tmp_path: Path, write: Callable
 
 
 @pytest.mark.requirement("C-10-at-terminal")
+@pytest.mark.parametrize("command", [("check", "--start"), ("doctor",)])
+def test_starting_the_providers_shows_progress_at_a_terminal_unless_quiet(
+    tmp_path: Path, write: Callable[..., Path], command: tuple[str, ...]
+) -> None:
+    write(HELLO)
+    shown = at_terminal(tmp_path, *command)
+    assert "starting the providers" in shown
+    assert "starting the providers" not in at_terminal(tmp_path, *command, "-q")
+    piped = subprocess.run([TOOLPLUG, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (piped.returncode, "\x1b" in piped.stdout + piped.stderr) == (0, False)
+
+
+@pytest.mark.requirement("C-10-at-terminal")
 def test_a_status_has_a_colour_unless_no_color_is_set(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)
     assert "\x1b[33munknown_tool" in at_terminal(tmp_path, "call", "nothing")

@@ -275,3 +275,22 @@ def test_the_journal_has_a_command(run: Run, write: Write) -> None:
         ["nosuch", "unknown_tool"]
     ]
     assert json.loads(run("journal", "--tool", "hello", "--json").out)["calls"] == calls[1:]
+
+
+@pytest.mark.requirement("C-10-plugin-tenant")
+def test_a_command_of_a_plugin_acts_in_the_tenant_of_the_variable_or_the_file(
+    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("providers: {journal: {enabled: true}, hello: {enabled: true}}\nstore: sqlite:///./state.db")
+    run("call", "hello", "--tenant", "acme")
+
+    def calls(*options: str) -> int:
+        return len(run("journal", "--json", *options).json["calls"])
+
+    assert (calls(), calls("--tenant", "acme")) == (0, 1)
+    tenant = file.parent / ".toolplug" / "tenant"
+    tenant.parent.mkdir(exist_ok=True)
+    tenant.write_text("acme\n", "utf-8")
+    assert (calls(), calls("--config", str(file)), calls("--tenant", "default")) == (1, 1, 0)
+    monkeypatch.setenv("TOOLPLUG_TENANT", "default")
+    assert (calls(), calls("--tenant", "acme")) == (0, 1)

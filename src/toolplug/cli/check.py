@@ -12,6 +12,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_json, print_problems, problem_fields
+from toolplug.cli.progress import progress
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
@@ -44,7 +45,8 @@ async def check(
         if configuration.servers.problems:
             raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
         if start:
-            warnings = await _start(file, configuration)
+            with progress("starting the providers"):
+                warnings = await _start(file, configuration)
         else:
             warnings = tolerated_failures(configuration)
     except ConfigError as error:

@@ -17,6 +17,7 @@ from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import print_json, print_table, problem_fields, problems_in
+from toolplug.cli.progress import progress
 from toolplug.errors import Problem, ToolplugError
 from toolplug.host.file.settings import Auth
 from toolplug.host.inspection import Findings, findings, open_inspected
@@ -51,7 +52,7 @@ async def doctor(
     problems: list[Problem] = []
     warnings: list[Problem] = []
     try:
-        with without_findings():
+        with without_findings(), progress("starting the providers and asking them"):
             async with entered(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
                 costs = tool_costs(host)
                 if tools:

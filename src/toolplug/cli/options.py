@@ -66,6 +66,11 @@ TenantOption: TypeAlias = Annotated[
         help=f"Act in this tenant. Default: that of {TENANT_FILE} next to the configuration.",
     ),
 ]
+"""The option `--tenant` of a command, also of a plugin's; the parameter is `tenant: TenantOption = "default"`.
+
+Without the option, the tenant is that of `$TOOLPLUG_TENANT`, else of `.toolplug/tenant` next to the configuration. The
+configuration is the one of the parameter `config`, if the command has it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

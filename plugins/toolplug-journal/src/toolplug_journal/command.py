@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from toolplug import StoreError, state_folder
+from toolplug import StoreError, TenantOption, state_folder
 from toolplug_journal.database import FILE, Database, Retention
 from toolplug_journal.entry import StoredEntry, shown
 
@@ -27,7 +27,7 @@ def add_command(app: typer.Typer) -> None:
 def _journal(
     tool: Annotated[str | None, typer.Option("--tool", metavar="TOOL", help="Only calls of this tool.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many calls at most.")] = 20,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Calls of this tenant.")] = "default",
+    tenant: TenantOption = "default",
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="The journal's key in the file.")] = "journal",
     config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="The configuration.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")] = False,

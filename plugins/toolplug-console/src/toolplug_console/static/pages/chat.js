@@ -5,6 +5,7 @@ import { Code, duration, Empty, html, parsed, Part, shown, Text, useEffect, useL
 
 const LONGEST = 100_000;
 const NEAR_END_PX = 80;
+const FENCE = /^ {0,3}```[^`\n]*(?:\n|$)/m;
 const MARKS = { running: "…", done: "✓", failed: "✗", stopped: "–" };
 const STATES = { running: "running", done: "answered", failed: "failed", stopped: "stopped" };
 
@@ -85,7 +86,7 @@ function Transcript({ talk, choice, visitor }) {
 function Entry({ entry, version, last, talk, visitor }) {
   return useMemo(() => {
     if (entry.kind === "user") return html`<div class="said user"><span class="unseen">You: </span><${Text} value=${entry.text} longest=${LONGEST}/></div>`;
-    if (entry.kind === "text") return html`<div class="said"><span class="unseen">Model: </span><${Text} value=${entry.text} longest=${LONGEST}/></div>`;
+    if (entry.kind === "text") return html`<div class="said"><span class="unseen">Model: </span><${Answer} text=${entry.text}/></div>`;
     if (entry.kind === "call") return html`<${Call} entry=${entry}/>`;
     if (entry.kind === "approval") return html`<${Approval} entry=${entry} talk=${talk} visitor=${visitor}/>`;
     if (entry.kind === "note") return html`<p class="noted quiet"><${Text} value=${entry.text}/></p>`;
@@ -93,6 +94,15 @@ function Entry({ entry, version, last, talk, visitor }) {
       entry.lines && html`<${Code} value=${entry.lines} label="Lines of providers.yaml"/>`}</div>${
       last && !talk.busy && html`<button type="button" onClick=${() => talk.retry()}>Try again</button>`}</div>`;
   }, [entry, version, visitor]);
+}
+
+/** The text of a model as it is, without Markdown; what is between fences of three backticks is a block of code. */
+function Answer({ text }) {
+  return text.split(FENCE).map((part, n) => {
+    const inside = part.replace(n % 2 ? /\n$/ : /^\n+|\n+$/g, "");
+    if (n % 2) return html`<${Code} key=${n} value=${inside} label="Code" longest=${LONGEST}/>`;
+    return inside && html`<${Text} key=${n} value=${inside} longest=${LONGEST}/>`;
+  });
 }
 
 function Call({ entry }) {

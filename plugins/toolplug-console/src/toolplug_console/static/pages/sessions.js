@@ -5,7 +5,7 @@ import { Badge, Card, clock, Code, count, Empty, html, Loading, Problem, Search,
 const ROW = 58;
 const MOST_EVENTS = 300;
 
-export function Sessions({ rest }) {
+export function Sessions({ rest, visitor }) {
   const { data, error, reload } = useAnswer("/api/sessions", { every: 4_000 });
   const [search, setSearch] = useState("");
   const all = data?.sessions ?? [];
@@ -25,12 +25,12 @@ export function Sessions({ rest }) {
           : html`<${VirtualList} items=${found} height=${ROW} label="Sessions" keyOf=${(each) => each.code} selected=${code} onSelect=${choose} row=${(each) => html`
             <span class="line"><strong class="mono">${each.code}</strong><small>${count(each.toolCount, "tool")}</small><${Badge} value=${each.registered ? each.pluginStatus : "unregistered"}/></span>
             <span class="cut"><${Text} value=${each.pluginType || "no type"} longest=${60}/> · expires <${Since} moment=${each.expiresAt}/></span>`}/>`}<//>
-      ${code ? html`<${Detail} key=${code} code=${code} back=${() => choose(null)}/>`
+      ${code ? html`<${Detail} key=${code} code=${code} visitor=${visitor} back=${() => choose(null)}/>`
         : html`<${Card}><${Empty} title="Choose a session">Its tools, its application and its events appear here.<//><//>`}
     </div>`;
 }
 
-function Detail({ code, back }) {
+function Detail({ code, visitor, back }) {
   const metadata = useAnswer(`/api/sessions/${code}/metadata`);
   const log = useAnswer(`/api/sessions/${code}/events`);
   const [live, setLive] = useState([]);
@@ -53,7 +53,8 @@ function Detail({ code, back }) {
         <dt>Last change</dt><dd>${session.lastUpdated ? html`<${Since} moment=${session.lastUpdated}/>` : "–"}</dd>
         <dt>Expires</dt><dd><${Since} moment=${session.expiresAt}/></dd>
         ${session.capabilities.length > 0 && html`<dt>Capabilities</dt><dd><div class="labels">${session.capabilities.map((each) => html`<${Badge} key=${each.type} tone="fact">${each.type} ${each.level}<//>`)}</div></dd>`}
-      </dl>`}<//>
+      </dl>
+      ${visitor.can("tools:call") && html`<div class="actions"><a class="plain" href=${`#/chat/${code}`}>Chat with its tools</a></div>`}`}<//>
     <${Card} title="Tools" note=${session && count(session.tools.length, "tool")}>
       ${session && !session.tools.length && html`<${Empty} title=${session.registered ? "It lends nothing now" : "Not registered yet"}/>`}
       <ul class="rows lent" aria-live="polite">${(session?.tools ?? []).map((each) => html`<li key=${each.name}><div><strong class="mono"><${Text} value=${each.name} longest=${130}/></strong>
