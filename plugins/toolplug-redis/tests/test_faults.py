@@ -1,0 +1,241 @@
+"""What goes wrong with a server is one clear error within two seconds, and the store recovers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolplug.errors import StoreRefused, StoreUnavailable
+from toolplug.stores.store import Missed
+from toolplug_redis import server as server_module
+from toolplug_redis.address import Address
+from toolplug_redis.store import RedisStore
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-3-redis-faults")]
+
+WITHIN_S = 2.5
+AGAIN_S = 5.0
+
+
+async def opened(address: Address) -> None:
+    async with RedisStore(address):
+        pass
+
+
+async def error_of(use: Awaitable[object]) -> str:
+    """Return the message of a use that is unavailable within two seconds, which has nothing of the URL."""
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable) as caught:
+        await use
+    assert time.monotonic() - began < WITHIN_S
+    assert "127.0.0.1" not in str(caught.value)
+    return str(caught.value)
+
+
+async def answering(store: RedisStore) -> float:
+    """Return after how many seconds the store has made a change again."""
+    began = time.monotonic()
+    async with asyncio.timeout(AGAIN_S):
+        while True:
+            with suppress(StoreUnavailable):
+                await store.commit("again", b"")
+                return time.monotonic() - began
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.judge
+@pytest.mark.parametrize("appendfsync", ["everysec", "always"])
+async def test_acknowledged_changes_survive_the_death_of_the_server(start_server, appendfsync: str) -> None:
+    server = start_server("--appendonly", "yes", "--appendfsync", appendfsync)
+    acknowledged: list[int] = []
+    enough = asyncio.Event()
+
+    async def write(store: RedisStore) -> None:
+        for number in range(100_000):
+            await store.commit(f"key/{number}", b"value", events=[b"event"])
+            acknowledged.append(number)
+            if number == 500:
+                enough.set()
+
+    async with RedisStore(server.address) as store, aclosing(store.watch("again")) as watch:
+        assert await anext(watch) == Missed()
+        writing = asyncio.create_task(write(store))
+        await enough.wait()
+        server.kill()
+        with pytest.raises(StoreUnavailable):
+            await writing
+        assert "does not answer" in await error_of(store.read("key/0"))
+        server.start()
+        assert await answering(store) < AGAIN_S
+        async with asyncio.timeout(AGAIN_S):
+            assert await anext(watch) == Missed()
+            await store.commit("again/2", b"")
+            while getattr(await anext(watch), "key", "") != "again/2":
+                pass
+        for number in acknowledged:
+            record = await store.read(f"key/{number}")
+            assert record is not None
+            assert (await store.events(f"key/{number}", None)).entries[0].data == b"event"
+
+
+async def test_a_server_that_is_stopped_is_unavailable_and_goes_on(start_server) -> None:
+    server = start_server()
+    async with RedisStore(server.address) as store:
+        await store.commit("key", b"value")
+        server.signal(signal.SIGSTOP)
+        said = await asyncio.gather(
+            error_of(store.read("key")), error_of(store.commit("key", b"2")), error_of(store.keys())
+        )
+        assert all("does not answer within 2 s" in each for each in said)
+        server.signal(signal.SIGCONT)
+        assert await answering(store) < AGAIN_S
+
+
+async def test_a_server_that_does_not_run_is_unavailable(start_server) -> None:
+    server = start_server()
+    address = server.address
+    server.kill()
+    assert "does not answer" in await error_of(opened(address))
+
+
+async def test_a_replica_refuses_changes(start_server, node) -> None:
+    replica = start_server("--replicaof", "127.0.0.1", str(node.port))
+    async with RedisStore(replica.address) as store:
+        assert await store.read("key") is None
+        assert "You can't write against a read only replica" in await error_of(store.commit("key", b""))
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+async def test_a_wrong_password_is_refused(start_server, password: str | None) -> None:
+    server = start_server("--requirepass", "hunter2")
+    with pytest.raises(StoreRefused, match="refuses the user or the password"):
+        await opened(replace(server.address, password=password))
+    await opened(replace(server.address, password="hunter2"))
+
+
+async def test_a_user_without_the_commands_is_refused(start_server) -> None:
+    server = start_server("--user", "small", "on", ">small", "~*", "&*", "+info", "+subscribe", "+time", "+hmget")
+    async with RedisStore(replace(server.address, username="small", password="small")) as store:
+        assert await store.read("key") is None
+        with pytest.raises(StoreRefused, match="refuses the user or the password"):
+            await store.commit("key", b"")
+
+
+async def test_a_database_that_is_not_there_is_refused(node) -> None:
+    with pytest.raises(StoreRefused, match="no such database"):
+        await opened(replace(node.address, db=999))
+
+
+@pytest.mark.judge
+async def test_a_cluster_has_one_database(cluster) -> None:
+    with pytest.raises(StoreRefused, match="a cluster has database 0 only"):
+        await opened(replace(cluster.address, db=1))
+
+
+async def test_an_old_server_is_refused(node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "OLDEST_VERSION", (99, 0))
+    with pytest.raises(StoreRefused, match=r"has version [0-9.]+; the store needs 99\.0 or newer"):
+        await opened(node.address)
+
+
+async def test_a_full_server_refuses_changes_until_records_are_removed(start_server) -> None:
+    server = start_server("--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
+    async with RedisStore(server.address) as store:
+        written: list[str] = []
+
+        async def write() -> None:
+            for number in range(1000):
+                await store.commit(f"key/{number}", bytes(100_000))
+                written.append(f"key/{number}")
+
+        assert "when used memory > 'maxmemory'" in await error_of(write())
+        assert await store.keys() == sorted(written)
+        assert await store.read("key/0") is not None
+        for key in written:
+            await store.commit(key, None)
+        await store.commit("key/0", b"again")
+
+
+async def test_a_server_that_may_remove_records_is_warned_of(start_server, caplog: pytest.LogCaptureFixture) -> None:
+    server = start_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    with caplog.at_level(logging.WARNING):
+        await opened(server.address)
+    assert "set maxmemory-policy to noeviction, not allkeys-lru" in caplog.text
+
+
+async def test_a_server_that_has_lost_the_scripts_gets_them_again(store: RedisStore, node) -> None:
+    await store.commit("key", b"")
+    with node.client as client:
+        client.script_flush()
+    answers = await asyncio.gather(*(store.extend("key", events=[f"{n}".encode()]) for n in range(20)), store.keys())
+    assert answers == [*[True] * 20, ["key"]]
+    assert [event.data for event in (await store.events("key", None)).entries] == [f"{n}".encode() for n in range(20)]
+
+
+class Proxy:
+    """Passes bytes on; while `cutting`, a third of the connections ends in the middle of a reply."""
+
+    def __init__(self) -> None:
+        self.cutting = True
+        self.cuts = 0
+        self.port = 0
+        self._numbers = random.Random(17)
+
+    @asynccontextmanager
+    async def to(self, port: int) -> AsyncGenerator[Proxy]:
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer, replies=True))
+
+        listening = await asyncio.start_server(connected, "127.0.0.1")
+        self.port = listening.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            listening.close()
+
+    async def _pass(self, reader: Any, writer: Any, *, replies: bool = False) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if replies and self.cutting and len(data) > 3 and self._numbers.random() < 0.1:
+                    self.cuts += 1
+                    writer.write(data[: len(data) // 2])
+                    await writer.drain()
+                    break
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+async def test_replies_that_are_cut_in_half_are_no_replies(node) -> None:
+    async with Proxy().to(node.port) as proxy:
+        proxy.cutting = False
+        async with RedisStore(replace(node.address, port=proxy.port)) as store:
+            names = [f"key/{number}" for number in range(20)]
+            for name in names:
+                await store.commit(name, name.encode() * 100)
+            proxy.cutting = True
+            read = 0
+            for _ in range(20):
+                records = await asyncio.gather(*map(store.read, names), return_exceptions=True)
+                for name, record in zip(names, records, strict=True):
+                    if not isinstance(record, StoreUnavailable):
+                        assert record is not None
+                        assert not isinstance(record, BaseException)
+                        assert record.value == name.encode() * 100
+                        read += 1
+                with suppress(StoreUnavailable):
+                    await store.extend(names[0], events=[b"event"])
+            assert proxy.cuts > 5
+            assert read > 100
+            proxy.cutting = False
+            assert await answering(store) < AGAIN_S

@@ -1,0 +1,77 @@
+"""`toolplug serve` with its store on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.cli.process import serving, toolplug
+
+from toolplug.client import Application
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-host")]
+
+PATIENCE_S = 30
+
+
+async def called(url: str, code: str) -> str:
+    """Return the output of the session's tool."""
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        call = {"tool": "double", "arguments": {"number": 21}}
+        answer = (await client.post(f"/api/sessions/{code}/tool-calls", json=call)).raise_for_status()
+        output: str = answer.json()["output"]
+        return output
+
+
+async def test_a_host_that_was_killed_comes_back_with_its_sessions(start_server, tmp_path: Path) -> None:
+    server = start_server("--appendonly", "yes")
+    (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}/0?prefix=e2e\n")
+    with serving(folder=tmp_path) as first:
+        url = first.url
+        app = Application(url, plugin_type="table")
+
+        @app.tool
+        async def double(number: int) -> int:
+            """Return twice the number."""
+            return 2 * number
+
+        async with app:
+            assert await called(url, app.code) == "42"
+            first.send(signal.SIGKILL)
+            first.end()
+            server.kill()
+            server.start()
+            port = url.rpartition(":")[2]
+            with serving("--port", port, folder=tmp_path) as second:
+                second.wait_for("is served by process")
+                assert second.url == url
+                async with asyncio.timeout(PATIENCE_S):
+                    while True:
+                        if "attached" in toolplug("sessions", "show", app.code, folder=tmp_path).out:
+                            break
+                        await asyncio.sleep(0.1)
+                    assert await called(url, app.code) == "42"
+
+
+async def test_requests_that_need_a_stopped_server_are_answered_with_503(start_server, tmp_path: Path) -> None:
+    server = start_server()
+    (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}\n")
+    with serving(folder=tmp_path) as host:
+        async with httpx2.AsyncClient(base_url=host.url, timeout=PATIENCE_S) as client:
+            assert (await client.post("/api/sessions")).status_code == 201
+            server.signal(signal.SIGSTOP)
+            began = time.monotonic()
+            refused = await client.post("/api/sessions")
+            assert refused.status_code == 503
+            assert time.monotonic() - began < 3
+            assert str(server.port) not in refused.text
+            server.signal(signal.SIGCONT)
+            async with asyncio.timeout(5):
+                while True:
+                    if (await client.post("/api/sessions")).status_code == 201:
+                        break
+                    await asyncio.sleep(0.05)
