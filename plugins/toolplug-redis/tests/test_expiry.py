@@ -10,7 +10,7 @@ import pytest
 from toolplug.stores.store import Events
 from toolplug_redis.store import RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-3-redis-expiry")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-expiry")]
 
 
 async def test_the_store_has_the_servers_clock(store: RedisStore) -> None:

@@ -8,19 +8,18 @@ import random
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from toolplug.errors import StoreRefused, StoreUnavailable
-from toolplug.stores.store import Missed
 from toolplug_redis import server as server_module
 from toolplug_redis.address import Address
 from toolplug_redis.store import RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-3-redis-faults")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-faults")]
 
 WITHIN_S = 2.5
 AGAIN_S = 5.0
@@ -50,41 +49,6 @@ async def answering(store: RedisStore) -> float:
                 await store.commit("again", b"")
                 return time.monotonic() - began
             await asyncio.sleep(0.05)
-
-
-@pytest.mark.judge
-@pytest.mark.parametrize("appendfsync", ["everysec", "always"])
-async def test_acknowledged_changes_survive_the_death_of_the_server(start_server, appendfsync: str) -> None:
-    server = start_server("--appendonly", "yes", "--appendfsync", appendfsync)
-    acknowledged: list[int] = []
-    enough = asyncio.Event()
-
-    async def write(store: RedisStore) -> None:
-        for number in range(100_000):
-            await store.commit(f"key/{number}", b"value", events=[b"event"])
-            acknowledged.append(number)
-            if number == 500:
-                enough.set()
-
-    async with RedisStore(server.address) as store, aclosing(store.watch("again")) as watch:
-        assert await anext(watch) == Missed()
-        writing = asyncio.create_task(write(store))
-        await enough.wait()
-        server.kill()
-        with pytest.raises(StoreUnavailable):
-            await writing
-        assert "does not answer" in await error_of(store.read("key/0"))
-        server.start()
-        assert await answering(store) < AGAIN_S
-        async with asyncio.timeout(AGAIN_S):
-            assert await anext(watch) == Missed()
-            await store.commit("again/2", b"")
-            while getattr(await anext(watch), "key", "") != "again/2":
-                pass
-        for number in acknowledged:
-            record = await store.read(f"key/{number}")
-            assert record is not None
-            assert (await store.events(f"key/{number}", None)).entries[0].data == b"event"
 
 
 async def test_a_server_that_is_stopped_is_unavailable_and_goes_on(start_server) -> None:
@@ -133,12 +97,6 @@ async def test_a_user_without_the_commands_is_refused(start_server) -> None:
 async def test_a_database_that_is_not_there_is_refused(node) -> None:
     with pytest.raises(StoreRefused, match="no such database"):
         await opened(replace(node.address, db=999))
-
-
-@pytest.mark.judge
-async def test_a_cluster_has_one_database(cluster) -> None:
-    with pytest.raises(StoreRefused, match="a cluster has database 0 only"):
-        await opened(replace(cluster.address, db=1))
 
 
 async def test_an_old_server_is_refused(node, monkeypatch: pytest.MonkeyPatch) -> None:

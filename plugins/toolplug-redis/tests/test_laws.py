@@ -27,7 +27,7 @@ class _OnACluster:
         return partial(RedisStore, cluster.address)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.requirement("I17-3-redis-laws")
 class TestOneServer(_OnOneServer, store_laws.StoreLaws, store_laws.SharedStoreLaws): ...
 

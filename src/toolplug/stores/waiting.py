@@ -75,14 +75,6 @@ class Waiting:
                 if change.key.startswith(watch.prefix):
                     watch.take(change)
 
-    def notify(self, change: Change) -> None:
-        """Wake the readers of one log, and tell the watches, of one change, which another process may have made."""
-        if change.events != () or not change.revision:
-            self.wake((change.key,))
-        for watch in self._watches:
-            if change.key.startswith(watch.prefix):
-                watch.take(change)
-
     def wake_all(self) -> None:
         """Wake all readers, since any of them may have missed something."""
         self.wake(tuple(self._bells))

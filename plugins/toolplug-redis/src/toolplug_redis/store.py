@@ -189,7 +189,8 @@ class RedisStore(Store):
             if not end:
                 raise StoreConflict(key, expected=expected or 0, actual=revision)
             if revision and (operation != "extend" or events):
-                self._waiting.notify(_change(key, 0 if operation == "remove" else revision, value, end[0], events))
+                change = _change(key, 0 if operation == "remove" else revision, value, end[0], events)
+                self._waiting.tell_of([change])
             return revision
 
         return await self._server.change(CHANGE, self._names(key), arguments, made)
@@ -198,7 +199,7 @@ class RedisStore(Store):
         """Take a published change of another store; the readers of this one know its own changes already."""
         store, change = published_change(message)
         if store != self.id:
-            self._waiting.notify(change)
+            self._waiting.tell_of([change])
 
     def _check_open(self) -> None:
         if not self._open:
