@@ -58,7 +58,9 @@ def _named(name: str, command: object) -> Iterator[tuple[str, TyperCommand]]:
 
 def _part(name: str, command: TyperCommand) -> str:
     arguments = [item for item in command.params if isinstance(item, TyperArgument)]
-    options = [item for item in command.params if isinstance(item, TyperOption) and item.name != "help"]
+    options = [
+        item for item in command.params if isinstance(item, TyperOption) and item.name != "help" and not item.hidden
+    ]
     usage = " ".join([name, *(_shown(item) for item in arguments), "[OPTIONS]"])
     prose = [part for part in _paragraphs(command) if not part.startswith(_EXAMPLES)]
     rows = [(code(_shown(item)), sentence(item.help or "")) for item in arguments]

@@ -113,6 +113,7 @@ Where records are stored: `sqlite:///./path`, `sqlite:////path`, or `memory://`,
 With `?shared=true` (joined to another option by `&`), several processes of one machine may have the file open. They
 send each other their changes through sockets in the folder `state.db-wake/` next to it, and look for missed ones ten
 times a second. Without it, a second serving process is refused. A network file system cannot be used.
+`toolplug serve --workers` shares the file without the option.
 
 The URL of another scheme names the store of a plugin, which the URL enables: its entry under `providers:` is needed for
 settings only, and must not be disabled. No message shows the URL, which may hold a password.

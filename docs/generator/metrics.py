@@ -55,6 +55,10 @@ is no answer.
 Calls of an MCP server's tools have `mcp:` and its id as their `provider`. Of servers, `status` is one of
 {", ".join(map(code, get_args(Status)))}; `server` is the id in the file, or `{ADDED}` for every server that was added
 over HTTP, and `outcome` is `success` or `failed`.
+
+With several [workers](../how-to/deploy.md#workers), counters and histograms are those of all together, and other
+metrics have the label `worker`, its number. `{DEFAULT_NAMESPACE}_worker_up` is 1 for a worker that answered this
+scrape, else 0.
 """
 
 

@@ -30,8 +30,9 @@ LEVEL_COLOURS = MappingProxyType({logging.WARNING: "yellow", logging.ERROR: "red
 class HumanLines(logging.Formatter):
     """Formats as `2026-11-24T14:30:00.250Z WARNING toolplug.providers: …`, with `traces` and the trace of a crash."""
 
-    def __init__(self, *, traces: bool = False) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    def __init__(self, *, traces: bool = False, worker: int | None = None) -> None:
+        who = "" if worker is None else f"worker {worker}: "
+        super().__init__(f"%(asctime)s %(levelname)s %(name)s: {who}%(message)s")
         self._traces = traces
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  logging's name
@@ -49,11 +50,15 @@ class HumanLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Formats as one JSON object per line: `ts`, `level`, `logger`, `message`, and `error` if there is a traceback."""
+    """Formats as one JSON object per line: `ts`, `level`, `logger`, `message`, and `error` if there is a traceback.
 
-    def __init__(self, *, traces: bool = False) -> None:
+    With `worker`, also that number of the process.
+    """
+
+    def __init__(self, *, traces: bool = False, worker: int | None = None) -> None:
         super().__init__()
         self._traces = traces
+        self._who = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one line; JSON escapes line breaks in the message."""
@@ -62,6 +67,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._who,
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -102,10 +108,14 @@ def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:
     _keep_crashes(config, traces)
 
 
-def log_service(config: Path | None, *, terminal: bool, traces: bool) -> None:
-    """Log from INFO on, for `serve`: lines on a terminal, else JSON. Audit lines are JSON already."""
+def log_service(config: Path | None, *, terminal: bool, traces: bool, worker: int | None = None) -> None:
+    """Log from INFO on, for `serve`: lines on a terminal, else JSON. Audit lines are JSON already.
+
+    `worker`: the number of this process in the lines, if it is one of several.
+    """
     traces = traces or log_options().debug
-    _log(HumanLines(traces=traces) if terminal else JsonLines(traces=traces), logging.INFO)
+    formatter = HumanLines if terminal else JsonLines
+    _log(formatter(traces=traces, worker=worker), logging.INFO)
     _keep_crashes(config, traces)
     audit = logging.getLogger(AUDIT)
     audit.handlers = [_handler(logging.Formatter("%(message)s"))]

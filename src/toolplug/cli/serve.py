@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -16,6 +18,7 @@ app: typer.Typer = typer.Typer()
 
 _SERVING = "toolplug.cli.serving.over_http"
 """Imports packages of the extra `server`, which the help and a wrong configuration do not need."""
+_WORKERS = "toolplug.cli.serving.workers"
 _STDIO = "toolplug.cli.serving.over_stdio"
 
 
@@ -55,6 +58,11 @@ def serve(
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="A", help="With --stdio: the tools of this agent.")
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", min=1, max=64, metavar="N", help="Serve with N processes, which share the store."),
+    ] = 1,
+    worker: Annotated[str | None, typer.Option("--worker", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve the tools and routes of the configuration over HTTP, or to one client that starts this command.
@@ -71,25 +79,27 @@ def serve(
         config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
+    if workers > 1 and (reload or stdio):
+        raise typer.BadParameter(f"{'--reload' if reload else '--stdio'} runs one process; leave out --workers")
     if reload:
         # A compiled module is taken for current where its source was saved again in the same second at the same size.
         sys.dont_write_bytecode = True
     file = config_file(config)
     terminal = sys.stderr.isatty() and not as_json
-    log_service(config, terminal=terminal, traces=reload and terminal)
+    number = None if worker is None else json.loads(worker)["number"]
+    log_service(config, terminal=terminal, traces=reload and terminal, worker=number)
     if stdio:
         raise typer.Exit(import_module(_STDIO).serve_stdio(file, agent))
+    options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth}
+    if workers > 1 and worker is None:
+        raise typer.Exit(_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
+    shows = terminal and not quiet
+    raise typer.Exit(_serving(_SERVING).serve(file, watch=reload, shows=shows, worker=worker, **options))
+
+
+def _serving(module: str) -> ModuleType:
+    """Import a module that needs the extra `server`. Raises `ConfigError` without it."""
     try:
-        serving = import_module(_SERVING)
+        return import_module(module)
     except ModuleNotFoundError as error:
         raise missing_package("serve", error, "server") from None
-    raise typer.Exit(
-        serving.serve(
-            file,
-            address=host,
-            port=port,
-            watch=reload,
-            insecure_no_auth=insecure_no_auth,
-            shows=terminal and not quiet,
-        )
-    )

@@ -188,6 +188,11 @@ class Host:
         """The plugin manager, also before the host is entered: each running provider is registered under its key."""
         return self._plugins
 
+    async def scrape(self) -> CollectorRegistry:
+        """Return the metrics for `/metrics`, after reading what only the store knows."""
+        await self.operations.refresh()
+        return self.metrics
+
     @property
     def metrics(self) -> CollectorRegistry:
         """The registry of the metrics that `/metrics` shows."""
@@ -195,7 +200,7 @@ class Host:
 
     @property
     def operations(self) -> Operations:
-        """What the host counts of itself; `refresh` before reading `metrics` anywhere but at `/metrics`."""
+        """What the host counts of itself."""
         return self._entered().operations
 
     @property

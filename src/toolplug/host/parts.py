@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, Self, TypeVar
 
@@ -44,7 +44,7 @@ from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.processes import Processes
-from toolplug.stores.serving_lock import serving_lock, warn_of_workers
+from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
@@ -354,6 +354,8 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
     """
     settings, named = current().settings, current().store
     async with AsyncExitStack() as life:
+        if not alone and named.file is not None and is_served_shared(named.file):
+            named = replace(named, shared=True)
         opening = named.open()
         if alone and named.file is not None:
             wait_s = _longest_drain_s(current())

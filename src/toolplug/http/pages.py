@@ -96,9 +96,7 @@ async def readyz(request: HostRequest) -> OrjsonResponse[Readiness]:
 @answers(content_types=("text/plain",))
 async def metrics(request: HostRequest) -> Response:
     """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
-    host = request.state["host"]
-    await host.operations.refresh()
-    registry: CollectorRegistry = host.metrics
+    registry: CollectorRegistry = await request.state["host"].scrape()
     encode, content_type = choose_encoder(request.headers.get("accept") or "")
     body = await in_own_thread(partial(encode, registry))
     return Response(body, media_type=content_type)

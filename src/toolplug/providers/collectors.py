@@ -21,7 +21,7 @@ _LOG = logging.getLogger("toolplug.providers")
 FINDING: Mapping[str, object] = MappingProxyType({"finding": True})
 """The `extra` of log lines that `toolplug doctor` leaves out: it has them as findings."""
 
-_OWN = ("builtin_", "session_", "sessions", "mcp_", "http_", "build_info", "config_", "store_", "approvals_")
+_OWN = ("builtin_", "session_", "sessions", "mcp_", "http_", "build_info", "config_", "store_", "approvals_", "worker_")
 """What the names of the host's own metrics begin with, after the namespace."""
 
 COLLECT_S = 2.0

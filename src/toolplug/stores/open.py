@@ -43,11 +43,14 @@ def store_scheme(url: str) -> str:
     return urlsplit(url).scheme
 
 
-def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time) -> Store:
+def open_store(
+    url: str, *, folder: Path = _HERE, clock: Callable[[], float] = time.time, shared: bool = False
+) -> Store:
     """Return the built-in store that a URL names. It is opened by `async with`; no file is touched before.
 
     `memory://`, `sqlite:///./relative/to/the/folder.db` or `sqlite:////absolute.db`, the latter two with
     `?synchronous=normal|full` and `&shared=true`. Relative paths start at `folder`, by default the working directory.
+    `shared` is the option of that name, where the URL has none.
 
     Raises `StoreMisused` for any other URL, and for `sqlite:` if aiosqlite is not installed. The error does not contain
     the URL, which may hold a secret.
@@ -63,7 +66,7 @@ def open_store(url: str, *, folder: Path = _HERE, clock: Callable[[], float] = t
             sqlite = import_module(_SQLITE)
         except ModuleNotFoundError:
             raise StoreMisused(MISSING) from None
-        return sqlite.SqliteStore(path, clock=clock, **options)
+        return sqlite.SqliteStore(path, clock=clock, **({"shared": shared} | options))
     raise StoreMisused(
         f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
     )

@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 
 from toolplug.errors import StoreInUse
-from toolplug.stores.sqlite_file import store_error, told_as_store_errors
+from toolplug.stores.sqlite_file import told_as_store_errors
 
 _POLL_S = 0.1
 _LOG = logging.getLogger("toolplug.stores")
@@ -49,6 +49,24 @@ async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGene
         yield
 
 
+def is_served_shared(store: Path) -> bool:
+    """Return whether processes that share the store serve it now."""
+    path = lock_file(store)
+    if not path.exists():
+        return False
+    with told_as_store_errors(store), open_lock(path) as file:
+        return not try_lock(file, fcntl.LOCK_EX) and try_lock(file, fcntl.LOCK_SH)
+
+
+def try_lock(file: FileIO, kind: int) -> bool:
+    """Take the lock if nobody else prevents it, `LOCK_EX` or `LOCK_SH`; return whether it was taken."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def open_lock(path: Path) -> FileIO:
     """Open a file to lock it, make it and its folder where they are missing, and close it in each forked child."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,14 +86,9 @@ async def _locked(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
     loop = asyncio.get_running_loop()
     give_up_at, has_warned = loop.time() + wait_s, False
     while True:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            raise store_error(error, store) from error
-        else:
-            return
+        with told_as_store_errors(store):
+            if try_lock(file, kind):
+                return
         if loop.time() >= give_up_at:
             raise StoreInUse(store, *_holder(store))
         if not has_warned:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from typing_extensions import TypedDict
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.serving_lock import open_lock
+from toolplug.stores.serving_lock import open_lock, try_lock
 from toolplug.stores.store import Change, Event
 
 LOOK_S = 0.1
@@ -66,8 +66,8 @@ class SharedLock:
         file = open_lock(wake_folder(store) / "lock")
         give_up_at = asyncio.get_running_loop().time() + _LOCK_WAIT_S
         try:
-            first = _take(file, fcntl.LOCK_EX)
-            while not first and not _take(file, fcntl.LOCK_SH):
+            first = try_lock(file, fcntl.LOCK_EX)
+            while not first and not try_lock(file, fcntl.LOCK_SH):
                 if asyncio.get_running_loop().time() >= give_up_at:
                     raise StoreUnavailable(f"{store}: a process that is just opening this file is stuck; end it")
                 await asyncio.sleep(0.01)
@@ -83,14 +83,6 @@ class SharedLock:
     def close(self) -> None:
         """Release the lock."""
         self._file.close()
-
-
-def _take(file: FileIO, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class Announced(NamedTuple):

@@ -122,6 +122,10 @@ class EdgeConfig(uvicorn.Config):
         )
         self.edge: Edge = edge
 
+    def connection(self, server_state: ServerState, app_state: dict[str, Any]) -> asyncio.Protocol:
+        """Return the protocol of a connection that was accepted elsewhere, as uvicorn makes its own."""
+        return _EdgeConnection(self, server_state, app_state)
+
 
 class _EdgeConnection(HttpToolsProtocol):
     """A connection within the limits of the edge.

@@ -8,7 +8,7 @@ import logging
 import math
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, coloured
 from toolplug.cli.serving.edge import Edge, EdgeConfig
+from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.reload import (
     Reloading,
     Watched,
@@ -32,13 +33,12 @@ from toolplug.cli.serving.reload import (
     replace_process,
 )
 from toolplug.cli.serving.stop_signals import signals
-from toolplug.errors import ConfigError, Problem
+from toolplug.cli.serving.worker import Place, WorkerHost, parent_followed
 from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
 from toolplug.http.pages import console_path
-from toolplug.http.request_checks import is_loopback
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
 from toolplug.runtime.watchdog import Watchdog
@@ -47,6 +47,8 @@ STUCK_S = 2.0
 """During shutdown, a connection whose client reads none of its pending bytes for this long is closed."""
 SLACK_S = 2.0
 """Seconds from the end of the drain and the close to the end of the process."""
+FIRST_REQUEST_MS = 250
+"""During the end of a worker: how long a new connection may take to send its first request."""
 ANSWERS_S = 1
 """Seconds to send responses if no provider needs time to drain."""
 THRESHOLDS = (10_000, 20, 50)
@@ -61,15 +63,25 @@ _CALLS = logging.getLogger("toolplug.calls")
 
 
 def serve(
-    files: ConfigFiles, *, address: str, port: int, watch: bool, insecure_no_auth: bool, shows: bool = False
+    files: ConfigFiles,
+    *,
+    address: str,
+    port: int,
+    watch: bool,
+    insecure_no_auth: bool,
+    shows: bool = False,
+    worker: str | None = None,
 ) -> int:
     """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
 
     `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal.
+    `worker`: the place of this process among several workers, as the text of `Place`.
     """
-    host = open_host(files, on_call=_log_call if shows else None)
+    place = None if worker is None else Place.of(worker)
+    on_call = _log_call if shows else None
+    host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
     config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
-    service = Service(host, files.file.resolve(), config, shows=shows)
+    service = Service(host, files.file.resolve(), config, shows=shows, place=place)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
 
@@ -77,9 +89,12 @@ def serve(
 class Service:
     """A host behind one socket; `run` can be called once."""
 
-    def __init__(self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False) -> None:
+    def __init__(
+        self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False, place: Place | None = None
+    ) -> None:
         self._host = host
         self._shows = shows
+        self._place = place
         self._file = file
         self._server = _Server(config)
         self._reloading = Reloading(host)
@@ -99,16 +114,20 @@ class Service:
                     is_busy=self._is_busy,
                 )
             )
+            if self._place is not None:
+                self._server.tell = await life.enter_async_context(parent_followed(self._place))
             if not await self._start(life):
                 return 0
+            if isinstance(self._host, WorkerHost):
+                await life.enter_async_context(self._host.answering())
             has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
-            listening = life.enter_context(bind(address, port))
+            listening = life.enter_context(bind(address, port, joins=self._place is not None))
             port = listening.getsockname()[1]
             url, console = url_of(listening), console_path(self._host.registry)
             if self._shows:
                 self._server.screen = _start_screen(self._host, url)
-            elif console is not None:
+            elif console is not None and self._place is None:
                 _LOG.info("the console is at %s%s", url, console)
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
@@ -173,9 +192,13 @@ class Service:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; prints its address and the `screen` when it listens."""
+    """uvicorn without its own signal handlers.
+
+    When it listens, it prints its address and the `screen`; a worker passes the screen to `tell` instead.
+    """
 
     take_signals_back: Callable[[], None]
+    tell: Callable[[str], None] | None = None
     screen = ""
 
     async def on_tick(self, counter: int) -> bool:
@@ -191,51 +214,49 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then print the address."""
         await super().startup(sockets)
+        if self.tell is not None:
+            self.tell(self.screen)
+            return
         for listening in sockets or ():
             sys.stderr.write(f"toolplug listening on {url_of(listening)}\n{self.screen}")
         sys.stderr.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running calls, but not for clients that do not read their responses."""
+        if self.tell is not None:
+            await self._accept_queued(sockets or ())
         async with close_stuck(self.server_state.connections):
             await super().shutdown(sockets)
 
+    async def _accept_queued(self, sockets: Iterable[socket.socket]) -> None:
+        """Accept the connections that wait in this worker's own queue, which the kernel gives to no other one.
 
-def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
-    """Raise `ConfigError` if anyone on the network could call every tool."""
-    if has_auth or insecure_no_auth or address == "localhost" or is_loopback(address):
-        return
-    message = f"{address!r} is reachable from other machines, and the configuration has no auth"
-    hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
-    raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+        Then close the sockets, and wait until every connection that is new has sent its request.
+        """
+        queued: list[socket.socket] = []
+        for listening in sockets:
+            with suppress(OSError):
+                while True:
+                    queued.append(listening.accept()[0])
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        for each in queued:
+            each.setblocking(False)
+            with suppress(OSError):
+                await loop.connect_accepted_socket(self._connection, each)
+        for _ in range(FIRST_REQUEST_MS // 10):
+            if all(_has_request(each) for each in self.server_state.connections):
+                return
+            await asyncio.sleep(0.01)
 
-
-def bind(address: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet. Raises `ConfigError`."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _bind_error(address, port, error) from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(where)
-    except OSError as error:
-        listening.close()
-        raise _bind_error(address, port, error) from None
-    return listening
-
-
-def url_of(listening: socket.socket) -> str:
-    """Return the address of a bound socket as a URL."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    def _connection(self) -> asyncio.Protocol:
+        assert isinstance(self.config, EdgeConfig)
+        return self.config.connection(self.server_state, self.lifespan.state)
 
 
-def _bind_error(address: str, port: int, error: OSError) -> ConfigError:
-    message = f"cannot listen on {address} port {port}: {error.strerror or error}"
-    hint = "give another --host or --port; --port 0 takes a free one"
-    return ConfigError([Problem(code="cannot_listen", message=message, hint=hint)])
+def _has_request(connection: object) -> bool:
+    return getattr(connection, "cycle", None) is not None
 
 
 class Connection(Protocol):

@@ -25,12 +25,14 @@ STATE_FOLDER = ".toolplug"
 class ConfiguredStore:
     """The store of a configuration, whose `folder` is the one for relative paths; `opens` is a plugin's function.
 
-    The URL may hold a password: it is in no message and in no `repr`.
+    `shared`: several processes open it, whether or not the URL says so. The URL may hold a password: no message and no
+    `repr` has it.
     """
 
     url: str = field(repr=False)
     folder: Path
     opens: OpenStore | None = None
+    shared: bool = False
 
     @property
     def scheme(self) -> str:
@@ -60,7 +62,7 @@ class ConfiguredStore:
     def open(self) -> Store:
         """Return the store, which `async with` opens. Raises `StoreMisused`."""
         if self.opens is None:
-            return open_store(self.url, folder=self.folder)
+            return open_store(self.url, folder=self.folder, shared=self.shared)
         return self.opens(self.url, folder=self.folder)
 
 

@@ -1,0 +1,48 @@
+"""The socket of `toolplug serve`: who may reach it, and which port it is bound to."""
+
+from __future__ import annotations
+
+import socket
+
+from toolplug.errors import ConfigError, Problem
+from toolplug.http.request_checks import is_loopback
+
+
+def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
+    """Raise `ConfigError` if anyone on the network could call every tool."""
+    if has_auth or insecure_no_auth or address == "localhost" or is_loopback(address):
+        return
+    message = f"{address!r} is reachable from other machines, and the configuration has no auth"
+    hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
+    raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+
+
+def bind(address: str, port: int, *, joins: bool = False) -> socket.socket:
+    """Return a bound socket that does not listen yet. Raises `ConfigError`.
+
+    `joins`: other processes of this user may listen on the same port, and share its connections.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _bind_error(address, port, error) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if joins else socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+    except OSError as error:
+        listening.close()
+        raise _bind_error(address, port, error) from None
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the address of a bound socket as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bind_error(address: str, port: int, error: OSError) -> ConfigError:
+    message = f"cannot listen on {address} port {port}: {error.strerror or error}"
+    hint = "give another --host or --port; --port 0 takes a free one"
+    return ConfigError([Problem(code="cannot_listen", message=message, hint=hint)])
