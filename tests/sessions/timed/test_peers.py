@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 from tests.faulty_store import FaultyStore
@@ -75,6 +75,14 @@ async def new_session(process: Process) -> Session:
     return session
 
 
+@contextmanager
+def promptly() -> Iterator[None]:
+    """No time passes in the block: what happens in it is heard, and not found by the look every two seconds."""
+    before = virtual_clock()
+    yield
+    assert virtual_clock() == before
+
+
 def refusal(error: pytest.ExceptionInfo[ApiError]) -> str:
     return error.value.code
 
@@ -103,11 +111,14 @@ async def test_arguments_and_answers_too_large_for_a_push_arrive(three: Three) -
     here, there, _ = three
     session = await new_session(here)
     async with attached(await there.find(session.code)) as plugin:
-        task = await calling(session, "a", x="x" * 5_000)
-        request = await plugin.next_request()
+        with promptly():
+            task = await calling(session, "a", x="x" * 5_000)
+            await plugin.next_request()
+        (request,) = plugin.asked()
         assert request["arguments"] == {"x": "x" * 5_000}
-        await (await there.find(session.code)).relay.take_answer(str(request["id"]), "y" * 5_000)
-        assert (await task).output == "y" * 5_000
+        with promptly():
+            await (await there.find(session.code)).relay.take_answer(str(request["id"]), "y" * 5_000)
+            assert (await task).output == "y" * 5_000
 
 
 async def test_an_error_of_the_plugin_is_one_at_the_caller(three: Three) -> None:
@@ -223,8 +234,12 @@ async def test_the_newest_stream_of_all_processes_gets_the_requests(three: Three
     session = await new_session(here)
     async with attached(session) as old, attached(await there.find(session.code)) as new:
         await turns()
-        task = await calling(session, "a")
-        request = await new.next_request()
+        with promptly():
+            task = await calling(session, "a")
+            request = await new.next_request()
+        await turns()
+        while not old.reader.idle:
+            await old.hear()
         assert old.asked() == []
         await (await elsewhere.find(session.code)).relay.take_answer(str(request["id"]), 1)
         assert (await task).output == "1"
@@ -237,7 +252,8 @@ async def test_a_request_moves_to_the_next_stream_in_another_process(three: Thre
         task = await calling(session, "a")
         request = await first.next_request()
     async with attached(await elsewhere.find(session.code)) as second:
-        again = await second.next_request()
+        with promptly():
+            again = await second.next_request()
         assert again["id"] == request["id"]
         await (await there.find(session.code)).relay.take_answer(str(again["id"]), "moved")
         assert (await task).output == "moved"
@@ -248,7 +264,8 @@ async def test_a_request_that_waits_for_the_plugin_is_sent_where_it_connects(thr
     session = await new_session(here)
     task = await calling(session, "a")
     async with attached(await there.find(session.code)) as plugin:
-        request = await plugin.next_request()
+        with promptly():
+            request = await plugin.next_request()
         await (await there.find(session.code)).relay.take_answer(str(request["id"]), "at last")
         assert (await task).output == "at last"
 
