@@ -11,6 +11,8 @@ import httpx2
 import yaml
 from tests.cli.process import Serving, serving
 
+SHARED = "sqlite:///./state.db?shared=true"
+"""A store for several hosts on one machine."""
 PLUGIN = {"pluginType": "table", "tools": [{"name": "add", "description": "Add.", "inputSchema": {"type": "object"}}]}
 
 
@@ -34,7 +36,7 @@ class RoundRobin(httpx2.AsyncBaseTransport):
 @contextmanager
 def running(folder: Path, store: str, count: int, **settings: object) -> Iterator[list[Serving]]:
     """So many hosts on one store, each a process of its own."""
-    providers = {"hello": {"type": "hello"}}
+    providers = {"hello": {"type": "hello", "enabled": True}}
     (folder / "providers.yaml").write_text(yaml.safe_dump({"store": store, "providers": providers, **settings}))
     with ExitStack() as life:
         hosts = [life.enter_context(serving(folder=folder)) for _ in range(count)]

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from tests.cli.process import Serving
 from tests.wire.application import application
-from tests.wire.hosts import balanced, running
+from tests.wire.hosts import SHARED, balanced, running
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
-
-SHARED = "sqlite:///./state.db?shared=true"
-
-
-@pytest.fixture(scope="module", params=[("sqlite:///./state.db", 1), (SHARED, 3)], ids=["one", "three"])
-def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Serving]]:
-    store, count = request.param
-    with running(tmp_path_factory.mktemp("hosts"), store, count, sessions={"max_updates_per_minute": 1000}) as hosts:
-        yield hosts
-
-
-@pytest.fixture
-async def client(hosts: list[Serving]) -> AsyncIterator[httpx2.AsyncClient]:
-    async with balanced([host.url for host in hosts]) as client:
-        yield client
 
 
 async def test_a_session_lives_in_all_hosts_at_once(client: httpx2.AsyncClient) -> None:

@@ -33,7 +33,8 @@ from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.mcp.mcp_sessions import Serving
+from toolplug.mcp.mcp_sessions import McpSessions, Serving
+from toolplug.mcp.peer_sessions import PeerMcpSessions
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
@@ -269,7 +270,12 @@ class Parts:
             metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            mcp = Serving(mcp_server_endpoint, toolsets.tools.end)
+            if store.shared and serves.sessions:
+                peers = PeerMcpSessions(store, processes, over=toolsets.tools.end)
+                mcp_sessions = await life.enter_async_context(peers)
+            else:
+                mcp_sessions = McpSessions(over=toolsets.tools.end)
+            mcp = Serving(mcp_server_endpoint, mcp_sessions)
             life.callback(mcp.stop)
             life.callback(services.offering_changed.listen(mcp.announcer.look_at_all))
             responses = ResponsesService(store, settings.responses, toolsets.tools.end)

@@ -10,7 +10,7 @@ from secrets import token_urlsafe
 from toolplug.catalog.catalog import Catalog
 from toolplug.mcp.list_changed import ListChangedNotifier, Seen
 from toolplug.mcp.offering.resource_subscriptions import ResourceSubscriptions
-from toolplug.mcp.server_endpoint import Client, McpServerEndpoint, Questions, RequestId
+from toolplug.mcp.server_endpoint import Client, ClientAnswer, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.tools import FoundTools
 
@@ -34,8 +34,8 @@ class Handshake:
 
     __slots__ = ("client", "found", "id", "owner", "questions", "running", "seen", "stream", "subscriptions", "used_at")
 
-    def __init__(self, owner: Hashable, client: Client) -> None:
-        self.id: str = token_urlsafe(24)
+    def __init__(self, session_id: str, owner: Hashable, client: Client) -> None:
+        self.id: str = session_id
         self.owner: Hashable = owner
         self.client: Client = client
         self.questions: Questions = Questions()
@@ -77,16 +77,20 @@ class McpSessions:
         self._known: OrderedDict[str, Handshake] = OrderedDict()
         self._looking: asyncio.TimerHandle | None = None
 
-    def open(self, owner: Hashable, client: Client) -> Handshake:
-        """Return a new session."""
+    def open(self, owner: Hashable, client: Client, session_id: str | None = None) -> Handshake:
+        """Return a new session; `session_id` is that of one which another process has opened."""
         self._drop_idle()
         while len(self._known) >= self._most:
             self.end(next(iter(self._known.values())))
-        handshake = Handshake(owner, client)
+        handshake = Handshake(session_id or token_urlsafe(24), owner, client)
         self._known[handshake.id] = handshake
         handshake.used_at = self._loop.time()
         self._look_later()
         return handshake
+
+    def get(self, session_id: str) -> Handshake | None:
+        """Return the session of this id, of any owner, without using it."""
+        return self._known.get(session_id)
 
     def find(self, id: str, owner: Hashable) -> Handshake | None:  # noqa: A002  the protocol's own name
         """Return the session of this id; None if there is none or it belongs to another principal."""
@@ -102,6 +106,34 @@ class McpSessions:
         if self._known.pop(handshake.id, None) is not None:
             handshake.end()
             self._over(handshake)
+
+    # What requests do with sessions, which other processes may serve as well.
+
+    async def begin(self, owner: Hashable, client: Client) -> Handshake:
+        """Return a new session. Raises `StoreError`."""
+        return self.open(owner, client)
+
+    async def named(self, session_id: str, owner: Hashable) -> Handshake | None:
+        """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
+        return self.find(session_id, owner)
+
+    async def finish(self, handshake: Handshake) -> None:
+        """Forget a session and cancel its requests, in all processes. Raises `StoreError`."""
+        self.end(handshake)
+
+    async def cancel(self, handshake: Handshake, request: object) -> None:
+        """Cancel the running request of this id, in whichever process it runs. Raises `StoreError`."""
+        handshake.cancel(request)
+
+    async def take_answer(self, handshake: Handshake, answer: ClientAnswer) -> None:
+        """Pass on a client's answer to the request that waits for it, in any process. Raises `StoreError`."""
+        handshake.questions.take(answer)
+
+    async def streams_here(self, handshake: Handshake) -> None:
+        """Take note that this process has the client's newest stream, which ends others. Raises `StoreError`."""
+
+    async def share_found(self, handshake: Handshake) -> None:
+        """Let other processes know which deferred tools the client has found. Raises `StoreError`."""
 
     def stop(self) -> None:
         """Stop looking for expired sessions."""
@@ -138,14 +170,14 @@ class McpSessions:
 class Serving:
     """Loads the protocol with `load` when the first client comes; it costs nothing before.
 
-    `over` closes what was opened for an initialized client, when that is forgotten.
+    `sessions` are those of initialized clients.
     """
 
-    def __init__(self, load: Callable[[], McpServerEndpoint], over: Callable[[Handshake], object]) -> None:
+    def __init__(self, load: Callable[[], McpServerEndpoint], sessions: McpSessions) -> None:
         self._load = load
         self._speaker: asyncio.Future[McpServerEndpoint] | None = None
         self.announcer: ListChangedNotifier = ListChangedNotifier()
-        self.handshakes: McpSessions = McpSessions(over=over)
+        self.handshakes: McpSessions = sessions
 
     async def speaker(self) -> McpServerEndpoint:
         """Return the protocol endpoint, which is loaded once, in a thread, within about a second.

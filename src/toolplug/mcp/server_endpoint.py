@@ -101,11 +101,16 @@ class Questions:
     def __init__(self) -> None:
         self._waiting: dict[RequestId, asyncio.Future[Mapping[str, object] | None]] = {}
         self._asked = 0
+        self._name = "toolplug"
+
+    def name_after(self, process: str) -> None:
+        """Make the ids of requests unique among the processes that serve the client."""
+        self._name = f"toolplug-{process}"
 
     async def ask(self, send: Callable[[str], Awaitable[None]]) -> Mapping[str, object] | None:
         """Send a request with the id that `send` gets, and wait for its result; None for an error."""
         self._asked += 1
-        question = f"toolplug-{self._asked}"
+        question = f"{self._name}-{self._asked}"
         answer = self._waiting[question] = asyncio.get_running_loop().create_future()
         try:
             await send(question)
@@ -113,11 +118,13 @@ class Questions:
         finally:
             del self._waiting[question]
 
-    def take(self, answer: ClientAnswer) -> None:
-        """Pass a response to the request that waits for it; drop a response to no pending request."""
+    def take(self, answer: ClientAnswer) -> bool:
+        """Pass a response to the request that waits for it; False for a response to no pending request."""
         waiting = self._waiting.get(answer.id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer.result)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(answer.result)
+        return True
 
 
 class Client(NamedTuple):

@@ -140,7 +140,7 @@ async def mcp_message(request: HostRequest) -> Response:
     if isinstance(message, Reply):
         return _response(message)
     if isinstance(message, ClientAnswer):
-        return _take_answer(request, message)
+        return await _take_answer(request, message)
     if message.method == CALL_TOOL:
         await request.state["host"].quotas.count_call(request.state["principal"])
     if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
@@ -158,7 +158,7 @@ async def mcp_stream(request: HostRequest) -> Response:
         raise method_not_allowed(["POST"])
     if not accepts(request, _EVENTS):
         raise _not_acceptable("text/event-stream")
-    known = _known(request)
+    known = await _known(request)
     if isinstance(known, Reply):
         return _response(known)
     caller = await caller_of(request, known)
@@ -173,6 +173,7 @@ async def mcp_stream(request: HostRequest) -> Response:
             known.stream()
         known.stream = sender.cancel
         try:
+            await request.state["host"].mcp.handshakes.streams_here(known)
             with caller.watch() as watch:
                 await stream.start()
                 return await sender.end(await sender.reply(_notify_changes(watch, sender.notify)))
@@ -185,10 +186,10 @@ async def mcp_stream(request: HostRequest) -> Response:
 
 async def mcp_end(request: HostRequest) -> Response:
     """End the session of a client that has sent `initialize`, and cancel its calls."""
-    known = _known(request)
+    known = await _known(request)
     if isinstance(known, Reply):
         return _response(known)
-    request.state["host"].mcp.handshakes.end(known)
+    await request.state["host"].mcp.handshakes.finish(known)
     return Response(status_code=204)
 
 
@@ -238,7 +239,7 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     response = _response(reply)
     if client is not None:
         host, principal = request.state["host"], request.state["principal"]
-        handshake = host.mcp.handshakes.open(_owner(request), client)
+        handshake = await host.mcp.handshakes.begin(_owner(request), client)
         host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
@@ -246,13 +247,14 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
 
 async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
     """Answer a client that has sent `initialize`; in its era, disconnecting does not cancel a call."""
-    known = _known(request, message)
+    known = await _known(request, message)
     if isinstance(known, Reply):
         return _response(known)
+    sessions = request.state["host"].mcp.handshakes
     message_id = message.id
     if message_id is None:
         if message.method == CANCEL:
-            known.cancel((message.params or {}).get("requestId"))
+            await sessions.cancel(known, (message.params or {}).get("requestId"))
         return _accepted()
     caller = await caller_of(request, known)
 
@@ -267,6 +269,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
             )
         finally:
             known.running.pop(message_id, None)
+        await sessions.share_found(known)
         if reply is not None:
             return await sender.end(reply)
         if not streams:
@@ -278,22 +281,22 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     return EventStreamResponse(write, detached=True)
 
 
-def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
+async def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
     """Pass on the client's answer to a request that was sent on its stream."""
-    known = _known(request)
+    known = await _known(request)
     if isinstance(known, Reply):
         return _response(known)
-    known.questions.take(answer)
+    await request.state["host"].mcp.handshakes.take_answer(known, answer)
     return _accepted()
 
 
-def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
+async def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
     """Return the client that `Mcp-Session-Id` names, or the error to send."""
     to = None if message is None else message.id
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = request.state["host"].mcp.handshakes.find(given, _owner(request))
+    found = await request.state["host"].mcp.handshakes.named(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
