@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
+import random
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -88,6 +89,46 @@ def _free_port() -> int:
                 return port
 
 
+class Proxy:
+    """Passes bytes on; it can delay replies, and end connections in the middle of one."""
+
+    def __init__(self) -> None:
+        self.cutting = False
+        self.cuts = 0
+        self.longest_delay_s = 0.0
+        self.port = 0
+        self._numbers = random.Random(17)
+
+    @asynccontextmanager
+    async def to(self, port: int) -> AsyncGenerator[Proxy]:
+        """Listen on `self.port` for a server."""
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer, replies=True))
+
+        listening = await asyncio.start_server(connected, "127.0.0.1")
+        self.port = listening.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            listening.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if replies:
+                    await asyncio.sleep(self._numbers.uniform(0, self.longest_delay_s))
+                    if self.cutting and len(data) > 3 and self._numbers.random() < 0.1:
+                        self.cuts += 1
+                        writer.write(data[: len(data) // 2])
+                        await writer.drain()
+                        break
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
 StartServer = Callable[..., RedisServer]
 
 
@@ -138,7 +179,13 @@ def cluster(session_servers: StartServer) -> RedisServer:
 
 
 @pytest.fixture
-async def store(node: RedisServer) -> Generator[RedisStore]:
+def proxy() -> Proxy:
+    """A proxy in front of a server."""
+    return Proxy()
+
+
+@pytest.fixture
+async def store(node: RedisServer) -> AsyncGenerator[RedisStore]:
     async with RedisStore(node.address) as store:
         yield store
 
@@ -146,8 +193,3 @@ async def store(node: RedisServer) -> Generator[RedisStore]:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def environment() -> dict[str, str]:
-    """The environment of child processes."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I
 KEYS = 50
 
 
-async def test_each_reply_is_that_of_its_question(store: RedisStore) -> None:
+async def test_each_reply_is_that_of_its_question(node, proxy) -> None:
+    proxy.longest_delay_s = 0.004
+    async with proxy.to(node.port), RedisStore(replace(node.address, port=proxy.port)) as store:
+        await ask_and_cancel(store)
+
+
+async def ask_and_cancel(store: RedisStore) -> None:
+    """Ask for records, each of which holds its key, and cancel more than half of the questions at random moments."""
     numbers = random.Random(17)
     names = [f"key/{number}" for number in range(KEYS)]
     begun = {name: await store.commit(name, name.encode(), events=[name.encode()]) for name in names}

@@ -54,7 +54,7 @@ async def test_nothing_is_left_of_expired_records_but_an_hour_of_what_was_remove
         await store.commit("other/x", b"")
     await store.commit("other/x", None)
     with node.client as client:
-        left = {name: client.pttl(name) for name in client.scan_iter(match=store._prefix + "*")}
+        left = {name: client.pttl(name) for name in client.scan_iter(match=store.prefix + ":*")}
     assert sorted(name.rpartition(b":")[2] for name in left) == [b"other/x", b"removed/x"]
     assert all(3_500_000 < ms <= 3_600_000 for ms in left.values())
 

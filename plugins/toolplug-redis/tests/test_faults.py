@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from toolplug.errors import StoreRefused, StoreUnavailable
+from toolplug.stores.store import Change, Missed
 from toolplug_redis import server as server_module
 from toolplug_redis.address import Address
 from toolplug_redis.store import RedisStore
@@ -116,6 +115,8 @@ async def test_a_full_server_refuses_changes_until_records_are_removed(start_ser
                 written.append(f"key/{number}")
 
         assert "when used memory > 'maxmemory'" in await error_of(write())
+        with server.client as client:
+            client.config_set("maxmemory", "3mb")
         assert await store.keys() == sorted(written)
         assert await store.read("key/0") is not None
         for key in written:
@@ -139,43 +140,21 @@ async def test_a_server_that_has_lost_the_scripts_gets_them_again(store: RedisSt
     assert [event.data for event in (await store.events("key", None)).entries] == [f"{n}".encode() for n in range(20)]
 
 
-class Proxy:
-    """Passes bytes on; while `cutting`, a third of the connections ends in the middle of a reply."""
-
-    def __init__(self) -> None:
-        self.cutting = True
-        self.cuts = 0
-        self.port = 0
-        self._numbers = random.Random(17)
-
-    @asynccontextmanager
-    async def to(self, port: int) -> AsyncGenerator[Proxy]:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer, replies=True))
-
-        listening = await asyncio.start_server(connected, "127.0.0.1")
-        self.port = listening.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            listening.close()
-
-    async def _pass(self, reader: Any, writer: Any, *, replies: bool = False) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                if replies and self.cutting and len(data) > 3 and self._numbers.random() < 0.1:
-                    self.cuts += 1
-                    writer.write(data[: len(data) // 2])
-                    await writer.drain()
-                    break
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+async def test_a_watch_that_lost_its_connection_has_missed_changes(store: RedisStore, node) -> None:
+    async with aclosing(store.watch("")) as watch:
+        assert await anext(watch) == Missed()
+        with node.client as client:
+            client.execute_command("CLIENT KILL", "TYPE", "pubsub")
+        async with asyncio.timeout(AGAIN_S):
+            assert await anext(watch) == Missed()
+        async with RedisStore(replace(node.address, prefix=store.prefix)) as other:
+            revision = await other.commit("key", b"value")
+            async with asyncio.timeout(AGAIN_S):
+                assert await anext(watch) == Change("key", revision, b"value", ())
 
 
-async def test_replies_that_are_cut_in_half_are_no_replies(node) -> None:
-    async with Proxy().to(node.port) as proxy:
+async def test_replies_that_are_cut_in_half_are_no_replies(node, proxy) -> None:
+    async with proxy.to(node.port):
         proxy.cutting = False
         async with RedisStore(replace(node.address, port=proxy.port)) as store:
             names = [f"key/{number}" for number in range(20)]

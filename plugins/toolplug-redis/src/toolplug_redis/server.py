@@ -279,7 +279,6 @@ class Server:
                     subscribed.set_exception(error)
                     return
                 _LOG.debug("the connection for changes of the Redis store was lost: %s", type(error).__name__)
-                self._miss()
             finally:
                 await client.aclose()
             await asyncio.sleep(pause_s)

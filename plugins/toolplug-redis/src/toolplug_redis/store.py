@@ -34,7 +34,8 @@ _EXTRA_KEYS = 16
 class RedisStore(Store):
     """A `Store` in the keys of one prefix of a Redis or Valkey server, or of a cluster.
 
-    Times to live follow the server's clock. `clock`, in seconds since the epoch, replaces it in tests.
+    `prefix` begins the names of all. Times to live follow the server's clock. `clock`, in seconds since the epoch,
+    replaces it in tests.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class RedisStore(Store):
         check_count("kept_events", kept_events)
         self.id: str = token_hex(4)
         self.shared: bool = True
-        self._prefix = f"{address.prefix}:"
+        self.prefix: str = address.prefix
         self._clock = clock
         self._kept_events = kept_events
         self._waiting = Waiting()
@@ -210,17 +211,17 @@ class RedisStore(Store):
         return "" if self._clock is None else str(round(self._clock() * 1000))
 
     def _channel(self, store: str = "all") -> str:
-        return f"{self._prefix}changes:{store}"
+        return f"{self.prefix}:changes:{store}"
 
     def _names(self, key: str) -> list[bytes]:
         """Return the names of the record, its log, the index, the expiries and what a removal left."""
         bucket = bucket_of(key)
-        begin, encoded = f"{self._prefix}{{{bucket:02x}}}:", key.encode()
+        begin, encoded = f"{self.prefix}:{{{bucket:02x}}}:", key.encode()
         record, log, left = (f"{begin}{letter}:".encode() + encoded for letter in "rlt")
         return [record, log, *self._indexes(bucket), left]
 
     def _indexes(self, bucket: int) -> list[bytes]:
-        return [f"{self._prefix}{{{bucket:02x}}}:{letter}".encode() for letter in "ix"]
+        return [f"{self.prefix}:{{{bucket:02x}}}:{letter}".encode() for letter in "ix"]
 
 
 def bucket_of(key: str) -> int:
