@@ -31,6 +31,7 @@ FAMILIES = (
     "session_views",
     "session_memory",
     "shared_store",
+    "redis_store",
     "toolsets",
     "equipping",
     "tool_search",

@@ -56,6 +56,22 @@ async def test_a_host_that_was_killed_comes_back_with_its_sessions(start_server,
                     assert await called(url, app.code) == "42"
 
 
+async def test_a_host_calls_the_tools_of_a_session_at_another_one(start_server, tmp_path: Path) -> None:
+    server = start_server()
+    (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}\n")
+    with serving(folder=tmp_path) as first, serving(folder=tmp_path) as second:
+        app = Application(first.url, plugin_type="table")
+
+        @app.tool
+        async def double(number: int) -> int:
+            """Return twice the number."""
+            return 2 * number
+
+        async with app:
+            assert await called(second.url, app.code) == "42"
+            assert await called(first.url, app.code) == "42"
+
+
 async def test_requests_that_need_a_stopped_server_are_answered_with_503(start_server, tmp_path: Path) -> None:
     server = start_server()
     (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}\n")
