@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -159,6 +160,21 @@ def test_no_request_is_lost_while_workers_end_and_are_replaced(tmp_path: Path, w
             going = False
         assert sum(each.result() for each in running) > 100
         assert failures == []
+
+
+@pytest.mark.judge
+def test_a_worker_that_ends_serves_the_connections_that_it_has(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(TWO)
+    with serving("--workers", "2", folder=tmp_path) as service, ExitStack() as opened:
+        address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
+        connections = [opened.enter_context(socket.create_connection(address)) for _ in range(16)]
+        time.sleep(0.5)
+        os.kill(pids(service)[0], signal.SIGTERM)
+        time.sleep(0.15)
+        for connection in connections:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for connection in connections:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.judge
