@@ -1,4 +1,7 @@
-"""`make pictures`: the pictures of the front page, taken in Chromium from a real host with real calls."""
+"""`make pictures`: the pictures of the front page, taken in Chromium from a real host with real calls.
+
+What the model says is scripted; its calls are real.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -17,12 +21,17 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from tests.http.served import serving_apart
+from tests.responses.backend.script import Call, Turn, says
+from tests.responses.backend.scripted import ScriptedBackend
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "assets"
 MAX_BYTES = 150 * 1024
-SIZE: ViewportSize = {"width": 1120, "height": 700}
-SETTLE_MS = 15_000
+SIZE: ViewportSize = {"width": 1120, "height": 780}
+SETTLE_MS = 40_000
+FAILS_EACH = 12
+"""Of so many calls one fails."""
 
 Scheme = Literal["light", "dark"]
 
@@ -30,8 +39,15 @@ ROWS = [
     {"label": label, "value": value}
     for label, value in (("Otters", 42), ("Herons", 63), ("Pike", 18), ("Frogs", 51), ("Newts", 29), ("Swans", 12))
 ]
+MESSAGE = "Count the animals of the lake and draw them. Select those with 40 or more."
+TURNS = (
+    Turn(calls=(Call("add_rows", json.dumps({"rows": ROWS})),)),
+    Turn(calls=(Call("select", '{"minimum": 40}'), Call("draw_chart", '{"kind": "bar"}', id="call_2"))),
+    says("Six animals are in the table. Otters, herons and frogs are selected."),
+)
 CONFIGURATION = """
 store: memory://
+responses: {backend: {base_url: "http://127.0.0.1:PORT/v1", model: small}}
 providers:
   hello: {enabled: true}
   console: {enabled: true, public_routes: true}
@@ -67,24 +83,25 @@ def call(url: str, **body: object) -> Any:
 def take(page: Page, name: str, scheme: Scheme) -> None:
     """Write one picture. Raises `RuntimeError` if it is too large for a page."""
     file = FOLDER / f"{name}-{scheme}.png"
-    page.screenshot(path=file)
+    page.screenshot(path=file, animations="disabled")
     size = file.stat().st_size
     if size > MAX_BYTES:
         raise RuntimeError(f"{file} has {size} bytes, more than {MAX_BYTES}; make the page smaller")
     print(f"{file} ({size // 1024} KiB)")
 
 
-def data_table(browser: Browser, origin: str, host: str, scheme: Scheme) -> None:
+def data_table(browser: Browser, origin: str, host: str, scheme: Scheme, model: ScriptedBackend) -> None:
     """Take the example page after a model has filled it, selected and drawn."""
     page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
     page.goto(f"{origin}/?host={host}")
     page.wait_for_selector("#tools li strong")
-    session = page.inner_text("#code")
-    call(host, name="add_rows", session=session, arguments={"rows": ROWS})
-    page.wait_for_selector("#tools li:nth-child(4)")
-    call(host, name="select", session=session, arguments={"minimum": 40})
-    call(host, name="draw_chart", session=session, arguments={"kind": "bar"})
+    model.clear()
+    model.plays(*TURNS)
+    page.get_by_label("Message", exact=True).fill(MESSAGE)
+    page.keyboard.press("Enter")
     page.get_by_role("img", name="6 values").wait_for()
+    page.get_by_text("are selected.").first.wait_for()
+    page.evaluate("scrollTo(0, 0)")
     take(page, "data-table", scheme)
     page.context.close()
 
@@ -94,10 +111,11 @@ def console(browser: Browser, host: str, scheme: Scheme) -> None:
     page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
     page.goto(f"{host}/console")
     until = time.monotonic() + SETTLE_MS / 1000
-    while time.monotonic() < until:
-        call(host, name="hello", arguments={"name": "Ada"})
-        call(host, name="nothing")
-        page.wait_for_timeout(100)
+    for number in count():
+        call(host, **({"name": "nothing"} if number % FAILS_EACH == 0 else {"name": "hello"}))
+        page.wait_for_timeout(50)
+        if time.monotonic() > until:
+            break
     take(page, "console", scheme)
     page.context.close()
 
@@ -106,18 +124,20 @@ def main() -> None:
     """Take every picture, light and dark."""
     files = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
     table = ROOT / "examples" / "data_table"
+    model = ScriptedBackend()
     toolplug = Path(sys.executable).with_name("toolplug")
     with (
         TemporaryDirectory() as folder,
         started(files, table, r"(http://[\d.]+:\d+)") as origin,
+        serving_apart(model) as port,
         sync_playwright() as playwright,
     ):
-        Path(folder, "providers.yaml").write_text(CONFIGURATION.replace("ORIGIN", origin))
+        Path(folder, "providers.yaml").write_text(CONFIGURATION.replace("ORIGIN", origin).replace("PORT", str(port)))
         serve = [str(toolplug), "serve", "--port", "0", "--quiet"]
         with started(serve, Path(folder), r"listening on (http://\S+)") as host:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             for scheme in ("light", "dark"):
-                data_table(browser, origin, host, scheme)
+                data_table(browser, origin, host, scheme, model)
                 console(browser, host, scheme)
             browser.close()
 

@@ -119,6 +119,7 @@ async def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, u
             await page.goto(f"{url}/console#/{name}")
             await expect(page.get_by_role("heading", level=1)).to_be_visible()
             await expect(page.locator(".loading")).to_have_count(0)
+            await expect(page.get_by_role("img", name="The console is loading.")).to_have_count(0)
             await page.evaluate("document.fonts.ready")
             await page.screenshot(path=folder / f"{name.replace('/', '-')}-{screen}.png", animations="disabled")
             overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")

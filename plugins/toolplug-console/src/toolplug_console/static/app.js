@@ -157,4 +157,6 @@ function App() {
   </div>`;
 }
 
-render(html`<${App}/>`, document.getElementById("console"));
+const root = document.getElementById("console");
+root.replaceChildren();  // preact leaves what was painted before it
+render(html`<${App}/>`, root);

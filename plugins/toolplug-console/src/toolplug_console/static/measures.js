@@ -114,17 +114,17 @@ export function Chart({ at, lines, label, unit }) {
   useLayoutEffect(() => {
     const quiet = colour("quiet");
     const grid = colour("line");
-    const size = () => ({ width: Math.max(120, box.current.clientWidth), height: 132 });
+    const size = () => ({ width: Math.max(120, box.current.clientWidth), height: 136 });
     const axis = { stroke: quiet, font: "11px system-ui", ticks: { show: false } };
     plot.current = new window.uPlot({
       ...size(), legend: { show: false }, cursor: { show: false },
       scales: { x: { time: true, range: shownTime }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, unit === "ms" ? 1 : 0.5)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 72, size: 24, gap: 4, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")) },
+        { ...axis, grid: { show: false }, space: 72, size: 28, gap: 8, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")) },
         { ...axis, grid: { stroke: grid, width: 1 }, size: unit ? 48 : 36, space: 34, gap: 6,
           values: (_, ticks) => ticks.map((tick) => (unit ? `${tick} ${unit}` : String(tick))) },
       ],
-      padding: [8, 4, 0, 0],
+      padding: [8, 26, 0, 0],
       series: [{}, ...lines.map((line) => ({
         stroke: colour(line.colour), width: 1.75, points: { show: false }, spanGaps: true,
         fill: line.fill ? colour(line.colour).replace(/^rgb\((.*)\)$/, "rgba($1, .1)") : undefined,
