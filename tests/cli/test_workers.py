@@ -20,6 +20,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
 
+from toolplug.client import Application
+
 pytestmark = pytest.mark.requirement("I17-2-workers")
 
 TWO = "providers: {hello: {enabled: true, limits: {drain: 2s}}}\nstore: sqlite:///./state.db"
@@ -160,6 +162,25 @@ def test_no_request_is_lost_while_workers_end_and_are_replaced(tmp_path: Path, w
             going = False
         assert sum(each.result() for each in running) > 100
         assert failures == []
+
+
+@pytest.mark.judge
+@pytest.mark.anyio
+async def test_an_application_answers_calls_of_every_worker(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(TWO)
+    with serving("--workers", "2", folder=tmp_path) as service:
+        application = Application(service.url, plugin_type="diary")
+
+        @application.tool
+        async def double(number: int) -> int:
+            return 2 * number
+
+        async with application:
+            for number in range(30):  # on a connection each, so that both workers are asked
+                call = {"name": "double", "arguments": {"number": number}, "session": application.code}
+                async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
+                    answer = await client.post(f"{service.url}/v1/tool-calls", json=call)
+                assert answer.json()["output"] == str(2 * number)
 
 
 @pytest.mark.judge
