@@ -32,6 +32,7 @@ FAMILIES = (
     "session_memory",
     "shared_store",
     "redis_store",
+    "postgres_store",
     "toolsets",
     "equipping",
     "tool_search",

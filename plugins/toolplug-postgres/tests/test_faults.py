@@ -15,6 +15,7 @@ import pytest
 
 from toolplug.errors import StoreConflict, StoreRefused, StoreUnavailable
 from toolplug.stores.store import Change, Event, Events, Missed, Store
+from toolplug_postgres.notifications import Listener
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
 
@@ -199,6 +200,13 @@ async def test_a_server_that_refuses_is_named_with_the_fix_and_without_the_passw
         told = str(caught.value)
         assert "127.0.0.1" in told
         assert not any(secret in told for secret in ("wr0ng", "secret", "ss%2F", PASSWORD, "postgresql://"))
+
+
+@pytest.mark.requirement("C-12-postgres-away")
+async def test_a_server_that_delivers_no_notifications_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Listener, "_receive", lambda *_: None)
+    with pytest.raises(StoreUnavailable, match="not a connection pool"):
+        await store_of(url).__aenter__()
 
 
 @pytest.mark.requirement("C-12-postgres-schema")

@@ -51,6 +51,8 @@ def test_options_are_those_of_the_store_and_of_tls(tmp_path: Path) -> None:
         ("postgresql://me:hunter2@host:port/db", "names a host and a database"),
         ("postgresql://me:hunter2@[::1/db", "cannot be read"),
         ("postgresql://me:hun/ter2@host/db", "%2F"),
+        ("postgresql://me:12/hunter2@host/db", "%2F"),
+        ("postgresql://me:12/db?host=hunter2@host/db", "%3F"),
         ("postgresql://me:hun#ter2@host/db", "%23"),
         ("postgresql://me:hun?ter2@host/db", "%3F"),
         ("postgresql://me:hun?ter2=1@host/db", "%3F"),

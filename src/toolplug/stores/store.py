@@ -68,7 +68,8 @@ class Change:
 
     `revision`: that of the record after the change, 0 if it was removed. `value`: the value that was written; `None` if
     the change wrote none, or one of more than `INLINE_BYTES`. `events`: what was appended; `None` if that is more than
-    `INLINE_BYTES` together. Several changes of one key may be reported as one.
+    `INLINE_BYTES` together, or more than the store can send with the value. Several changes of one key may be reported
+    as one.
     """
 
     key: str

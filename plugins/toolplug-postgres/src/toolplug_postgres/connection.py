@@ -18,6 +18,13 @@ _PAUSE_S = 0.1
 # become read-only, which is then no longer the primary one.
 _ENDS = ("08", "57P", "25006")
 
+RACES = (
+    asyncpg.UniqueViolationError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+)
+"""Errors of a statement that met one of another process: it has changed nothing, and may run again."""
+
 Rows = Sequence[asyncpg.Record]
 T = TypeVar("T")
 
@@ -72,7 +79,7 @@ class ServerConnection:
             return self._connection
         now = asyncio.get_running_loop().time()
         if self._refused is not None and now < self._refused_until:
-            raise self._refused
+            raise type(self._refused)(str(self._refused))
         try:
             self._connection = await self._server.connect(synchronous_commit=self._synchronous_commit)
         except StoreError as error:
@@ -95,14 +102,6 @@ class ServerConnection:
                 await connection.close(timeout=0.5)
             except DRIVER_ERRORS:
                 connection.terminate()
-
-
-RACES = (
-    asyncpg.UniqueViolationError,
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-)
-"""Errors of a statement that met one of another process: it has changed nothing, and may run again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

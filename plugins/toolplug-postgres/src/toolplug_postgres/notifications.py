@@ -15,11 +15,13 @@ import asyncpg
 from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.stores.store import Change, Event
 from toolplug_postgres.connection import ServerConnection
-from toolplug_postgres.server import DRIVER_ERRORS, PATIENCE_S, Server
+from toolplug_postgres.server import DRIVER_ERRORS, Server
 
 # PostgreSQL takes 7,999 bytes, and 63 for the name of a channel.
 _MAX_PAYLOAD = 7900
 _MAX_ID = 22
+# Shorter than a start may take, so that it can say why.
+_HELLO_S = 1.2
 _BEAT_S = 2.0
 _PAUSE_S = 0.1
 _HELLO = "hello"
@@ -152,7 +154,7 @@ class Listener:
         self._ended.clear()
         own = channel_of(self._server.schema, self._by)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(_HELLO_S):
                 for channel in (own, channel_of(self._server.schema, None)):
                     await connection.add_listener(channel, self._receive)
                 connection.add_termination_listener(self._end)
