@@ -83,7 +83,8 @@ async def test_the_names_that_were_probably_meant_are_told_with_where_they_live(
         def near(name: str, agent: str | None = None, code: str | None = None) -> dict[str, str]:
             found = host.explain(name, ADMIN, agent=agent, session=code)
             assert not found.found
-            return dict(found.nearest)
+            # Which plugins are installed depends on the environment.
+            return {name: where for name, where in found.nearest if "installed-not-enabled" not in where}
 
         assert near("raed") == {"read": "provider 'notes'"}
         assert near("first.raed") == {"first.read": "toolset 'one'"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -33,8 +33,9 @@ from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.mcp.mcp_sessions import McpSessions, Serving
+from toolplug.mcp.mcp_sessions import Handshake, McpSessions, Serving
 from toolplug.mcp.peer_sessions import PeerMcpSessions
+from toolplug.mcp.server_config import Server
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
@@ -197,6 +198,11 @@ class CodedParts(NamedTuple):
     mcp: Mapping[str, McpRegistration]
     plugins: PluginManager
 
+    @property
+    def servers(self) -> Sequence[Server]:
+        """The MCP servers that the code describes itself."""
+        return [item.server for item in self.mcp.values() if item.server is not None]
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Parts:
@@ -232,9 +238,7 @@ class Parts:
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
-            processes = Processes(store)
-            if serves.sessions:
-                await life.enter_async_context(processes)
+            processes = await life.enter_async_context(Processes(store, serving=serves.sessions))
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
@@ -245,8 +249,7 @@ class Parts:
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
-            described = [item.server for item in coded.mcp.values() if item.server is not None]
-            servers = McpServers(configuration, store, services, discovery, described, serving=serves.servers)
+            servers = McpServers(configuration, store, services, discovery, coded.servers, serving=serves.servers)
             await life.enter_async_context(servers)
             toolsets = ToolsetService(configuration, registry, servers, store, services, coded.toolsets, coded.mcp)
             await life.enter_async_context(toolsets)
@@ -261,22 +264,14 @@ class Parts:
                     begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
                     serving=serves.sessions,
-                    processes=processes if serves.sessions else None,
+                    processes=processes,
                 )
             )
             operations = Operations(measured, services.accounting, approvals, settings.metrics.namespace)
-            metrics.register(operations)
-            metrics.register(SessionMetrics(sessions, settings.metrics.namespace))
-            metrics.register(ServerMetrics(servers.records, servers.discoveries, settings.metrics.namespace))
+            _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            if store.shared and serves.sessions:
-                peers = PeerMcpSessions(store, processes, over=toolsets.tools.end)
-                mcp_sessions = await life.enter_async_context(peers)
-            else:
-                mcp_sessions = McpSessions(over=toolsets.tools.end)
-            mcp = Serving(mcp_server_endpoint, mcp_sessions)
-            life.callback(mcp.stop)
+            mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end))
             life.callback(services.offering_changed.listen(mcp.announcer.look_at_all))
             responses = ResponsesService(store, settings.responses, toolsets.tools.end)
             life.push_async_callback(responses.aclose)
@@ -373,6 +368,29 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
         if alone and named.in_memory:
             warn_of_workers()
         yield store, measured
+
+
+def _register_metrics(
+    registry: CollectorRegistry, operations: Operations, sessions: Sessions, servers: McpServers, namespace: str
+) -> None:
+    registry.register(operations)
+    registry.register(SessionMetrics(sessions, namespace))
+    registry.register(ServerMetrics(servers.records, servers.discoveries, namespace))
+
+
+@asynccontextmanager
+async def _mcp_serving(
+    store: Store, processes: Processes, over: Callable[[Handshake], object]
+) -> AsyncGenerator[Serving]:
+    """Serve MCP clients, whose sessions other processes of the store may serve as well."""
+    async with AsyncExitStack() as life:
+        if processes.joined:
+            sessions = await life.enter_async_context(PeerMcpSessions(store, processes, over=over))
+        else:
+            sessions = McpSessions(over=over)
+        serving = Serving(mcp_server_endpoint, sessions)
+        life.callback(serving.stop)
+        yield serving
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

@@ -80,7 +80,7 @@ class Sessions:
         self._creating = 0
         self._owned: Counter[Owner] = Counter()
         self._peers = None
-        if processes is not None and store.shared:
+        if processes is not None and processes.joined:
             self._peers = Peers(store, processes, self._live.get, lambda: self.live)
         self._shared = SessionServices(
             store=store,

@@ -39,12 +39,12 @@ def _since_boot() -> float:
 class Processes:
     """This process among those that share a store; used inside `async with`.
 
-    A store that is not shared has one process, whose lease needs no record. `listen` registers what is called, in order
-    of registration, when others have ended and after this one has lapsed: then everything that it has written under its
-    old name must be written again.
+    A store that is not shared has one process, whose lease needs no record. A process that is not `serving`, such as a
+    command, takes no lease.
     """
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = _since_boot) -> None:
+    def __init__(self, store: Store, *, serving: bool = True, clock: Callable[[], float] = _since_boot) -> None:
+        self.joined: bool = store.shared and serving
         self._store = store
         self._clock = clock
         self._number = 1
@@ -62,7 +62,7 @@ class Processes:
     @property
     def valid(self) -> bool:
         """True while no other process may think that this one has ended."""
-        return not self._store.shared or self._clock() < self._valid_until
+        return not self.joined or self._clock() < self._valid_until
 
     @property
     def others(self) -> frozenset[str]:
@@ -79,12 +79,15 @@ class Processes:
             raise StoreUnavailable("this process has not reached its store for 5 s; it goes on when it does")
 
     def listen(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """Call this after each look at the other processes: every two seconds, and when one begins or ends."""
+        """Call this after each look at the other processes: every two seconds, and when one begins or ends.
+
+        The name of this process may be a new one, after its lease had lapsed.
+        """
         self._listeners.append(listener)
 
     async def __aenter__(self) -> Self:
         """Take the lease. Raises `StoreError`."""
-        if self._store.shared:
+        if self.joined:
             await self._take()
             await self._follower.start()
             self._tasks.start(self._renew(), "toolplug-process-lease")
@@ -95,7 +98,7 @@ class Processes:
     ) -> None:
         await self._tasks.cancel()
         await self._follower.aclose()
-        if self._store.shared:
+        if self.joined:
             try:
                 await self._store.commit(PREFIX + self.name, None)
             except StoreError as failed:
