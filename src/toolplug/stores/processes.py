@@ -53,6 +53,7 @@ class Processes:
         self._follower = Follower(store, PREFIX, self._hear, self._look)
         self._tasks = BackgroundTasks()
         self._listeners: list[Callable[[], Awaitable[None]]] = []
+        self._news = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -91,6 +92,7 @@ class Processes:
             await self._take()
             await self._follower.start()
             self._tasks.start(self._renew(), "toolplug-process-lease")
+            self._tasks.start(self._tell(), "toolplug-processes")
         return self
 
     async def __aexit__(
@@ -128,7 +130,7 @@ class Processes:
     async def _look(self) -> None:
         names = {key.removeprefix(PREFIX) for key in await self._store.keys(PREFIX)}
         self._others = names - {self.name}
-        await self._tell()
+        self._news.set()
 
     async def _hear(self, change: Change) -> None:
         name = change.key.removeprefix(PREFIX)
@@ -138,8 +140,17 @@ class Processes:
             self._others.add(name)
         else:
             self._others.discard(name)
-        await self._tell()
+        self._news.set()
 
     async def _tell(self) -> None:
-        for listener in self._listeners:
-            await listener()
+        """Call the listeners, one round at a time; the renewal of the lease does not wait for them."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            for listener in self._listeners:
+                try:
+                    await listener()
+                except StoreError as failed:
+                    _LOG.warning("what other processes have left cannot be taken over yet: %s", failed)
+                except Exception:  # noqa: BLE001  a named boundary: nobody waits for this task
+                    _LOG.exception("a look at what other processes have left failed")

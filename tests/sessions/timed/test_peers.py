@@ -402,17 +402,21 @@ async def test_more_calls_than_may_wait_are_limited_where_they_are_sent(three: T
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_queued_call_of_a_process_that_died_is_run_by_another(three: Three) -> None:
+def queueing(process: Process) -> QueuedCalls:
+    """The queued calls of a process, as a host opens them."""
+
+    def executor_for(principal: Principal, _: str | None, code: str) -> ToolExecutor:
+        return process.sessions.known(code, principal.tenant).executor
+
+    queue = QueuedCalls(process.store, executor_for, process.processes)
+    queue.resume(process.sessions.load)
+    return queue
+
+
+@pytest.mark.parametrize("how", ["dies", "stops"])
+async def test_a_queued_call_of_a_process_that_ends_is_run_by_another(three: Three, how: str) -> None:
     here, there, elsewhere = three
-    queues: list[QueuedCalls] = []
-    for process in three:
-
-        def executor_for(principal: Principal, _: str | None, code: str, process: Process = process) -> ToolExecutor:
-            return process.sessions.known(code, principal.tenant).executor
-
-        queue = QueuedCalls(process.store, executor_for, process.processes)
-        queue.resume(process.sessions.load)
-        queues.append(queue)
+    queues = [queueing(process) for process in three]
     session = await new_session(here)
     async with attached(await elsewhere.find(session.code)) as plugin:
         deadline = asyncio.get_running_loop().time() + 60
@@ -424,7 +428,12 @@ async def test_a_queued_call_of_a_process_that_died_is_run_by_another(three: Thr
             for queue, process in zip(queues, three, strict=True)
         ]
         assert states == ["sent"] * 3
-        here.die()
+        if how == "dies":
+            here.die()
+        else:
+            here.sessions.stop()
+            await queues[0].aclose()
+            await here.processes.__aexit__(None, None, None)
         await pass_time(9)
         await (await there.find(session.code)).relay.take_answer(call_id, "done by another")
         await turns()
@@ -434,3 +443,17 @@ async def test_a_queued_call_of_a_process_that_died_is_run_by_another(three: Thr
     here.store.down = False
     for queue in queues:
         await queue.aclose()
+
+
+async def test_a_listener_that_fails_does_not_end_the_lease(three: Three, caplog: pytest.LogCaptureFixture) -> None:
+    here, _, _ = three
+
+    async def fail() -> None:
+        raise ValueError("on purpose")
+
+    here.processes.listen(fail)
+    name = here.processes.name
+    await pass_time(20)
+    assert here.processes.valid
+    assert here.processes.name == name
+    assert "on purpose" in caplog.text

@@ -13,6 +13,9 @@ from toolplug.sessions.peers.calls import CallEnd, CallRecords, Progress, Stored
 from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 
+_STOPPED = ("cancelled", "host_stopping")
+"""Ends of requests that come from the end of their process."""
+
 
 class SharedRelay(Relay):
     """A relay whose requests other processes send and answer."""
@@ -129,6 +132,8 @@ class SharedRelay(Relay):
 
     def _end_record(self, request: Request, reason: str) -> None:
         """End the request for all processes, in the background."""
+        if request.id in self._reserved and reason in _STOPPED:
+            return  # a queued call, which another process runs
         self._background.finish(self._ended_late(request, reason), "session-relay")
 
     async def _ended_late(self, request: Request, reason: str) -> None:
