@@ -187,8 +187,8 @@ async def test_an_end_that_raises_or_hangs_keeps_nobody(harness: Harness, caplog
         yield FunctionRegistry()
         raise SystemExit
 
-    for factory in (hanging, raising):
-        opened = Opened("any", factory, close_s=0.01)
+    for factory, close_s in ((hanging, 0.01), (raising, 60)):
+        opened = Opened("any", factory, close_s=close_s)
         await opened.executor()
         await opened.aclose()
     await settled()

@@ -11,7 +11,7 @@ import pytest
 from toolplug.stores.store import Record
 from toolplug_redis.store import RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-cancel")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-cancel")]
 
 KEYS = 50
 

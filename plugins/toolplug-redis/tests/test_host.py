@@ -13,7 +13,7 @@ from tests.cli.process import serving, toolplug
 
 from toolplug.client import Application
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-host")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-host")]
 
 PATIENCE_S = 30
 

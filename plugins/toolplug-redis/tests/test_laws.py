@@ -29,7 +29,12 @@ class _OnACluster:
 
 @pytest.mark.process
 @pytest.mark.requirement("I17-3-redis-laws")
-class TestOneServer(_OnOneServer, store_laws.StoreLaws, store_laws.SharedStoreLaws): ...
+class TestSharing(_OnOneServer, store_laws.SharedStoreLaws): ...
+
+
+@pytest.mark.judge
+@pytest.mark.requirement("I17-3-redis-laws")
+class TestOneServer(_OnOneServer, store_laws.StoreLaws): ...
 
 
 @pytest.mark.judge

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from toolplug.errors import StoreUnavailable
 from toolplug_redis.plugin import open_redis
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I17-3-redis-url")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-url")]
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
