@@ -17,7 +17,7 @@ from toolplug.host.peers import HostPeers
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-switches")]
 
 Enter = Callable[[str], Awaitable[Host]]
 """Enters a host on the file of this name, for as long as the test runs."""

@@ -15,7 +15,7 @@ from toolplug.mcp.server_endpoint import Client, ClientAnswer
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp", "I17-2-mcp")]
 
 CLIENT = Client("2025-11-25", {"name": "test"}, {"elicitation": {}})
 ALICE, BOB = ("t1", "alice", None, None), ("t1", "bob", None, None)

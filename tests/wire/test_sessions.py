@@ -12,7 +12,7 @@ import pytest
 from tests.wire.application import application
 from tests.wire.hosts import SHARED, balanced, running
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio]
+pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.requirement("I17-6-wire")]
 
 
 async def test_a_session_lives_in_all_hosts_at_once(client: httpx2.AsyncClient) -> None:

@@ -87,6 +87,7 @@ def refusal(error: pytest.ExceptionInfo[ApiError]) -> str:
     return error.value.code
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_a_call_at_one_is_answered_by_the_plugin_of_another_through_a_third(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -107,6 +108,7 @@ async def test_a_call_at_one_is_answered_by_the_plugin_of_another_through_a_thir
             assert refusal(error) == "request_not_found"
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_arguments_and_answers_too_large_for_a_push_arrive(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -121,6 +123,7 @@ async def test_arguments_and_answers_too_large_for_a_push_arrive(three: Three) -
             assert (await task).output == "y" * 5_000
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_an_error_of_the_plugin_is_one_at_the_caller(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -131,6 +134,7 @@ async def test_an_error_of_the_plugin_is_one_at_the_caller(three: Three) -> None
         assert ((await task).status, (await task).output) == (ToolStatus.TOOL_ERROR, "no such table")
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_progress_reaches_the_caller_in_another_process(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -150,6 +154,7 @@ async def test_progress_reaches_the_caller_in_another_process(three: Three) -> N
         assert refusal(error) == "already_answered"
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_a_call_that_is_too_late_is_cancelled_at_the_plugin_of_another(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -164,6 +169,7 @@ async def test_a_call_that_is_too_late_is_cancelled_at_the_plugin_of_another(thr
         assert refusal(error) == "too_late"
 
 
+@pytest.mark.requirement("I17-2-fresh")
 async def test_a_change_is_seen_by_the_next_request_at_any_process(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -182,6 +188,7 @@ async def test_a_change_is_seen_by_the_next_request_at_any_process(three: Three)
             await process.find(session.code)
 
 
+@pytest.mark.requirement("I17-2-fresh")
 async def test_streams_and_executors_follow_without_being_asked(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -193,6 +200,7 @@ async def test_streams_and_executors_follow_without_being_asked(three: Three) ->
     assert list(executor.catalog) == ["a", "b"]
 
 
+@pytest.mark.requirement("I17-2-presence")
 async def test_the_status_of_the_plugin_is_the_same_everywhere_and_logged_once(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -220,6 +228,7 @@ async def test_the_status_of_the_plugin_is_the_same_everywhere_and_logged_once(t
         assert [event["status"] for event in client.of("plugin-status")] == ["attached", "detached"]
 
 
+@pytest.mark.requirement("I17-2-presence")
 async def test_a_session_loaded_later_knows_that_its_plugin_is_gone(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -229,6 +238,7 @@ async def test_a_session_loaded_later_knows_that_its_plugin_is_gone(three: Three
     assert (await there.find(session.code)).plugin_status == "detached"
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_the_newest_stream_of_all_processes_gets_the_requests(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -245,6 +255,7 @@ async def test_the_newest_stream_of_all_processes_gets_the_requests(three: Three
         assert (await task).output == "1"
 
 
+@pytest.mark.requirement("I17-2-process-ends")
 async def test_a_request_moves_to_the_next_stream_in_another_process(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -259,6 +270,7 @@ async def test_a_request_moves_to_the_next_stream_in_another_process(three: Thre
         assert (await task).output == "moved"
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_a_request_that_waits_for_the_plugin_is_sent_where_it_connects(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -270,6 +282,7 @@ async def test_a_request_that_waits_for_the_plugin_is_sent_where_it_connects(thr
         assert (await task).output == "at last"
 
 
+@pytest.mark.requirement("I17-2-process-ends")
 async def test_the_requests_of_a_process_that_died_are_sent_by_the_next(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -285,6 +298,7 @@ async def test_the_requests_of_a_process_that_died_are_sent_by_the_next(three: T
             assert (await task).output == "alive"
 
 
+@pytest.mark.requirement("I17-2-process-ends")
 async def test_an_older_stream_takes_over_when_the_process_of_the_newer_one_dies(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -299,6 +313,7 @@ async def test_an_older_stream_takes_over_when_the_process_of_the_newer_one_dies
         assert (await task).output == "taken over"
 
 
+@pytest.mark.requirement("I17-2-process-ends")
 async def test_calls_of_a_process_that_died_are_cancelled_at_the_plugin(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -316,6 +331,7 @@ async def test_calls_of_a_process_that_died_are_cancelled_at_the_plugin(three: T
         here.store.down = False
 
 
+@pytest.mark.requirement("I17-2-lost-hints")
 async def test_what_is_not_heard_is_found_by_looking(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -332,6 +348,7 @@ async def test_what_is_not_heard_is_found_by_looking(three: Three) -> None:
             process.store.go("watch")
 
 
+@pytest.mark.requirement("I17-2-lease")
 async def test_a_process_whose_lease_has_lapsed_answers_nothing_and_goes_on_under_a_new_name(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)
@@ -354,6 +371,7 @@ async def test_a_process_whose_lease_has_lapsed_answers_nothing_and_goes_on_unde
         assert (await task).output == "back"
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_a_store_that_fails_makes_the_tool_unavailable(three: Three) -> None:
     here, _, _ = three
     session = await new_session(here)
@@ -364,6 +382,7 @@ async def test_a_store_that_fails_makes_the_tool_unavailable(three: Three) -> No
         assert (result.status, result.metadata["code"]) == (ToolStatus.UNAVAILABLE, "store_unavailable")
 
 
+@pytest.mark.requirement("I17-2-fresh")
 async def test_every_process_lists_all_sessions(three: Three) -> None:
     here, there, elsewhere = three
     one, other = await new_session(here), await new_session(there)
@@ -374,6 +393,7 @@ async def test_every_process_lists_all_sessions(three: Three) -> None:
     assert elsewhere.sessions.live
 
 
+@pytest.mark.requirement("I17-2-presence")
 async def test_an_attached_plugin_keeps_its_session_in_every_process(three: Three) -> None:
     here, there, _ = three
     session = (await here.sessions.create(T1, ttl_s=60)).session
@@ -388,6 +408,7 @@ async def test_an_attached_plugin_keeps_its_session_in_every_process(three: Thre
             await process.find(session.code)
 
 
+@pytest.mark.requirement("I17-2-relay")
 async def test_more_calls_than_may_wait_are_limited_where_they_are_sent(three: Three) -> None:
     here, there, elsewhere = three
     session = await new_session(here)
@@ -413,6 +434,7 @@ def queueing(process: Process) -> QueuedCalls:
     return queue
 
 
+@pytest.mark.requirement("I17-2-process-ends")
 @pytest.mark.parametrize("how", ["dies", "stops"])
 async def test_a_queued_call_of_a_process_that_ends_is_run_by_another(three: Three, how: str) -> None:
     here, there, elsewhere = three
@@ -445,6 +467,7 @@ async def test_a_queued_call_of_a_process_that_ends_is_run_by_another(three: Thr
         await queue.aclose()
 
 
+@pytest.mark.requirement("I17-2-lease")
 async def test_a_listener_that_fails_does_not_end_the_lease(three: Three, caplog: pytest.LogCaptureFixture) -> None:
     here, _, _ = three
 
