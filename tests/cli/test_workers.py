@@ -246,7 +246,6 @@ def port() -> int:
 def test_the_workers_of_another_server_share_the_store(
     tmp_path: Path, write: Callable[..., Path], port: int, server: str
 ) -> None:
-    pytest.importorskip(server)
     write(TWO + "?shared=true")
     (tmp_path / "application.py").write_text(APPLICATION)
     options = {
@@ -257,7 +256,7 @@ def test_the_workers_of_another_server_share_the_store(
             "--workers",
             "2",
             "--worker-class",
-            "uvicorn.workers.UvicornWorker",
+            "uvicorn_worker.UvicornWorker",
         ],
     }
     command = [sys.executable, "-m", server, *options[server], "application:app"]
