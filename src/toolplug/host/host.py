@@ -31,7 +31,6 @@ from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue, value_changes
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
-from toolplug.host.peers import HostPeers
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses import ResponsesService
@@ -135,7 +134,6 @@ class Host:
         self._down: tuple[PartDown, ...] = ()
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._last_reload: LastReload | None = None
-        self._peers: HostPeers | None = None
         self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
@@ -148,16 +146,7 @@ class Host:
         self._overrides, self._last_reload = MappingProxyType({}), None
         self._entered_in = Path() if isinstance(self._source, Mapping) else Path.cwd()
         coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
-        self._open = opened = await Parts.open(self._read(), coded, serves=self._serves)
-        self._peers = None
-        if opened.processes.joined:
-            peers = HostPeers(opened.store, opened.processes, self._take_switches, self._take_reload)
-            try:
-                self._peers = await opened.life.enter_async_context(peers)
-            except BaseException:
-                self._open = None
-                await opened.life.aclose()
-                raise
+        self._open = await Parts.open(self._read(), coded, serves=self._serves)
         self._say_what_runs()
         return self
 
@@ -441,20 +430,11 @@ class Host:
         """Stop the provider of this key after its running calls, until a start or reload. Raises `NoSuchProvider`."""
         await self._switch(key, False, "provider.disable", by, request_id)
 
-    async def reload(self, *, by: Principal, request_id: str = "", everywhere: bool = False) -> Reloaded:
+    async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:
         """Read the configuration again and apply it: unchanged providers keep running, the others are replaced.
 
-        `everywhere`: all other processes of a shared store read theirs as well, after this one. Raises `ConfigError`
-        with every problem; then nothing has changed. Also raises `StoreError` if the others cannot be asked.
+        Raises `ConfigError` with every problem; then nothing has changed.
         """
-        done = await self._reload(by, request_id)
-        if self._peers is not None:
-            await self._peers.cleared()
-            if everywhere:
-                await self._peers.reloaded(by.subject)
-        return done
-
-    async def _reload(self, by: Principal, request_id: str) -> Reloaded:
         async with self._changing:
             opened = self._entered()
             before, was = opened.registry.running(), opened.configuration
@@ -478,29 +458,6 @@ class Host:
             self._last_reload = replace(report, changes=changes, providers=done)
             return done
 
-    async def _take_reload(self, by: str) -> None:
-        """Reload as another process was asked to; a configuration that is invalid here is logged."""
-        try:
-            await self._reload(Principal(by), "")
-        except ConfigError as error:
-            _LOG.error("the configuration is not reloaded as %r asked another process: %s", by, error)
-
-    async def _take_switches(self, switches: Mapping[str, bool]) -> None:
-        """Enable and disable providers as another process was asked to; those that are unknown here are left out."""
-        async with self._changing:
-            opened = self._entered()
-            known = opened.configuration.providers.wanted
-            overrides = MappingProxyType({key: on for key, on in switches.items() if key in known})
-            if overrides == self._overrides:
-                return
-            try:
-                wanted = await in_own_thread(partial(wanted_providers, opened.configuration, overrides))
-                await opened.registry.apply(wanted)
-            except ConfigError as error:
-                _LOG.error("providers are not switched as another process was asked to: %s", error)
-                return
-            self._overrides = overrides
-
     async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
         async with self._changing:
             opened = self._entered()
@@ -509,8 +466,6 @@ class Host:
                 wanted = await in_own_thread(partial(wanted_providers, opened.configuration, overrides))
                 await opened.registry.apply(wanted)
                 self._overrides = overrides
-        if self._peers is not None:
-            await self._peers.switched(key, on)
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ

@@ -214,7 +214,6 @@ class Parts:
     metrics: CollectorRegistry
     operations: Operations
     store: Store
-    processes: Processes
     views: Views
     toolsets: ToolsetService
     servers: McpServers
@@ -283,7 +282,6 @@ class Parts:
                 metrics=metrics,
                 operations=operations,
                 store=store,
-                processes=processes,
                 views=views,
                 toolsets=toolsets,
                 servers=servers,

@@ -170,7 +170,7 @@ async def disable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswe
 async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
     """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
     try:
-        done = await request.state["host"].reload(**acting(request), everywhere=True)
+        done = await request.state["host"].reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
     return OrjsonResponse(_reloaded(done))
