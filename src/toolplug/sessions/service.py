@@ -109,11 +109,11 @@ class Sessions:
     async def __aenter__(self) -> Self:
         if not self._serving:
             return self
-        if self._peers is not None:
-            await self._peers.__aenter__()
         try:
+            if self._peers is not None:
+                await self._peers.__aenter__()
             async for codes in stored_codes(self._shared.store):
-                await asyncio.gather(*(self._load_at_start(code) for code in codes))
+                await asyncio.gather(*map(self.load, codes))
         except BaseException:
             await self.aclose()
             raise
@@ -180,8 +180,15 @@ class Sessions:
             return None
 
     async def load(self, code: str) -> Session | None:
-        """Return the live session of this code, of any tenant; None if there is none. Raises `StoreError`."""
-        return self._live.get(code) or await self._load(code)
+        """Return the live session of this code, of any tenant; None if there is none. Raises `StoreError`.
+
+        An unreadable record is logged and counts as none, so that it does not keep the host from starting.
+        """
+        try:
+            return self._live.get(code) or await self._load(code)
+        except StoreRefused as error:
+            _LOG.error("%s cannot be loaded: %s", shown(code), error)
+            return None
 
     async def fresh(self, session: Session) -> None:
         """Take over what other processes have changed of a session before this call. Raises like `find`."""
@@ -237,7 +244,7 @@ class Sessions:
         if self._peers is not None:
             async for codes in stored_codes(self._shared.store):
                 known = [code for code in codes if code in self._live]
-                await asyncio.gather(*(self._load_at_start(code) for code in codes if code not in self._live))
+                await asyncio.gather(*(self.load(code) for code in codes if code not in self._live))
                 await asyncio.gather(*map(self._peers.fresh, known))
         return self.live
 
@@ -255,13 +262,6 @@ class Sessions:
         await session.expire()
         session.check()
         return session
-
-    async def _load_at_start(self, code: str) -> None:
-        """Load a session; an unreadable record is logged, so that it does not keep the host from starting."""
-        try:
-            await self._load(code)
-        except StoreRefused as error:
-            _LOG.error("%s cannot be loaded: %s", shown(code), error)
 
     async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
         """Load a session from the store; None if there is none, or if it is over and `opens` is None.

@@ -50,7 +50,7 @@ class Process:
         return await self.sessions.find(code, "t1")
 
     def die(self) -> None:
-        """Nothing that it does reaches the store any more."""
+        """Cut the process off from the store."""
         self.store.down = True
 
 

@@ -251,3 +251,19 @@ async def test_a_call_of_a_session_that_ends_is_done(
     found = await queued.look(session, call_id)
     assert found.result is not None
     assert found.result.status is ToolStatus.UNAVAILABLE
+
+
+async def test_an_unreadable_session_keeps_no_other_from_being_resumed(
+    store: FaultyStore, sessions: Sessions, session: Session
+) -> None:
+    async with queueing(store, sessions) as queued:
+        call_id = await start(queued, session)
+    key = f"queued/{session.code}/{call_id}"
+    record = await store.read(key)
+    assert record is not None
+    await store.commit("session/AAAAAAAA", b"{}", ttl_s=3600)
+    await store.commit(f"queued/AAAAAAAA/{call_id}", record.value)
+    async with queueing(store, sessions) as queued, attached(session) as plugin:
+        request = await plugin.next_request()
+        session.relay.answer(str(request["id"]), "resumed")
+        assert (await done(queued, session, call_id)).result is not None
