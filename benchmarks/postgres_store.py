@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,13 +18,11 @@ from typing import Any
 import asyncpg
 
 from benchmarks.frame import MILLISECONDS, Batch, Row
-from toolplug.stores.store import Change
+from benchmarks.shared_store import EVENT, VALUE, read, wake_ups
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
 
 TASKS = 16
-EVERY_S = 0.004
-VALUE, EVENT = b"v" * 500, b"e" * 200
 
 _BARE_TABLES = """
 CREATE TABLE records (key text PRIMARY KEY, value bytea);
@@ -76,42 +73,12 @@ def opened(folder: str) -> PostgresStore:
     return PostgresStore(parse_url(f"postgresql://postgres@/postgres?host={folder}"))
 
 
-async def read(folder: str) -> None:
-    """Print the revision of each change, and the time at which its bytes were here; 0 if they were not."""
-    async with opened(folder) as store:
-        async for change in store.watch("session/"):
-            revision = change.revision if isinstance(change, Change) and change.value is not None else 0
-            print(revision, monotonic(), flush=True)
-
-
 @asynccontextmanager
 async def heard() -> AsyncGenerator[Batch]:
-    """Commit in this process, and wait for the line of the other one; both read one monotonic clock."""
+    """Measure the way of a change to another process."""
     with server() as folder:
-        arguments = (sys.executable, "-m", "benchmarks.postgres_store", folder)
-        reader = await asyncio.create_subprocess_exec(*arguments, stdout=PIPE)
-        assert reader.stdout is not None
-        lines = reader.stdout
-        try:
-            async with opened(folder) as store:
-                await lines.readline()  # the watch begins
-
-                async def batch(n: int) -> float:
-                    took_s = 0.0
-                    for _ in range(n):
-                        await asyncio.sleep(EVERY_S)
-                        revision = await store.commit("session/one", VALUE, events=[EVENT])
-                        returned = monotonic()
-                        while not (line := await lines.readline()).startswith(b"%d " % revision):
-                            assert line, "the reader has ended"
-                        # It may have them before the writer's task runs again.
-                        took_s += max(0.0, float(line.split()[1]) - returned)
-                    return took_s
-
-                yield batch
-        finally:
-            reader.kill()
-            await reader.wait()
+        async with wake_ups("benchmarks.postgres_store", folder, opened(folder)) as batch:
+            yield batch
 
 
 @asynccontextmanager
@@ -174,4 +141,4 @@ ROWS = (
 )
 
 if __name__ == "__main__":
-    asyncio.run(read(sys.argv[1]))
+    asyncio.run(read(opened(sys.argv[1])))

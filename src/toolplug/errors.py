@@ -330,7 +330,7 @@ class StoredBytesExceeded(QuotaExceeded, StoreError):
 class StoreInUse(StoreError):
     """Another process serves this store: `pid` on the machine or in the container `machine`; 0 if several share it."""
 
-    def __init__(self, store: Path | str, pid: int, machine: str) -> None:
+    def __init__(self, store: Path, pid: int, machine: str) -> None:
         self.pid = pid
         self.machine = machine
         others = f"process {pid}" if pid else "processes that share it"

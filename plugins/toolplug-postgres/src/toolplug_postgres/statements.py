@@ -43,7 +43,7 @@ FROM (SELECT {now} AS now) AS clock LEFT JOIN {records} ON key = ANY($1::text[])
 """
 # Writes all, or nothing if another process has changed one of the records since they were read. Rows are locked in the
 # order of their keys before anything is written, so that two processes never wait for each other in a circle. A key
-# that another process has created meanwhile is a violation of the primary key, which ends the statement.
+# that another process has created in between is a violation of the primary key, which ends the statement.
 _WRITE = """
 WITH expected AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::float8[])

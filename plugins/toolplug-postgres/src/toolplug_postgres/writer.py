@@ -124,7 +124,7 @@ class Writer:
             raise
 
     async def _write(self, batch: Sequence[_Asked]) -> bool:
-        """Write a batch and answer it. Return False if another process has changed one of its records meanwhile."""
+        """Write a batch and answer it. Return False if another process has changed one of its records in between."""
         by_key: dict[str, list[_Asked]] = {}
         for asked in batch:
             by_key.setdefault(asked.change.key, []).append(asked)

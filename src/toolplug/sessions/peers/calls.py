@@ -1,7 +1,8 @@
 """Relayed calls as records, so that any process can deliver a call and take its answer.
 
 A call has two volatile records, each written once: `~call/CODE/ID` by the process of its caller before it is delivered,
-and `~call/CODE/ID/end` by whoever ends it first: with the plugin's answer, or with the reason why it is too late.
+and `~call/CODE/ID/end` by the first process that ends it: with the plugin's answer, or with the reason why it is too
+late.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CALLS = f"{VOLATILE}call/"
 _END = "/end"
 _AFTER_DEADLINE_S = 5.0
 _ENDED_S = 60.0
-"""Seconds after a call's deadline for which a second answer is told why it comes too late."""
+"""Seconds after a call's deadline for which a second answer is rejected with the reason."""
 
 
 class StoredCall(NamedTuple):
