@@ -18,7 +18,7 @@ from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExe
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ConfigError, NoSuchProvider, SessionNotFound
 from toolplug.execution.run import run as run_plan
-from toolplug.host.reload import Reloaded
+from toolplug.host.admin.reload import Reloaded
 from toolplug.providers.entry import ProviderState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("gates")]

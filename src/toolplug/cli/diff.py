@@ -12,8 +12,8 @@ import typer
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_json, print_table
+from toolplug.host.admin.reload import Difference, difference
 from toolplug.host.file.configuration import read_configuration
-from toolplug.host.reload import Difference, difference
 from toolplug.providers.entry_points import installed
 
 app: typer.Typer = typer.Typer()

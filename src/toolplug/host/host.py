@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
@@ -19,20 +16,21 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
-from toolplug.errors import ConfigError, Problem, StoreError
-from toolplug.execution.accounting import OnCall, audited
+from toolplug.errors import Problem, StoreError
+from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
-from toolplug.host.configured import LastReload, running_values
+from toolplug.host.admin.admin import HostAdmin
+from toolplug.host.admin.configured import LastReload, running_values
+from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
-from toolplug.host.file.values import ConfiguredValue, value_changes
+from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.reload import Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
@@ -46,7 +44,6 @@ from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.running_call import check_event_loop
-from toolplug.runtime.threads import in_own_thread
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -132,18 +129,16 @@ class Host:
         self._open: Parts | None = None
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
-        self._overrides: Mapping[str, bool] = MappingProxyType({})
-        self._last_reload: LastReload | None = None
+        self._admin = HostAdmin(self._entered, self._read, _say_wrong_servers, self.source_name)
         self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
-        self._changing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
-        self._overrides, self._last_reload = MappingProxyType({}), None
+        self._admin.begin()
         self._entered_in = Path() if isinstance(self._source, Mapping) else Path.cwd()
         coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
         self._open = await Parts.open(self._read(), coded, serves=self._serves)
@@ -153,7 +148,7 @@ class Host:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async with self._changing:
+        async with self._admin.changing:
             opened, self._open = self._entered(), None
             await opened.life.aclose()
 
@@ -384,12 +379,12 @@ class Host:
 
         Secrets are masked, and what comes from the environment is given as it is written.
         """
-        return tuple(running_values(self._entered(), self._overrides, principal.tenant))
+        return tuple(running_values(self._entered(), self._admin.overrides, principal.tenant))
 
     @property
     def last_reload(self) -> LastReload | None:
         """The last reload since the host was entered, also one that was refused."""
-        return self._last_reload
+        return self._admin.last_reload
 
     def explain(
         self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
@@ -424,48 +419,18 @@ class Host:
 
     async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
         """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""
-        await self._switch(key, True, "provider.enable", by, request_id)
+        await self._admin.switch(key, True, by=by, request_id=request_id)
 
     async def disable(self, key: str, *, by: Principal, request_id: str = "") -> None:
         """Stop the provider of this key after its running calls, until a start or reload. Raises `NoSuchProvider`."""
-        await self._switch(key, False, "provider.disable", by, request_id)
+        await self._admin.switch(key, False, by=by, request_id=request_id)
 
     async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:
         """Read the configuration again and apply it: unchanged providers keep running, the others are replaced.
 
         Raises `ConfigError` with every problem; then nothing has changed.
         """
-        async with self._changing:
-            opened = self._entered()
-            before, was = opened.registry.running(), opened.configuration
-            report = LastReload(at=opened.store.now(), by=by.subject)
-            try:
-                with audited("config.reload", by, request_id, lambda: self.source_name), opened.operations.reloading():
-                    configuration = await in_own_thread(self._read)
-                    check_unchangeable(was, configuration)
-                    await opened.registry.apply(wanted_providers(configuration, {}))
-                    self._overrides = MappingProxyType({})
-                    opened.configure(configuration)
-                    _say_wrong_servers(configuration)
-            except ConfigError as error:
-                self._last_reload = replace(report, problems=tuple(error.problems))
-                raise
-            after = opened.registry.running()
-            kept = tuple(key for key in after if before.get(key) is after[key])
-            started = tuple(key for key in after if key not in kept)
-            done = Reloaded(started, kept, tuple(key for key in before if key not in after))
-            changes = await in_own_thread(partial(value_changes, was, configuration))
-            self._last_reload = replace(report, changes=changes, providers=done)
-            return done
-
-    async def _switch(self, key: str, on: bool, event: str, by: Principal, request_id: str) -> None:
-        async with self._changing:
-            opened = self._entered()
-            with audited(event, by, request_id, lambda: key):
-                overrides = MappingProxyType({**self._overrides, key: on})
-                wanted = await in_own_thread(partial(wanted_providers, opened.configuration, overrides))
-                await opened.registry.apply(wanted)
-                self._overrides = overrides
+        return await self._admin.reload(by=by, request_id=request_id)
 
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ

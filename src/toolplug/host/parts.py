@@ -23,10 +23,10 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
+from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.reload import wanted_providers
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore

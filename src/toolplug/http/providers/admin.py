@@ -10,10 +10,10 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError
-from toolplug.host.configured import LastReload
+from toolplug.host.admin.configured import LastReload
+from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain_gates import Verdict
 from toolplug.host.file.values import ValueSource
-from toolplug.host.reload import Reloaded
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, ProblemAnswer, invalid_request
 from toolplug.http.request_body import OrjsonResponse

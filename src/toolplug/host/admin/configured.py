@@ -9,11 +9,11 @@ import orjson
 
 from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import Problem
+from toolplug.host.admin.reload import Reloaded
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
 from toolplug.host.parts import Parts
-from toolplug.host.reload import Reloaded
 
 _NOTHING = Reloaded((), (), ())
 

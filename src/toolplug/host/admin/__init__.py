@@ -1,0 +1,1 @@
+"""What an operator sees and changes of a running host."""
