@@ -14,7 +14,7 @@ JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage frameworks judge clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,10 +34,10 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target coverage gates frameworks
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target coverage gates frameworks wire
 
 # Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unit coverage frameworks judge: export PYTHONDONTWRITEBYTECODE :=
+unit coverage frameworks wire judge judge-many: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit
@@ -45,13 +45,17 @@ unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 # Much of it waits for other processes: more workers than cores, and the gates take what is left.
 coverage: $(READY)
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "not judge and not framework" -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -m "not judge and not framework and not wire" -n $(WORKERS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
 # In one process: each of the workers would import every framework.
 frameworks: $(READY)
 	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
+
+# In one process, and not in those of `coverage`: each of the workers would start the servers.
+wire: $(READY)
+	$(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 gates: ruff format types imports
 
@@ -71,6 +75,11 @@ imports:
 
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
+	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
+		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
+
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment
+	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 clients: $(READY)  ## Make the environments of the client matrix
 	$(BIN)/python -m tests.clients.environments

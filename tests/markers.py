@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-KINDS = ("unit", "slow", "process", "browser", "mcp", "framework", "judge")
-TRIED_TWICE = frozenset({"process", "browser", "mcp", "judge"})
+KINDS = ("unit", "slow", "process", "browser", "mcp", "framework", "wire", "judge")
+TRIED_TWICE = frozenset({"process", "browser", "mcp", "wire", "judge"})
 """Tests that depend on the machine's other processes: one that fails gets a second try, and the summary names it."""
 
 ALONE = ("unit", "slow")
 """Tests that use nothing but this process and its files."""
 
-NO_FRAMEWORKS = frozenset({*ALONE, "not judge and not framework"})
+NO_FRAMEWORKS = frozenset({*ALONE, "not judge and not framework and not wire"})
 """Values of `-m` for which the modules of framework tests are not imported; the last is that of `make test`."""
 
 STARTS_A_PROCESS = frozenset(

@@ -22,6 +22,7 @@ INSTALL: Mapping[str, str] = {
     "pg_createcluster": "apt-get install postgresql",
     "prometheus": "apt-get install prometheus",
     "promtool": "apt-get install prometheus",
+    "redis-server": "apt-get install redis-server",
     "searx-run": "apt-get install searx",
 }
 """Executable that a test needs → the line that installs it."""

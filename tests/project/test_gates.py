@@ -34,8 +34,9 @@ def planned(target: str) -> str:
         "bin/pyright\n",
         "pyright --verifytypes toolplug --ignoreexternal",
         "lint-imports",
-        'coverage run -m pytest -m "not judge and not framework"',
+        'coverage run -m pytest -m "not judge and not framework and not wire"',
         "pytest -m framework",
+        "pytest -m wire",
         "coverage report --fail-under",
     ],
 )

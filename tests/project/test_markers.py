@@ -88,7 +88,7 @@ def test_a_unit_test_that_starts_a_process_or_uses_the_network_fails(suite: pyte
     suite.makepyfile(NO_UNIT_TESTS)
     result = run(suite)
     result.assert_outcomes(failed=7, errors=1)
-    marker = "mark it with one of `process`, `browser`, `mcp`, `framework`, `judge` (tests/README.md)"
+    marker = "mark it with one of `process`, `browser`, `mcp`, `framework`, `wire`, `judge` (tests/README.md)"
     result.stdout.fnmatch_lines_random(
         [
             f"a unit test starts a process (subprocess.Popen *): {marker}",
@@ -111,7 +111,7 @@ def test_a_folder_of_framework_tests_is_not_imported_where_none_of_them_runs(sui
     suite.mkdir("integrations").joinpath("test_it.py").write_text("raise RuntimeError('was imported')")
     suite.makepyfile(OTHERS)
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
-    run(suite, "-m", "not judge and not framework").assert_outcomes(passed=2)
+    run(suite, "-m", "not judge and not framework and not wire").assert_outcomes(passed=2)
     run(suite).assert_outcomes(errors=1)
 
 

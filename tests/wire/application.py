@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-from tests.wire.hosts import PLUGIN
 
+PLUGIN = {"pluginType": "table", "tools": [{"name": "add", "description": "Add.", "inputSchema": {"type": "object"}}]}
 PAUSE_S = 0.1
 
 

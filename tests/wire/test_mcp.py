@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.requirement("I17-6-wire", "I17-2-mcp")]
+pytestmark = [pytest.mark.wire, pytest.mark.anyio, pytest.mark.requirement("I17-6-wire", "I17-2-mcp")]
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import pytest
+from tests.postgres_server import PostgresServer, postgres
 
 from toolplug.stores.store import Store
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
-
-from .servers import PostgresServer
 
 _SCHEMAS = count(1)
 
@@ -22,14 +19,8 @@ _SCHEMAS = count(1)
 @pytest.fixture(scope="session")
 def server() -> Generator[PostgresServer]:
     """A running server, which no test stops."""
-    with tempfile.TemporaryDirectory(prefix="toolplug-postgres-") as folder:
-        server = PostgresServer(Path(folder))
-        server.create()
-        server.start()
-        try:
-            yield server
-        finally:
-            server.kill()
+    with postgres() as server:
+        yield server
 
 
 @pytest.fixture

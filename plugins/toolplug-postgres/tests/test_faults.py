@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, suppress
-from pathlib import Path
 
 import asyncpg
 import pytest
+from tests.postgres_server import PASSWORD, PATIENCE_S, PostgresServer, postgres
 
 from toolplug.errors import StoreConflict, StoreRefused, StoreUnavailable
 from toolplug.stores.store import Change, Event, Events, Missed, Store
 from toolplug_postgres.notifications import Listener
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
-
-from .servers import PASSWORD, PATIENCE_S, PostgresServer
 
 pytestmark = [pytest.mark.judge, pytest.mark.needs("pg_createcluster"), pytest.mark.anyio]
 
@@ -30,14 +27,8 @@ LIMIT_S = 2.5
 @pytest.fixture
 def own() -> Generator[PostgresServer]:
     """A server that the test may kill."""
-    with tempfile.TemporaryDirectory(prefix="toolplug-postgres-") as folder:
-        server = PostgresServer(Path(folder))
-        server.create()
-        server.start(fsync="on")
-        try:
-            yield server
-        finally:
-            server.kill()
+    with postgres(fsync="on") as server:
+        yield server
 
 
 def store_of(url: str) -> PostgresStore:

@@ -9,10 +9,9 @@ import pytest
 from httpx2 import AsyncClient
 from tests.cli.process import serving, toolplug
 from tests.kept_port import kept_port
+from tests.postgres_server import QUOTED, PostgresServer
 
 from toolplug.client import Application
-
-from .servers import QUOTED, PostgresServer
 
 pytestmark = [pytest.mark.judge, pytest.mark.needs("pg_createcluster"), pytest.mark.anyio]
 

@@ -8,8 +8,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,19 @@ class PostgresServer:
         command = [self._programs / program, *arguments]
         ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.folder, **self._as)
         assert ran.returncode == 0, ran.stderr
+
+
+@contextmanager
+def postgres(**settings: str) -> Iterator[PostgresServer]:
+    """A server with an empty database, killed at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="toolplug-postgres-") as folder:
+        server = PostgresServer(Path(folder))
+        server.create()
+        server.start(**settings)
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 def _free_port() -> int:
