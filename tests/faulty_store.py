@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +31,15 @@ class FaultyStore(DelegatingStore):
     def hold(self, operation: str) -> None:
         """Let operations of this name wait before they are done."""
         self._held[operation] = asyncio.Event()
+
+    @contextmanager
+    def holding(self, operation: str) -> Iterator[None]:
+        """Let operations of this name wait in the block; `commit reply`: be done, and wait before they are answered."""
+        self.hold(operation)
+        try:
+            yield
+        finally:
+            self.go(operation)
 
     def go(self, operation: str) -> None:
         """Let them go on."""
@@ -112,6 +121,9 @@ class FaultyStore(DelegatingStore):
 
     async def _end(self, operation: str) -> None:
         await _turns(self.pace.get(operation, (0, 0))[1])
+        reply = self._held.get(f"{operation} reply")
+        if reply is not None:
+            await reply.wait()
 
 
 async def _turns(count: int) -> None:

@@ -252,6 +252,7 @@ class Plan:
 
     * `timeout_s`: seconds of a call without a deadline; a caller's deadline can only shorten them
     * `longest_s`: seconds that a caller's deadline may ask for instead, None for `timeout_s`
+    * `late_s`: seconds after the deadline in which the target, which is cancelled then, may still return a value
     * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
     * `wants_context`: the target reads its context
     * `copies`: the target could change its arguments, so it gets a copy
@@ -273,6 +274,7 @@ class Plan:
     timeout_s: float
     max_result_bytes: int
     longest_s: float | None = None
+    late_s: float = 0.0
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
     copies: bool = True

@@ -121,12 +121,13 @@ class CallServices:
 
 
 class PlanSource(NamedTuple):
-    """The target of a plan's calls, the switch that stops them, and their counters."""
+    """The target of a plan's calls, the switch that stops them, and their counters; `late_s` is that of `Plan`."""
 
     target: Target
     switch: Switch
     counters: CallCounters
     abandoned: AbandonedCallLimit
+    late_s: float = 0.0
 
 
 class PlanBuilder:
@@ -205,6 +206,7 @@ class PlanBuilder:
             abandoned=source.abandoned,
             runner=services.runner if blocking is None else blocking,
             longest_s=None if longest_s is None else max(longest_s, fields["timeout_s"]),
+            late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,
             copies=not definition.parameters.only_scalars if copies is None else copies,

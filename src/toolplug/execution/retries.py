@@ -56,16 +56,18 @@ def begin(
 
 async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
-    running = started.running
+    running, plan = started.running, started.plan
     try:
         in_time = await running.wait(started.until - perf_counter())
+        if not in_time and plan.late_s:
+            in_time = await running.wait(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
         started.abandon()
         raise
     if not in_time:
         started.abandon()
         return None
-    plan, error = started.plan, running.error
+    error = running.error
     if error is not None:
         return failed(call, error, plan, context)
     return succeeded(call, running.value, plan, context)

@@ -13,6 +13,7 @@ from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
 from toolplug.execution.run import UnknownCalls
+from toolplug.sessions.peers.relay import LATE_S
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import SOURCE
 from toolplug.sessions.shared import SessionServices
@@ -120,4 +121,5 @@ class SessionExecutors:
             return kept
         planner = self._shared.planner
         counters = planner.services.accounting.counters(SOURCE, SOURCE)
-        return planner.tool(definition, PlanSource(self._target, self._switch, counters, self._abandoned))
+        late_s = 0.0 if self._shared.peers is None else LATE_S
+        return planner.tool(definition, PlanSource(self._target, self._switch, counters, self._abandoned, late_s))

@@ -171,9 +171,13 @@ class Relay:
             return await answer
         except StoreError:
             return unavailable(call, "its store cannot answer", code="store_unavailable")
+        except asyncio.CancelledError:
+            accepted = await self._accepted(request, _reason(context))
+            if accepted is None:
+                raise
+            return accepted.value
         finally:
-            overdue = context.deadline is not None and loop.time() >= context.deadline - _TOLERANCE_S
-            self._give_up(request, "timeout" if overdue else "cancelled")
+            self._give_up(request, _reason(context))
 
     def attach(self, stream: str) -> None:
         """Add an open stream of the plugin, the newest of all, and send the waiting requests on it."""
@@ -259,6 +263,10 @@ class Relay:
     async def _publish(self, request: Request) -> None:
         """Write what other processes need of a request. Raises `StoreError`."""
 
+    async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
+        """End a request for this reason, unless another process has accepted an answer to it: return that then."""
+        return None
+
     def _end_record(self, request: Request, reason: str) -> None:
         """End the request for all processes, in the background."""
 
@@ -323,6 +331,14 @@ class Relay:
         if request.answer is not None:
             self._counters.relayed.record(outcome, perf_counter() - request.sent if request.sent else 0.0)
         return True
+
+
+def _reason(context: CallContext) -> str:
+    """Return why a call that is cancelled now gets no answer."""
+    if context.deadline is None:
+        return "cancelled"
+    overdue = asyncio.get_running_loop().time() >= context.deadline - _TOLERANCE_S
+    return "timeout" if overdue else "cancelled"
 
 
 def is_request_id(text: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.faulty_store import FaultyStore
 from tests.sessions.fixtures import OpenStore
+from tests.sessions.timed.processes import Three, three_processes
 from tests.virtual_time import VIRTUAL, VirtualLoop, virtual_clock
 
 from toolplug.stores.memory import MemoryStore
@@ -31,3 +32,10 @@ async def store(open_store: OpenStore) -> AsyncIterator[FaultyStore]:
     async with open_store() as inner:
         yield FaultyStore(inner)
     assert loop.timers() == []
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[Three]:
+    """Three processes that serve the same sessions."""
+    async with three_processes() as processes:
+        yield processes

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
 
 import pytest
-from tests.faulty_store import FaultyStore
 from tests.sessions.fixtures import (
     T1,
     added,
@@ -17,10 +14,9 @@ from tests.sessions.fixtures import (
     listed,
     listening,
     names,
-    opened,
-    registration,
     turns,
 )
+from tests.sessions.timed.processes import Process, Three, new_session, promptly, refusal
 from tests.virtual_time import pass_time, virtual_clock
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
@@ -28,63 +24,8 @@ from toolplug.errors import ApiError, SessionGone, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.sessions.peers.calls import Progress
 from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = pytest.mark.anyio
-
-
-class Process:
-    """One process: what it sees of the store, its lease and its sessions."""
-
-    def __init__(self, inner: MemoryStore, number: int) -> None:
-        self.store = FaultyStore(inner)
-        self.store.id = f"process{number}"
-        self.store.shared = True
-        self.processes = Processes(self.store, clock=virtual_clock)
-        self.sessions: Sessions
-
-    async def find(self, code: str) -> Session:
-        return await self.sessions.find(code, "t1")
-
-    def die(self) -> None:
-        """Cut the process off from the store."""
-        self.store.down = True
-
-
-@pytest.fixture
-async def three() -> AsyncIterator[tuple[Process, Process, Process]]:
-    async with AsyncExitStack() as life:
-        inner = await life.enter_async_context(MemoryStore(clock=virtual_clock))
-        processes = [Process(inner, number) for number in range(3)]
-        for process in processes:
-            await life.enter_async_context(process.processes)
-            process.sessions = await life.enter_async_context(opened(process.store, processes=process.processes))
-        yield processes[0], processes[1], processes[2]
-
-
-Three = tuple[Process, Process, Process]
-
-
-async def new_session(process: Process) -> Session:
-    """A session with the tool `a`."""
-    session = (await process.sessions.create(T1)).session
-    await session.register(registration("a"))
-    return session
-
-
-@contextmanager
-def promptly() -> Iterator[None]:
-    """No time passes in the block: what happens in it is heard, and not found by the look every two seconds."""
-    before = virtual_clock()
-    yield
-    assert virtual_clock() == before
-
-
-def refusal(error: pytest.ExceptionInfo[ApiError]) -> str:
-    return error.value.code
 
 
 @pytest.mark.requirement("I17-2-relay")

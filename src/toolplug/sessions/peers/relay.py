@@ -7,12 +7,16 @@ answer and writes the second one, which only the first of all ends can do.
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
 
+from toolplug.errors import StoreError
 from toolplug.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
 from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
 from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 
+LATE_S = 0.25
+"""Seconds after the deadline that a call waits for the store: an answer that a process has accepted is used."""
 _STOPPED = ("cancelled", "host_stopping")
 """Ends of requests that come from the end of their process."""
 
@@ -89,6 +93,17 @@ class SharedRelay(Relay):
         if self.delivers:
             self._send(request)
 
+    def lose(self, reason: str) -> None:
+        """Answer every waiting call as unavailable for this reason, but for those whose answer has been accepted."""
+        if reason == "host_stopping":
+            super().lose(reason)
+            return
+        for request in tuple(self._requests.values()):
+            if request.answer is None:
+                self._finished_now(request, "late", reason)
+            else:
+                self._background.finish(self._lost(request, reason), "session-relay")
+
     def end_orphans(self) -> None:
         """End the requests of other processes that run no more."""
         for request in [request for request in self._requests.values() if request.answer is None]:
@@ -119,6 +134,34 @@ class SharedRelay(Relay):
             end = await self._calls.ended(self._session.code, request.id)
             if end is not None:
                 self.ended(request.id, end)
+
+    async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
+        """End a request for this reason, unless a process has accepted an answer to it: return that then."""
+        if request.id in self._reserved and reason in _STOPPED:
+            return None
+        try:
+            end = await self._first_end(request, reason)
+        except StoreError:
+            return None
+        if end.late is None:
+            self.ended(request.id, end)
+            return end
+        if self._finished_now(request, "late", end.late):
+            self._log_cancelled(request, end.late)
+        return None
+
+    async def _lost(self, request: Request, reason: str) -> None:
+        try:
+            async with asyncio.timeout(LATE_S):
+                end = await self._first_end(request, reason)
+        except (StoreError, TimeoutError):
+            end = CallEnd(None, reason)
+        self.ended(request.id, end)
+
+    async def _first_end(self, request: Request, reason: str) -> CallEnd:
+        """Return how a request has ended: for this reason, unless something came first. Raises `StoreError`."""
+        late = self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)
+        return await self._background.unbroken(late, "session-relay")
 
     async def _until(self, request_id: str) -> float:
         """Return the deadline of a request. Raises `ApiError` if there is none of this id, and `StoreError`."""
