@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from secrets import token_hex
 from typing import Any
 
 import httpx2
@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 USUAL = "tools:read tools:call sessions:write approvals:write"
 ISSUER, AUDIENCE = "https://issuer.example", "toolplug"
 PATIENCE_S = 30.0
-
-_NUMBERS = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,8 @@ def jwt_section(signing_key: ec.EllipticCurvePrivateKey) -> dict[str, object]:
 
 
 def new_name(what: str) -> str:
-    """A name that no other test of this run has."""
-    return f"{what}-{next(_NUMBERS)}"
+    """A name that nothing else in a deployment has."""
+    return f"{what}-{token_hex(6)}"
 
 
 @asynccontextmanager

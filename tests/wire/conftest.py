@@ -44,11 +44,13 @@ def deployment(
         sections = {
             "auth": {"api_keys": API_KEYS, "jwt": jwt_section(signing_key)},
             "http": {"allowed_origins": ["https://page.example"], "trusted_proxies": ["127.0.0.1/32"]},
+            "limits": {"artifacts": True},
             "egress": {"allow": ["loopback"]},
             "providers": {
                 "hello": {"enabled": True},
                 "wire": {"type": "./wire.py:WireTools", "enabled": True, "tools": policies},
                 "toolsets": {"enabled": True},
+                "spare": {"type": "./wire.py:Spare", "enabled": True},
                 "off": {"type": "hello"},
             },
             "mcp_servers": {"infile": {"url": f"{far}/mcp"}},

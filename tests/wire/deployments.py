@@ -74,7 +74,7 @@ def running(
     folder: Path, store: str, count: int, *arguments: str, site: Path | None = None, **settings: object
 ) -> Iterator[list[Serving]]:
     """So many hosts on one store, each a process of its own."""
-    (folder / "providers.yaml").write_text(yaml.safe_dump({"store": store, **settings}))
+    (folder / "providers.yaml").write_text(yaml.safe_dump({"store": store, **settings}, sort_keys=False))
     with ExitStack() as life:
         hosts = [life.enter_context(serving(*arguments, folder=folder, site=site)) for _ in range(count)]
         for host in hosts:

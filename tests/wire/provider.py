@@ -140,3 +140,12 @@ class WireTools(FunctionProvider):
     @route("GET", "/v1/wire-broken")
     async def broken(self, request: Request) -> Response:
         raise RuntimeError("the secret of the handler")
+
+
+class Spare(FunctionProvider):
+    """Is switched off and on."""
+
+    @tool
+    async def comes(self) -> str:
+        """Be there."""
+        return "there"
