@@ -53,6 +53,8 @@ _MEANT_WHEN_UNSET: Mapping[str, str] = {
     "max_result_bytes": format_size(DEFAULT_RESULT_BYTES),
     "max_concurrency": f"none; synchronous tools: {DEFAULT_BLOCKING} a provider",
     "queue": "0",
+    "scope": "`process`",
+    "without_store": "`refuse`",
     "retries": "0",
     "artifacts": "false",
     "policy": DEFAULT_POLICY,

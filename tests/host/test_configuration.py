@@ -414,6 +414,29 @@ async def test_a_limit_that_could_not_act_where_it_stands_is_refused(config: Wri
     ]
 
 
+@pytest.mark.usefixtures("notes")
+@pytest.mark.requirement("I17-4-config")
+async def test_a_scope_that_counts_no_call_is_refused(config: Write) -> None:
+    path = config(
+        """\
+        limits: {scope: cluster}
+        toolsets: {web: {prefix: web, from: "provider:notes", limits: {rate: 1/second, without_store: share}}}
+        providers:
+          notes:
+            enabled: true
+            limits: {rate: 1/second, scope: everywhere}
+            tools: {read: {limits: {rate: 1/second, scope: process, without_store: share}}}
+        """
+    )
+    assert await problems(path) == [
+        "providers.yaml:1:9: limits: scope needs rate or max_concurrency here, whose calls it counts",
+        "providers.yaml:2:63: toolsets.web.limits: without_store needs scope: cluster; else no store counts",
+        "providers.yaml:6:37: providers.notes.limits.scope: should be 'process' or 'cluster', not 'everywhere'",
+        "providers.yaml:7:28: providers.notes.tools.read.limits: without_store needs scope: cluster; else no store"
+        " counts",
+    ]
+
+
 @pytest.mark.requirement("C-5-origin", "C-5-hosts-other")
 async def test_hosts_and_origins_that_no_browser_sends_are_refused(config: Write) -> None:
     path = config(

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
+from toolplug.execution.cluster_limits.limits import ClusterLimits
 from toolplug.execution.limits import AbandonedCallLimit, Breaker, ConcurrencyLimit, Rate
 from toolplug.runtime.timestamp import timestamp
 
@@ -155,10 +156,12 @@ LevelKey = tuple[str, ...]
 class CallAccounting:
     """The counters and limiters of one host, or of one registry without a host. None is dropped during its lifetime.
 
-    `on_call` is called for each answered call, also for refused ones and unknown tools.
+    `on_call` is called for each answered call, also for refused ones and unknown tools. `cluster` has the limits that
+    hold for all processes of the store; None if there is one process.
     """
 
-    def __init__(self, on_call: OnCall | None = None) -> None:
+    def __init__(self, on_call: OnCall | None = None, cluster: ClusterLimits | None = None) -> None:
+        self.cluster: ClusterLimits | None = cluster
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
@@ -223,19 +226,19 @@ class CallAccounting:
 
     def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
         """Return the concurrency limit of this level, changed to these numbers."""
-        kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, _what(level)))
+        kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, what_of(level)))
         kept.resized(size, queue)
         return kept
 
     def rate(self, level: LevelKey, count: int, per_s: int) -> Rate:
         """Return the rate window of this level, changed to these numbers."""
-        kept = self._rates.setdefault(level, Rate(count, per_s, _what(level)))
+        kept = self._rates.setdefault(level, Rate(count, per_s, what_of(level)))
         kept.resized(count, per_s)
         return kept
 
     def breaker(self, level: LevelKey, failures: int, open_for_s: float) -> Breaker:
         """Return the breaker of this level, changed to these numbers."""
-        kept = self._breakers.setdefault(level, Breaker(failures, open_for_s, _what(level)))
+        kept = self._breakers.setdefault(level, Breaker(failures, open_for_s, what_of(level)))
         kept.resized(failures, open_for_s)
         return kept
 
@@ -249,7 +252,8 @@ def level_of(ref: ToolRef) -> LevelKey:
     return (ref.kind, ref.source, ref.name)
 
 
-def _what(level: LevelKey) -> str:
+def what_of(level: LevelKey) -> str:
+    """Return the name of a level in messages."""
     return level[-1] if level else "every tool"
 
 

@@ -102,7 +102,7 @@ class ConcurrencyLimit(_Limiter):
         self.size: int = size
         self.queue: int = queue
         self.what: str = what
-        self._taken = 0
+        self._taken: int = 0
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     def resized(self, size: int, queue: int) -> None:
@@ -124,8 +124,12 @@ class ConcurrencyLimit(_Limiter):
             self._taken += 1
             return None
         refusal = self.refusal()
-        if refusal is not None:
-            return refusal
+        if refusal is None:
+            await self._queued(deadline)
+        return refusal
+
+    async def _queued(self, deadline: float) -> None:
+        """Wait in the queue for a place. Raises `TimeoutError`."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
@@ -141,14 +145,16 @@ class ConcurrencyLimit(_Limiter):
             timer.cancel()
             if place in self._waiting:
                 self._waiting.remove(place)
-        return None
 
     def ended(self) -> None:
         self._taken -= 1
         self._hand_on()
 
+    def _has_place(self) -> bool:
+        return self._taken < self.size
+
     def _hand_on(self) -> None:
-        while self._waiting and self._taken < self.size:
+        while self._waiting and self._has_place():
             place = self._waiting.popleft()
             if not place.done():
                 self._taken += 1

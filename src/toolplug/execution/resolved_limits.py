@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, NamedTuple, TypedDict, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
-from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
 from toolplug.execution.limits import Uncounted
 
 T = TypeVar("T")
@@ -56,10 +57,10 @@ class EveryLevel(NamedTuple):
 
 
 class PartOf(NamedTuple):
-    """A parameter of another field's counter; `default` if the level does not set it."""
+    """A parameter of the counters of other fields; if the level does not set it, `default`, or nothing to show."""
 
-    field: str
-    default: object
+    fields: tuple[str, ...]
+    default: object = None
 
 
 def _breaker(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
@@ -69,12 +70,18 @@ def _breaker(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Lim
 
 def _rate(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
     assert limits.rate is not None
-    return accounting.rate(level, limits.rate.count, int(limits.rate.per_s))
+    count, per_s = limits.rate.count, int(limits.rate.per_s)
+    if limits.scope == "cluster" and accounting.cluster is not None:
+        return accounting.cluster.rate(level, what_of(level), count, per_s, share=limits.without_store == "share")
+    return accounting.rate(level, count, per_s)
 
 
 def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
     assert limits.max_concurrency is not None
-    return accounting.permits(level, limits.max_concurrency, limits.queue or 0)
+    size, queue = limits.max_concurrency, limits.queue or 0
+    if limits.scope == "cluster" and accounting.cluster is not None:
+        return accounting.cluster.permits(level, what_of(level), size, queue, share=limits.without_store == "share")
+    return accounting.permits(level, size, queue)
 
 
 def _breaker_text(limit: BreakerLimit) -> str:
@@ -106,12 +113,22 @@ class Limits(BaseModel):
     queue: Annotated[
         int | None,
         Field(ge=0, description="calls that may wait for a place of max_concurrency"),
-        PartOf("max_concurrency", 0),
+        PartOf(("max_concurrency",), 0),
     ] = None
     rate: Annotated[
         RateLimit | None,
         Field(description="calls that may begin in any window of this length"),
         EveryLevel(1, _rate, format_rate),
+    ] = None
+    scope: Annotated[
+        Literal["process", "cluster"] | None,
+        Field(description="whether rate and max_concurrency count the calls of one process, or of all on one store"),
+        PartOf(("rate", "max_concurrency")),
+    ] = None
+    without_store: Annotated[
+        Literal["refuse", "share"] | None,
+        Field(description="for scope: cluster while the store is down; share: each process admits its part"),
+        PartOf(("rate", "max_concurrency")),
     ] = None
     max_result_bytes: Annotated[
         Size | None,
@@ -134,6 +151,15 @@ class Limits(BaseModel):
         Field(description="keep results over max_result_bytes for read_result"),
         MostSpecific(False, json.dumps),
     ] = None
+
+    @model_validator(mode="after")
+    def _counts_something(self) -> Self:
+        """Refuse a scope where no call is counted, and a rule for the store where no store counts them."""
+        if self.scope is not None and self.rate is None and self.max_concurrency is None:
+            raise PydanticCustomError("scope_alone", "scope needs rate or max_concurrency here, whose calls it counts")
+        if self.without_store is not None and self.scope != "cluster":
+            raise PydanticCustomError("without_store_alone", "without_store needs scope: cluster; else no store counts")
+        return self
 
 
 NO_LIMITS = Limits()
@@ -166,10 +192,12 @@ class LimitLevel(NamedTuple):
             yield Setting(knob, rule.text(value), self.origin(knob))
             for part, of in _PARTS:
                 number = getattr(self.limits, part)
-                if of.field == knob and number is None:
-                    yield Setting(part, str(of.default), DEFAULT_ORIGIN)
-                elif of.field == knob:
+                if knob not in of.fields:
+                    continue
+                if number is not None:
                     yield Setting(part, str(number), self.origin(part))
+                elif of.default is not None:
+                    yield Setting(part, str(of.default), DEFAULT_ORIGIN)
 
 
 class LimitSources(NamedTuple):

@@ -18,6 +18,7 @@ from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
+from toolplug.execution.cluster_limits.limits import ClusterLimits
 from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
@@ -130,7 +131,7 @@ def call_services(
     approvals: Approvals,
     artifacts: Artifacts,
     current: CurrentConfiguration,
-    on_call: OnCall | None,
+    accounting: CallAccounting,
 ) -> CallServices:
     """Return what every call of the host needs."""
 
@@ -139,7 +140,7 @@ def call_services(
         return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
     return CallServices(
-        accounting=CallAccounting(on_call),
+        accounting=accounting,
         replay=Replays(store),
         approvals=approvals,
         artifacts=artifacts,
@@ -238,11 +239,11 @@ class Parts:
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
-            processes = await life.enter_async_context(Processes(store, serving=serves.sessions))
+            processes, cluster = await life.enter_async_context(_processes(store, serving=serves.sessions))
             metrics, approvals = CollectorRegistry(), Approvals(store)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, serves.on_call)
+            services = call_services(store, approvals, artifacts, current, CallAccounting(serves.on_call, cluster))
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
             own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)
@@ -368,6 +369,17 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
         if alone and named.in_memory:
             warn_of_workers()
         yield store, measured
+
+
+@asynccontextmanager
+async def _processes(store: Store, *, serving: bool) -> AsyncGenerator[tuple[Processes, ClusterLimits | None]]:
+    """Join the processes of the store, with the limits that hold for all of them; None if it is not shared."""
+    async with Processes(store, serving=serving) as processes:
+        if not processes.joined:
+            yield processes, None
+            return
+        async with ClusterLimits(store, processes) as cluster:
+            yield processes, cluster
 
 
 def _register_metrics(

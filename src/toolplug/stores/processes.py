@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +31,7 @@ VALID_S = 5.0
 _LOG = logging.getLogger("toolplug.stores")
 
 
-def _since_boot() -> float:
+def since_boot() -> float:
     """Return seconds on a clock that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -43,7 +43,7 @@ class Processes:
     command, takes no lease.
     """
 
-    def __init__(self, store: Store, *, serving: bool = True, clock: Callable[[], float] = _since_boot) -> None:
+    def __init__(self, store: Store, *, serving: bool = True, clock: Callable[[], float] = since_boot) -> None:
         self.joined: bool = store.shared and serving
         self._store = store
         self._clock = clock
@@ -73,6 +73,12 @@ class Processes:
     def runs(self, name: str) -> bool:
         """Return True if the process of this name runs, as far as this one knows."""
         return name == self.name or name in self._others
+
+    async def running(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of these processes that run; the store is asked about unknown ones. Raises `StoreError`."""
+        unknown = [PREFIX + name for name in names if not self.runs(name)]
+        found = await self._store.revisions(unknown) if unknown else {}
+        return frozenset(name for name in names if found.get(PREFIX + name, 1))
 
     def check(self) -> None:
         """Raise `StoreUnavailable` if the lease of this process has lapsed."""

@@ -1,0 +1,1 @@
+"""Limits that hold for all processes of a store together: `scope: cluster`."""
