@@ -274,7 +274,7 @@ class Parts:
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end))
             life.callback(services.offering_changed.listen(mcp.announcer.look_at_all))
-            responses = ResponsesService(store, settings.responses, toolsets.tools.end)
+            responses = ResponsesService(store, settings.responses, toolsets.tools.end, processes)
             life.push_async_callback(responses.aclose)
             parts = cls(
                 current=current,

@@ -13,6 +13,7 @@ from toolplug.host.file.settings import BackendSettings, ResponsesSettings
 from toolplug.responses.backend import Backend
 from toolplug.responses.service import Responses
 from toolplug.runtime.threads import in_own_thread
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 IDLE_S = 1800.0
@@ -67,11 +68,20 @@ _CLIENT = "toolplug.responses.openai_backend"
 
 
 class ResponsesService:
-    """The Responses API of one host; `over` closes what a conversation has open."""
+    """The Responses API of one host; `over` closes what a conversation has open.
 
-    def __init__(self, store: Store, settings: ResponsesSettings | None, over: Callable[[str], object]) -> None:
+    `processes` are those that share the store, where there can be several.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ResponsesSettings | None,
+        over: Callable[[str], object],
+        processes: Processes | None = None,
+    ) -> None:
         self.conversations: Conversations = Conversations(over)
-        self._responses = Responses(store, self.backend)
+        self._responses = Responses(store, self.backend, processes)
         self._settings: ResponsesSettings | None = None
         self._loading: list[asyncio.Future[Backend]] = []
         self._changed = True

@@ -13,7 +13,7 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.responses.backend import Backend, ModelAnswer
-from toolplug.responses.background import Background, ResponseWriter
+from toolplug.responses.background.making import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.input_items import Item, checked_items, is_hosted_call
@@ -21,6 +21,7 @@ from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.stored import StoredResponse, StoredResponses
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 TTL_S = 30 * 86_400.0
@@ -33,11 +34,16 @@ _LOG = logging.getLogger("toolplug.responses")
 
 
 class Responses:
-    """The responses of one host. `load` returns the backend, on first use."""
+    """The responses of one host. `load` returns the backend, on first use.
 
-    def __init__(self, store: Store, load: Callable[[], Awaitable[Backend]]) -> None:
+    `processes` are those that share the store, where there can be several.
+    """
+
+    def __init__(
+        self, store: Store, load: Callable[[], Awaitable[Backend]], processes: Processes | None = None
+    ) -> None:
         self.stored: StoredResponses = StoredResponses(store, TTL_S)
-        self._background = Background(store, self.stored)
+        self._background = Background(self.stored, processes)
         self._load = load
         self._max_turns = MAX_TURNS
         self._style: ItemStyle = "mcp_call"
@@ -106,11 +112,8 @@ class Responses:
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
         """Return the current response, `failed` if its process has died. Raises `ResponseRefused` and `StoreError`."""
-        kept = await self.stored.read(tenant, response)
-        if kept.is_over or await self._background.lives(response):
-            return kept
-        error = {"code": "server_error", "message": "the process that made the response has ended"}
-        return await self.stored.end(tenant, response, {"status": "failed", "error": error})
+        await self.stored.read(tenant, response)
+        return await self._background.current(tenant, response)
 
     async def cancel(self, tenant: str, response: str) -> ResponseAnswer:
         """Stop a background response; one that has ended stays unchanged. Raises `ResponseRefused` and `StoreError`."""
@@ -119,13 +122,16 @@ class Responses:
             message = "only a response with background: true can be cancelled; hang up on any other"
             raise ResponseRefused("not_background", message, param="id")
         await self._background.stop(tenant, response)
-        return (await self.stored.end(tenant, response, {"status": "cancelled"})).response
+        ended = await self.stored.end(tenant, response, {"status": "cancelled"})
+        await self._background.stopped(response)
+        return ended.response
 
     async def delete(self, tenant: str, response: str) -> None:
         """Stop and delete a response. Raises `ResponseRefused` and `StoreError`."""
         await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
+        await self._background.stopped(response)
 
     async def aclose(self) -> None:
         """Stop all background responses, which are stored as `cancelled`."""

@@ -21,14 +21,8 @@ from toolplug.stores.store import Store
 
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
-LOOK_S = 5.0
-"""So often who waits for the events of a response looks whether its process still lives."""
 
 _ID = re.compile(r"resp_[0-9a-f]{32}")
-
-_NOTHING = b"[]"
-_NEWS = (b"-",)
-"""Wakes who waits for a record; what is new stands in the record."""
 
 
 class StoredResponse(NamedTuple):
@@ -78,7 +72,7 @@ class StoredResponses:
     """The stored responses of one host. Each method may raise `StoreError`."""
 
     def __init__(self, store: Store, ttl_s: float) -> None:
-        self._store = store
+        self.store: Store = store
         self._maker = ""
         self._only: str | None = None
         self.ttl_s: float = ttl_s
@@ -95,7 +89,7 @@ class StoredResponses:
         if not kept.subject:
             kept = kept._replace(subject=self._maker)
         key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
-        return await self._store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
+        return await self.store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
         """Return a response. Raises `ResponseRefused` if the tenant has none of this id."""
@@ -105,6 +99,11 @@ class StoredResponses:
         """Return the revision of a response in progress; None if it has ended or does not exist."""
         found = await self._find(tenant, response)
         return None if found is None or found.kept.is_over else found.revision
+
+    async def status(self, tenant: str, response: str) -> str | None:
+        """Return the status of a response; None if it does not exist."""
+        found = await self._find(tenant, response)
+        return None if found is None else found.kept.response["status"]
 
     async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> StoredResponse:
         """End a response in progress with these fields, and return what is stored then.
@@ -123,8 +122,8 @@ class StoredResponses:
     async def delete(self, tenant: str, response: str) -> None:
         """Delete a response. Raises `ResponseRefused` if the tenant has none of this id."""
         await self.read(tenant, response)
-        await self._store.commit(_key(tenant, response), None)
-        await self._store.commit(_events_key(tenant, response), None)
+        await self.store.commit(_key(tenant, response), None)
+        await self.store.commit(events_key(tenant, response), None)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
         """Return a response and those that it continues, the oldest first, as far as they are still stored.
@@ -153,22 +152,6 @@ class StoredResponses:
                 return item
         return None
 
-    async def keep_events(self, tenant: str, response: str, events: Sequence[Mapping[str, object]]) -> None:
-        """Store the events of a response that has ended, or the empty list for one in progress."""
-        await self._store.commit(_events_key(tenant, response), dump_json(events), ttl_s=self.ttl_s, events=_NEWS)
-
-    async def events(self, tenant: str, response: str) -> list[dict[str, object]] | None:
-        """Return the events of a response: empty while it is in progress, None if they are not kept."""
-        record = await self._store.read(_events_key(tenant, response))
-        return None if record is None else cast("list[dict[str, object]]", load_json(record.value))
-
-    async def wait_for_events(self, tenant: str, response: str) -> None:
-        """Wait for the events, or until the process that makes the response may have ended."""
-        key = _events_key(tenant, response)
-        record = await self._store.read(key)
-        if record is not None and record.value == _NOTHING:
-            await self._store.events(key, record.position, wait_s=LOOK_S)
-
     async def _there(self, tenant: str, response: str) -> _Found:
         found = await self._find(tenant, response)
         if found is None:
@@ -178,7 +161,7 @@ class StoredResponses:
     async def _find(self, tenant: str, response: str) -> _Found | None:
         if not _ID.fullmatch(response):
             return None
-        record = await self._store.read(_key(tenant, response))
+        record = await self.store.read(_key(tenant, response))
         if record is None:
             return None
         kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
@@ -213,7 +196,8 @@ def _key(tenant: str, response: str) -> str:
     return f"response/{_owner(tenant)}/{response}"
 
 
-def _events_key(tenant: str, response: str) -> str:
+def events_key(tenant: str, response: str) -> str:
+    """Return the key of the record of a background response's events."""
     return f"response-events/{_owner(tenant)}/{response}"
 
 
