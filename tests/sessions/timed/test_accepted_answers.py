@@ -73,3 +73,21 @@ async def test_an_answer_that_was_accepted_before_the_plugin_was_gone_is_used(th
         await (await there.find(session.code)).relay.take_answer(request, "in time")
         session.relay.lose("plugin_gone")
         assert (await task).output == "in time"
+
+
+async def test_the_plugin_is_told_of_a_deadline_that_its_process_hears_of_before_the_store_answers(
+    three: Three,
+) -> None:
+    here, _, _ = three
+    session = await new_session(here)
+    async with attached(session) as plugin:
+        task = asyncio.create_task(call(session, "a", within_s=5))
+        request = str((await plugin.next_request())["id"])
+        await pass_time(4.9)
+        with here.store.holding("commit reply"):
+            await pass_time(0.2)
+        assert (await task).status is ToolStatus.TIMEOUT
+        await turns()
+        while not plugin.reader.idle:
+            await plugin.hear()
+        assert plugin.of("tool-cancelled") == [{"id": request, "reason": "timeout"}]

@@ -146,7 +146,8 @@ class SharedRelay(Relay):
         if end.late is None:
             self.ended(request.id, end)
             return end
-        if self._finished_now(request, "late", end.late):
+        # This process may have been told of the end that it has just written, before the store has answered.
+        if self._finished_now(request, "late", end.late) or end.late == reason:
             self._log_cancelled(request, end.late)
         return None
 
