@@ -231,6 +231,10 @@ class Relay:
         """Return True if the request waits in this process, for its caller or to be answered by its stream."""
         return request_id in self._requests
 
+    def finished(self, request_id: str) -> bool:
+        """Return True if the request has ended for this process, which remembers the last ones."""
+        return request_id in self._finished
+
     @property
     def of_callers(self) -> tuple[str, ...]:
         """The ids of the requests whose callers wait in this process."""

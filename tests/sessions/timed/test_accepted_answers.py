@@ -91,3 +91,21 @@ async def test_the_plugin_is_told_of_a_deadline_that_its_process_hears_of_before
         while not plugin.reader.idle:
             await plugin.hear()
         assert plugin.of("tool-cancelled") == [{"id": request, "reason": "timeout"}]
+
+
+async def test_a_request_that_has_been_answered_since_a_look_found_it_is_not_sent_again(three: Three) -> None:
+    here, there, _ = three
+    session = await new_session(here)
+    for process in (here, there):
+        mine = await process.find(session.code)
+        async with attached(mine) as plugin:
+            task = asyncio.create_task(call(session, "a", within_s=5))
+            request = str((await plugin.next_request())["id"])
+            await mine.relay.take_answer(request, "done")
+            assert (await task).output == "done"
+            assert mine.peer is not None
+            await mine.peer.collect([request])
+            await turns()
+            while not plugin.reader.idle:
+                await plugin.hear()
+            assert len(plugin.of("tool-request")) == 1

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from toolplug.runtime.tasks import JoinedRuns
 from toolplug.sessions.expiry import Presence
-from toolplug.sessions.peers.calls import CALLS, CallRecords, read_call, read_end, read_key, read_progress
+from toolplug.sessions.peers.calls import CALLS, CallRecords, StoredCall, read_call, read_end, read_key, read_progress
 from toolplug.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
 from toolplug.sessions.peers.relay import SharedRelay
 from toolplug.sessions.record import PREFIX, record_key
@@ -101,9 +101,13 @@ class PeerSession:
         """Send the calls that wait, but for those that this process has sent. Raises `StoreError`."""
         for call_id in call_ids:
             if not self.relay.waits(call_id):
-                call = await self._calls.read(self._code, call_id)
-                if call is not None:
-                    self.relay.deliver(call_id, call)
+                await self._deliver(call_id, await self._calls.read(self._code, call_id))
+
+    async def _deliver(self, call_id: str, call: StoredCall | None) -> None:
+        """Send a call, unless it has ended since it was found. Raises `StoreError`."""
+        over = self.relay.finished(call_id) and await self._calls.ended(self._code, call_id) is not None
+        if call is not None and not over:
+            self.relay.deliver(call_id, call)
 
     async def hear_call(self, call_id: str, change: Change, *, is_end: bool) -> None:
         """Take note of a new call, of progress, or of the end of a call. Raises `StoreError`."""
@@ -117,8 +121,7 @@ class PeerSession:
                 self.relay.progressed(call_id, read_progress(event.data))
         elif self.relay.delivers and not self.relay.waits(call_id):
             call = await self._calls.read(self._code, call_id) if change.value is None else read_call(change.value)
-            if call is not None:
-                self.relay.deliver(call_id, call)
+            await self._deliver(call_id, call)
 
     async def hear_end(self, call_id: str, value: bytes | None = None) -> None:
         """Take note of the end of a call. Raises `StoreError`."""
