@@ -102,9 +102,6 @@ class Conformance(FunctionProvider):
 
         host: str
 
-    async def start(self, site: object) -> None:
-        self.spare_is_there = True
-
     def tools(self) -> Sequence[ToolDefinition]:
         return [*super().tools(), FULL_SCHEMA]
 
@@ -194,11 +191,11 @@ class Conformance(FunctionProvider):
         return await self._switched()
 
     async def _switched(self) -> str:
-        verb = "disable" if self.spare_is_there else "enable"
         async with AsyncClient(base_url=self.config.host, timeout=30) as operator:
-            done = await operator.post(f"/v1/providers/spare/{verb}")
-            done.raise_for_status()
-        self.spare_is_there = not self.spare_is_there
+            providers = (await operator.get("/v1/providers")).raise_for_status().json()["providers"]
+            state = next(provider["state"] for provider in providers if provider["key"] == "spare")
+            verb = "disable" if state == "active" else "enable"
+            (await operator.post(f"/v1/providers/spare/{verb}")).raise_for_status()
         return verb
 
     @tool

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import httpx2
 import pytest
-import yaml
-from tests.cli.process import PATIENCE_S, serving
+from tests.cli.process import PATIENCE_S
 from tests.conformance.baseline import expected, judged
 from tests.conformance.suite import REVISIONS, server_checks
 from tests.kept_port import kept_port
+from tests.wire.deployments import chosen, deployed
 
 pytestmark = [pytest.mark.judge, pytest.mark.requirement("C-5-mcp", "C-5-session-mcp", "I5-5-conformance-server")]
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where `toolplug serve` serves the tools that the suite expects."""
+@pytest.fixture(scope="module", params=chosen(default="one"))
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a deployment of `toolplug serve` serves the tools that the suite expects."""
     folder = tmp_path_factory.mktemp("host")
     site = folder / "site"
     info = site / "toolplug_conformance-1.0.dist-info"
@@ -30,11 +30,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (info / "entry_points.txt").write_text(f"[toolplug.providers]\n{points}")
     with kept_port() as port:
         providers = {"conformance": {"enabled": True, "host": f"http://127.0.0.1:{port}"}, "spare": {"enabled": True}}
-        (folder / "providers.yaml").write_text(yaml.safe_dump({"store": "memory://", "providers": providers}))
-        with serving("--port", str(port), folder=folder, site=site) as service:
-            yield service.url
-            service.process.terminate()
-            assert service.end() == 0, service.lines
+        with deployed(request.param, folder, {"providers": providers}, port, site) as url:
+            yield url
 
 
 @pytest.fixture(params=["/mcp", "a session"])

@@ -40,7 +40,7 @@ def deployment(
     shutil.copy(Path(provider.__file__), folder / "wire.py")
     signing_key = ec.generate_private_key(ec.SECP256R1())
     policies = {"first": "ask", "never": "deny", "unseen": "disable"}
-    with model() as backend:
+    with kept_port() as port, model() as backend:
         sections = {
             "auth": {"api_keys": API_KEYS, "jwt": jwt_section(signing_key)},
             "http": {"allowed_origins": ["https://page.example"], "trusted_proxies": ["127.0.0.1/32"]},
@@ -62,7 +62,7 @@ def deployment(
             "sessions": {"max_updates_per_minute": 1000, "grace": "2s", "max_tools": 20},
             "responses": {"backend": {"base_url": backend, "api_key": "none", "model": MODEL}},
         }
-        with deployed(request.param, folder, sections) as url:
+        with deployed(request.param, folder, sections, port) as url:
             yield Deployment(request.param, url, signing_key, far)
 
 

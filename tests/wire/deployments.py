@@ -34,12 +34,9 @@ NEEDS: Mapping[str, Sequence[str]] = {
 """The programs that a deployment needs."""
 
 
-def chosen() -> Sequence[ParameterSet]:
-    """Return the deployments of this run as parameters of a fixture: `TOOLPLUG_WIRE`, a list with commas, or `all`.
-
-    Two workers if it is not set.
-    """
-    names = os.environ.get("TOOLPLUG_WIRE", "workers")
+def chosen(default: str = "workers") -> Sequence[ParameterSet]:
+    """Return the deployments of this run as parameters of a fixture: `TOOLPLUG_WIRE`, a list with commas, or `all`."""
+    names = os.environ.get("TOOLPLUG_WIRE", default)
     found = DEPLOYMENTS if names == "all" else tuple(names.split(","))
     unknown = sorted({*found} - {*DEPLOYMENTS})
     assert not unknown, f"TOOLPLUG_WIRE names {unknown}; there are {', '.join(DEPLOYMENTS)}"
@@ -47,10 +44,16 @@ def chosen() -> Sequence[ParameterSet]:
 
 
 @contextmanager
-def deployed(name: str, folder: Path, settings: Mapping[str, object], site: Path | None = None) -> Iterator[str]:
-    """Run the deployment with these sections of providers.yaml; gives its base URL. `site` has further packages."""
-    arguments = ("--workers", "2") if name == "workers" else ()
-    count = 1 if name in ("one", "workers") else REPLICAS
+def deployed(
+    name: str, folder: Path, settings: Mapping[str, object], port: int, site: Path | None = None
+) -> Iterator[str]:
+    """Run the deployment with these sections of providers.yaml at a port; gives its base URL.
+
+    `site` is a folder with further packages.
+    """
+    alone = name in ("one", "workers")
+    count = 1 if alone else REPLICAS
+    arguments = ("--port", str(port if alone else 0), *(("--workers", "2") if name == "workers" else ()))
     with ExitStack() as life:
         match name:
             case "one" | "workers":
@@ -62,7 +65,7 @@ def deployed(name: str, folder: Path, settings: Mapping[str, object], site: Path
             case _:
                 store = life.enter_context(postgres()).url()
         hosts = life.enter_context(running(folder, store, count, *arguments, site=site, **settings))
-        yield hosts[0].url if count == 1 else life.enter_context(round_robin([host.url for host in hosts], folder))
+        yield hosts[0].url if alone else life.enter_context(round_robin([host.url for host in hosts], folder, port))
         for host in hosts:
             host.process.terminate()
         for host in hosts:

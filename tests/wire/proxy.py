@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-from tests.kept_port import kept_port
 
 CONFIGURATION = """daemon off;
 master_process off;
@@ -44,10 +43,10 @@ http {{
 
 
 @contextmanager
-def round_robin(hosts: Sequence[str], folder: Path) -> Iterator[str]:
+def round_robin(hosts: Sequence[str], folder: Path, port: int) -> Iterator[str]:
     """Send each request to the next of the hosts; gives the proxy's address."""
     servers = " ".join(f"server {httpx2.URL(host).netloc.decode()} max_fails=0;" for host in hosts)
-    with kept_port() as port, (folder / "nginx.log").open("wb") as log:
+    with (folder / "nginx.log").open("wb") as log:
         (folder / "nginx.conf").write_text(CONFIGURATION.format(servers=servers, port=port), "utf-8")
         nginx = subprocess.Popen(["nginx", "-p", str(folder), "-c", "nginx.conf", "-e", "stderr"], stderr=log)
         try:
