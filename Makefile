@@ -14,7 +14,7 @@ JUDGES := 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,18 +34,22 @@ serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target coverage gates frameworks wire
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target quick gates frameworks wire
 
 # Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unit coverage frameworks wire judge judge-many: export PYTHONDONTWRITEBYTECODE :=
+unit quick coverage frameworks wire judge judge-many: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit
 
 # Much of it waits for other processes: more workers than cores, and the gates take what is left.
-coverage: $(READY)
+quick: $(READY)
+	$(BIN)/python -m pytest -m "not judge and not framework and not wire" -n $(WORKERS)
+
+# Counting branches makes the tests more than twice as slow: only `make judge` does it.
+coverage: $(READY)  ## Which branches the tests of one process reach
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "not judge and not framework and not wire" -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -m "unit or slow" -n $(JUDGES)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
@@ -53,7 +57,7 @@ coverage: $(READY)
 frameworks: $(READY)
 	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
 
-# In one process, and not in those of `coverage`: each of the workers would start the servers.
+# In one process, and not in those of `quick`: each of the workers would start the servers.
 wire: $(READY)
 	$(BIN)/python -m pytest -m wire -n 0 tests/wire
 
@@ -73,7 +77,7 @@ types:
 imports:
 	nice $(BIN)/lint-imports
 
-judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix
+judge: $(READY) clients coverage  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire

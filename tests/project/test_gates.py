@@ -34,14 +34,20 @@ def planned(target: str) -> str:
         "bin/pyright\n",
         "pyright --verifytypes toolplug --ignoreexternal",
         "lint-imports",
-        'coverage run -m pytest -m "not judge and not framework and not wire"',
+        'pytest -m "not judge and not framework and not wire"',
         "pytest -m framework",
         "pytest -m wire",
-        "coverage report --fail-under",
     ],
 )
 def test_make_test_runs(command: str) -> None:
     assert command in planned("test")
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I2-1-gates")
+@pytest.mark.parametrize("command", ["pytest -m judge", 'coverage run -m pytest -m "unit or slow"', "--fail-under=90"])
+def test_make_judge_runs(command: str) -> None:
+    assert command in planned("judge")
 
 
 @pytest.mark.requirement("I2-1-gates")
