@@ -17,6 +17,7 @@ INSTALL: Mapping[str, str] = {
     "bwrap": "apt-get install bubblewrap",
     "chromium": "apt-get install chromium",
     "curl": "apt-get install curl",
+    "haproxy": "apt-get install haproxy",
     "jq": "apt-get install jq",
     "nginx": "apt-get install nginx",
     "pg_createcluster": "apt-get install postgresql",

@@ -18,6 +18,8 @@ PAGES = sorted(
 )
 ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAMEWORKS}
 """They run in the environment of their framework: tests/clients/test_integrations.py."""
+CONTAINERS = "docs/how-to/run-replicas.md"
+"""What it says runs without containers in tests/docs/test_replicas.py."""
 GUIDES = "docs/how-to/"
 """These pages take minutes together and are read by the slow tests; what a newcomer follows is read by each run."""
 WITH_EXAMPLES = [
@@ -30,7 +32,7 @@ WITH_EXAMPLES = [
         id=page,
     )
     for page in PAGES
-    if page not in ADAPTERS and any(fences((ROOT / page).read_text("utf-8")))
+    if page not in {*ADAPTERS, CONTAINERS} and any(fences((ROOT / page).read_text("utf-8")))
 ]
 
 
