@@ -60,7 +60,7 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
     try:
         in_time = await running.wait(started.until - perf_counter())
         if not in_time and plan.late_s:
-            in_time = await running.wait(plan.late_s) and running.error is None
+            in_time = await running.wait_longer(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
         started.abandon()
         raise

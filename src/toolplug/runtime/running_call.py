@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+_PARTS = 5
+"""Of the time for which `wait_longer` waits."""
+
 
 def check_event_loop() -> None:
     """Raise `RuntimeError` where no asyncio loop runs, as under trio."""
@@ -57,10 +60,11 @@ class RunningCall:
         if self._cancel is not None:
             self._cancel()
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait(self, seconds: float, *, ask: bool = True) -> bool:
         """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
 
-        In both other cases the tool is asked to stop, after its caller has been answered.
+        In both other cases the tool is asked to stop, after its caller has been answered; not if it comes too late for
+        the caller and `ask` is False.
         """
         if self.done:
             return True
@@ -74,9 +78,19 @@ class RunningCall:
             raise
         finally:
             timer.cancel()
-        if not ended:
+        if not ended and ask:
             self._loop.call_soon(self.cancel)
         return ended
+
+    async def wait_longer(self, seconds: float) -> bool:
+        """Wait for the end of a tool that was asked to stop, like `wait`, but do not ask again.
+
+        The time is taken in parts: a process that stood still for longer than that hears what came meanwhile.
+        """
+        for _ in range(_PARTS):
+            if await self.wait(seconds / _PARTS, ask=False):
+                return True
+        return False
 
 
 def _expire(waiter: asyncio.Future[bool]) -> None:

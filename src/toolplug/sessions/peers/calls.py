@@ -22,6 +22,8 @@ _END = "/end"
 _AFTER_DEADLINE_S = 5.0
 _ENDED_S = 60.0
 """Seconds after a call's deadline for which a second answer is rejected with the reason."""
+_END_LONGER_S = 10.0
+"""An end is kept for so many seconds longer than its call, which would be a waiting one without it: clocks differ."""
 
 
 class StoredCall(NamedTuple):
@@ -78,7 +80,13 @@ class CallRecords:
         self._processes = processes
 
     async def publish(self, code: str, call_id: str, call: StoredCall) -> None:
-        """Write a call, in place of one that a process has begun which runs no more. Raises `StoreError`."""
+        """Write a call, in place of one that a process has begun which runs no more. Raises `StoreError`.
+
+        A call that is long over is not written again, since it could outlive its end.
+        """
+        ttl_s = call.deadline - self._store.now() + _ENDED_S
+        if ttl_s <= 0:
+            return
         kept: _Kept = {
             "tool": call.tool,
             "deadline": call.deadline,
@@ -89,7 +97,7 @@ class CallRecords:
             "queued": call.queued,
         }
         value = orjson.dumps(kept) + b"\n" + call.arguments
-        await self._store.commit(_key(code, call_id), value, ttl_s=self._left(call.deadline) + _ENDED_S)
+        await self._store.commit(_key(code, call_id), value, ttl_s=ttl_s)
 
     async def read(self, code: str, call_id: str) -> StoredCall | None:
         """Return a call; None if there is none of this id. Raises `StoreError`."""
@@ -110,8 +118,9 @@ class CallRecords:
         key = _key(code, call_id) + _END
         value = _end_bytes(end)
         while True:
+            ttl_s = self._left(deadline) + _ENDED_S + _END_LONGER_S
             try:
-                await self._store.commit(key, value, expected=0, ttl_s=self._left(deadline) + _ENDED_S)
+                await self._store.commit(key, value, expected=0, ttl_s=ttl_s)
             except StoreConflict:
                 earlier = await self.ended(code, call_id)
                 if earlier is None:

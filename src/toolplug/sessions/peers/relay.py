@@ -113,8 +113,10 @@ class SharedRelay(Relay):
 
     async def publish_again(self) -> None:
         """Write the requests of this process's callers again, as it has a new name. Raises `StoreError`."""
-        for request in [request for request in self._requests.values() if request.answer is not None]:
-            await self._publish(request)
+        for request_id in self.of_callers:
+            request = self._requests.get(request_id)
+            if request is not None:
+                await self._publish(request)
 
     async def _publish(self, request: Request) -> None:
         """Write the record of a request; if the request of an earlier process has ended, that is its end."""
