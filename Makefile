@@ -82,8 +82,9 @@ judge: $(READY) clients coverage  ## The slow tests: kill sweeps, fuzzing, soaks
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
-judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire
+	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 
 clients: $(READY)  ## Make the environments of the client matrix
 	$(BIN)/python -m tests.clients.environments
