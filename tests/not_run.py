@@ -18,6 +18,7 @@ INSTALL: Mapping[str, str] = {
     "chromium": "apt-get install chromium",
     "curl": "apt-get install curl",
     "haproxy": "apt-get install haproxy",
+    "faketime": "apt-get install faketime",
     "jq": "apt-get install jq",
     "nginx": "apt-get install nginx",
     "pg_createcluster": "apt-get install postgresql",

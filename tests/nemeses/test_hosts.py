@@ -7,9 +7,10 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import monotonic
 
 import pytest
-from tests.nemeses.clients import clients
+from tests.nemeses.clients import Outage, clients
 from tests.nemeses.fleet import Fleet, fleet
 from tests.nemeses.servers import SharedStore, chosen, shared_store
 
@@ -85,6 +86,7 @@ async def disturb(_: Fleet, store: SharedStore) -> None:
 
 
 HARMS: tuple[Harm, ...] = (kill, pause, falter, kill_all_but_one)
+OUTAGES: tuple[Harm, ...] = (restart_store, cut, disturb, silence)
 HARMS_OF_SERVERS: tuple[Harm, ...] = (kill, restart_store, cut, pause, disturb, silence)
 
 
@@ -92,6 +94,7 @@ HARMS_OF_SERVERS: tuple[Harm, ...] = (kill, restart_store, cut, pause, disturb, 
 async def test_a_session_stays_linearizable_and_its_calls_end_once(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
+    outages: list[Outage] = []
     rounds = int(os.environ.get("TOOLPLUG_NEMESES_ROUNDS", "1"))
     async with shared_store(name, 3) as store:
         more = [{"store": url} for url in store.urls]
@@ -99,10 +102,13 @@ async def test_a_session_stays_linearizable_and_its_calls_end_once(
             async with all_of_them.run():
                 for harm in (HARMS_OF_SERVERS if store.proxies else HARMS) * rounds:
                     await asyncio.sleep(HEALTHY_S)
+                    began = monotonic()
                     await harm(hosts, store)
+                    if harm in OUTAGES:
+                        outages.append(Outage(began, monotonic()))
                 await asyncio.sleep(RECOVERED_S)
             await all_of_them.last_look()
-            assert all_of_them.violations() == []
+            assert all_of_them.violations(outages) == []
     history = all_of_them.history
     updates = sum(update.revision is not None for update in history.updates)
     answered = sum(call.status == "success" for call in all_of_them.calls.values())

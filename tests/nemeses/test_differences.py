@@ -1,0 +1,62 @@
+"""Hosts on one store that are not alike: other configurations, other clocks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+from tests.nemeses.fleet import fleet
+from tests.nemeses.servers import shared_store
+from tests.wire.application import application
+from tests.wire.callers import client_of
+from tests.wire.deployments import SHARED
+
+pytestmark = [pytest.mark.judge, pytest.mark.anyio, pytest.mark.requirement("I17-6-differences")]
+
+
+async def test_each_host_serves_its_own_configuration_and_the_sessions_of_all(tmp_path: Path) -> None:
+    more = [{}, {"providers": {"hello": {"enabled": False}}}]
+    async with (
+        fleet(tmp_path, SHARED, 1, hosts=2, more=more) as hosts,
+        client_of(hosts.hosts[0].url) as here,
+        client_of(hosts.hosts[1].url) as there,
+        application(here, lambda request: request["arguments"]) as app,
+    ):
+        greeting = {"name": "hello", "arguments": {"name": "Ada"}}
+        assert (await here.post("/v1/tool-calls", json=greeting)).json()["status"] == "success"
+        assert (await there.post("/v1/tool-calls", json=greeting)).json()["status"] == "unknown_tool"
+        for client in (here, there):
+            app.client = client
+            assert (await app.call(n=1)).json()["structured"] == {"n": 1}
+            assert (await app.metadata())["pluginStatus"] == "attached"
+
+
+@pytest.mark.needs("redis-server", "faketime")
+async def test_a_host_whose_clock_is_an_hour_ahead_serves_the_same_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shared_store("redis", 2) as store:
+        more = [{"store": url} for url in store.urls]
+        async with fleet(tmp_path, store.urls[0], 1, hosts=2, more=more) as hosts:
+            right, ahead = hosts.hosts
+            ahead.kill()
+            (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+            clock = {"LD_PRELOAD": str(library), "FAKETIME": "+1h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            for name, value in clock.items():
+                monkeypatch.setenv(name, value)
+            await ahead.start()
+            async with (
+                client_of(right.url) as here,
+                client_of(ahead.url) as there,
+                application(there, lambda request: request["arguments"], ttlSeconds=600) as app,
+            ):
+                dates = [(await client.get("/healthz")).headers["date"] for client in (here, there)]
+                now, later = map(parsedate_to_datetime, dates)
+                assert later - now > timedelta(minutes=50)
+                for client in (here, there) * 3:
+                    app.client = client
+                    assert (await app.call(n=1)).json()["structured"] == {"n": 1}
+                    assert (await app.metadata())["pluginStatus"] == "attached"
+                    assert (await app.post("heartbeat", {})).status_code == 200
