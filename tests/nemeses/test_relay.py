@@ -31,7 +31,7 @@ def run(seed: int, calls: int) -> RelayWorld:
     world.run(calls)
     assert world.violations == []
     answered = [one for one in world.calls if one.result is not None and one.result.status is ToolStatus.SUCCESS]
-    assert len(answered) > calls / 3
+    assert len(answered) > calls / 10
     return world
 
 
