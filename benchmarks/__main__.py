@@ -33,6 +33,7 @@ FAMILIES = (
     "shared_store",
     "redis_store",
     "postgres_store",
+    "remote",
     "toolsets",
     "equipping",
     "tool_search",

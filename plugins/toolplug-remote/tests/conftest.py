@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_host
+from toolplug.host.explain_gates import GateVerdict
 
 KEY = "far-key-far-key-far-key-far-key"
 PATIENCE_S = 30
@@ -149,6 +150,16 @@ class Linked:
         finally:
             stop()
 
+    def catalog(self) -> list[dict[str, Any]]:
+        """Return the tools as `GET /api/catalog` has them."""
+        return json.loads(self.host.catalog_page(ALICE, agent="researcher").body)["tools"]
+
+    def source_gate(self) -> GateVerdict:
+        """Return the gate of the source of the tool `far.who`."""
+        explained = self.host.explain("far.who", ALICE, agent="researcher")
+        (gate,) = [gate for gate in explained.gates if gate.gate == "source"]
+        return gate
+
     async def doctor(self) -> list[str]:
         """Return what the plugin says that is wrong."""
         return list(await self.host.plugins.get_plugin("host").diagnose())
@@ -162,12 +173,12 @@ def link() -> Link:
     """Enters a host that links to an address."""
 
     @asynccontextmanager
-    async def linked(url: str, key: str | None = KEY) -> AsyncGenerator[Linked]:
+    async def linked(url: str, key: str | None = KEY, store: str = "memory://") -> AsyncGenerator[Linked]:
         toolset = {"prefix": "far", "from": f"host:{url}", **({} if key is None else {"api_key": key})}
         config = {
             "toolsets": {"far": toolset},
             "agents": {"researcher": {"toolsets": ["far"]}},
-            "store": "memory://",
+            "store": store,
         }
         async with open_host(config, environ={}) as host:
             yield Linked(host)

@@ -33,18 +33,34 @@ def result(data: str) -> str:
 
 
 @asynccontextmanager
-async def host(listing: str, called: str = "", *, hold: bool = True) -> AsyncGenerator[str]:
-    """A server that answers the stream and calls with these bytes; it keeps a stream open if it is to `hold` it."""
+async def host(
+    listing: str | list[str], called: str = "", *, hold: bool = True, streams: list[int] | None = None
+) -> AsyncGenerator[str]:
+    """A server that answers the stream and calls with these bytes; it keeps a stream open if it is to `hold` it.
+
+    A `listing` in a list may be replaced; `streams` has the number of open streams.
+    """
     ended = asyncio.Event()
+
+    async def held(reader: asyncio.StreamReader) -> None:
+        """Wait until the client closes the stream, or the server ends."""
+        if streams is not None:
+            streams[0] += 1
+        ends = [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(reader.read())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        if streams is not None:
+            streams[0] -= 1
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         is_stream = b"/v1/tools/stream" in head
-        writer.write((listing if is_stream else called).encode())
+        writer.write(((listing if isinstance(listing, str) else listing[0]) if is_stream else called).encode())
         try:
             await writer.drain()
             if is_stream and hold:
-                await ended.wait()
+                await held(reader)
         except ConnectionError:
             pass
         finally:

@@ -26,6 +26,7 @@ from toolplug.host.explain_gates import (
 )
 from toolplug.host.file.provider_entries import only_installed
 from toolplug.host.parts import Parts, always_listed
+from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
@@ -156,6 +157,11 @@ class Explainer:
             yield verdict("switch", refusal, line, "on")
         elif ref.kind == OF_SERVER:
             yield from server_gates(self._parts.servers, tenant, tool)
+        elif ref.kind == OF_SOURCE:
+            sources, line = self._parts.toolsets.sources, self._configuration.origin("toolsets", ref.source, "from")
+            hosts = ", ".join(sources.hosts(tool.definition))
+            shown = f"connected, through the hosts {hosts}" if hosts else "connected"
+            yield verdict("source", sources.problem(ref.source), line, shown)
         for key, generation in running.items():
             if key != ref.source and tool.definition.name in generation.catalog:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"

@@ -286,7 +286,7 @@ class Parts:
                 views=views,
                 toolsets=toolsets,
                 servers=servers,
-                infos=ToolInfos(registry, toolsets.tools, servers),
+                infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources),
                 approvals=approvals,
                 sessions=sessions,
                 queued=queued,

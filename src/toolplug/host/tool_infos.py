@@ -18,6 +18,7 @@ from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import DEFAULT_POLICY
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
@@ -39,7 +40,10 @@ class CatalogPage(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """The tools of one source, with `lead` before their names; those of an `away` source cannot be called."""
+    """The tools of one source, with `lead` before their names; those of an `away` source cannot be called.
+
+    `stale`: the source of a plugin is not connected, and these are what it listed last.
+    """
 
     catalog: Catalog
     lead: str = ""
@@ -48,12 +52,16 @@ class _Section(NamedTuple):
     record: DiscoveryRecord | None = None
     away: bool = False
     offer: str | None = None
+    stale: bool = False
 
 
 class ToolInfos:
     """Writes the catalog pages of one host."""
 
-    def __init__(self, registry: FunctionRegistry, toolsets: AgentTools, servers: McpServers) -> None:
+    def __init__(
+        self, registry: FunctionRegistry, toolsets: AgentTools, servers: McpServers, sources: ToolsetSources
+    ) -> None:
+        self._sources = sources
         self._registry = registry
         self._toolsets = toolsets
         self._servers = servers
@@ -126,11 +134,12 @@ class ToolInfos:
                 known, f"{toolset.prefix}.", toolset.id, server, record, offer=toolset.offered and toolset.offered.how
             )
         catalog = (opened or self._toolsets.part(toolset)).catalog
-        return _Section(catalog, "", toolset.id, server, record)
+        stale = self._sources.problem(toolset.id) is not None
+        return _Section(catalog, "", toolset.id, server, record, away=stale, stale=stale)
 
     def _text(self, section: _Section) -> bytes:
         """Return the JSON of the section's tools, separated by commas; the same object until something changes."""
-        key = (id(section.catalog), id(section.record), *section[1:4], section.away, section.offer)
+        key = (id(section.catalog), id(section.record), *section[1:4], section.away, section.offer, section.stale)
         kept = self._written.get(key)
         if kept is None:
             text = orjson.dumps(list(_infos(section)))[1:-1]
@@ -168,5 +177,5 @@ def _infos(section: _Section) -> Iterator[dict[str, object]]:
             **({} if how == "always" else {"offer": how}),
             "discoveryStatus": None if record is None else record.status,
             "lastDiscovered": None if record is None else record.last_discovery,
-            "stale": record is not None and record.stale,
+            "stale": section.stale or (record is not None and record.stale),
         }

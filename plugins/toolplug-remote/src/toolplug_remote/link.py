@@ -15,6 +15,7 @@ import httpx2
 from pydantic import JsonValue, ValidationError
 
 from toolplug import CallContext, ToolCall, ToolError, ToolResult, ToolsetLink, ToolUnavailable
+from toolplug_remote.kept_catalog import Catalog, KeptCatalog
 from toolplug_remote.protocol import (
     MAX_BYTES,
     MAX_SHOWN,
@@ -52,11 +53,17 @@ class _Refused(Exception):
 
 
 class HostLink:
-    """The source of one toolset. While its host is down, the tools that were listed last stay listed."""
+    """The source of one toolset. While its host is down, what it listed last stays listed, also after a restart."""
 
     def __init__(
-        self, link: ToolsetLink, address: Address, transport: httpx2.AsyncBaseTransport, log: logging.Logger
+        self,
+        link: ToolsetLink,
+        address: Address,
+        transport: httpx2.AsyncBaseTransport,
+        catalog: KeptCatalog,
+        log: logging.Logger,
     ) -> None:
+        self._kept = catalog
         self._link = link
         self._address = address
         self._transport = transport
@@ -72,6 +79,13 @@ class HostLink:
         self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        kept = await self._kept.read()
+        if kept is not None:
+            self._host, self._tools, self._via = (
+                kept.host,
+                {str(tool.get("name")): tool for tool in kept.tools},
+                kept.via,
+            )
         name = f"toolplug-remote-{self._link.toolset}"
         self._following = asyncio.create_task(self._follow(), name=name)
         try:
@@ -102,6 +116,10 @@ class HostLink:
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of the catalog."""
         self._changed = changed
+
+    def problem(self) -> str | None:
+        """Return why the host cannot be called; None while the stream of its catalog is open."""
+        return None if self._down is None else f"host {self._address.shown} is down: {self._down}"
 
     def problems(self) -> list[str]:
         """Return what is wrong, for `toolplug doctor`."""
@@ -225,12 +243,15 @@ class HostLink:
             if response.status_code != 200 or media_type != "text/event-stream":
                 raise _Refused(refusal_of(response, await _body_of(response, media_type)))
             async for event in httpx2.EventSource(response, MAX_BYTES):
+                before = self._tools
                 try:
                     self._take(event)
                 except ValidationError as error:
                     self._revision = None
                     why = f"its event {event.event[:MAX_SHOWN]!r} cannot be read: {error.error_count()} errors"
                     raise _Refused(why) from None
+                if self._tools is not before:
+                    await self._kept.write(Catalog(host=self._host, tools=[*self._tools.values()], via=self._via))
 
     def _take(self, event: httpx2.ServerSentEvent) -> None:
         """Apply one event. Raises `ValidationError` for one that cannot be read."""

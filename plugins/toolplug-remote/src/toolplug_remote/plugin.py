@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from toolplug import FunctionProvider, OpenToolsetSource, ProviderContext, ToolsetLink, ToolsetSource, checked_transport
+from toolplug_remote.kept_catalog import OWN, KeptCatalog
 from toolplug_remote.link import HostLink
 from toolplug_remote.protocol import MAX_BYTES, address_of
 
@@ -36,7 +37,8 @@ class RemoteHosts(FunctionProvider):
             raise LookupError("the plugin has not been started")
         address = address_of(link.address)
         transport = await checked_transport(self._site.egress, trusted=[address.base], max_answer_bytes=MAX_BYTES)
-        async with transport, HostLink(link, address, transport, self.log) as opened:
+        catalog = KeptCatalog(self._site.store(OWN), link, self.log)
+        async with transport, HostLink(link, address, transport, catalog, self.log) as opened:
             self._links.append(opened)
             try:
                 yield opened

@@ -64,6 +64,7 @@ class HostAdmin:
                 overrides = MappingProxyType({**self._overrides, key: on})
                 wanted = await in_own_thread(partial(wanted_providers, parts.configuration, overrides))
                 await parts.registry.apply(wanted)
+                parts.toolsets.plugins_changed()
                 self._overrides = overrides
 
     async def reload(self, *, by: Principal, request_id: str) -> Reloaded:

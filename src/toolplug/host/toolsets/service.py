@@ -191,6 +191,11 @@ class ToolsetService:
             allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
         )
 
+    def plugins_changed(self) -> None:
+        """Open or close the sources of toolsets whose plugins were switched on or off."""
+        if self._links(self._configuration.toolsets.toolsets):
+            self.configure(self._configuration)
+
     def _links(self, toolsets: Mapping[str, ToolsetSettings]) -> dict[str, tuple[str, ToolsetLink]]:
         """Return the kind and the link of each toolset whose source is a plugin's, by toolset id."""
         links: dict[str, tuple[str, ToolsetLink]] = {}

@@ -170,6 +170,17 @@ class ToolsetSources:
         linked = self._linked.get(ref.source) if ref.kind == KIND else None
         return () if linked is None or linked.source is None else linked.source.hosts(ref.name)
 
+    def problem(self, toolset: str) -> str | None:
+        """Return why the tools of a toolset's source cannot be called now; None if they can, or for no such source."""
+        linked = self._linked.get(toolset)
+        if linked is None:
+            return None
+        if linked.source is not None:
+            return linked.source.problem()
+        if linked.wanted.opens is None:
+            return f"the plugin {linked.wanted.kind!r} does not run"
+        return f"its source {linked.wanted.kind!r} is not open"
+
     async def aclose(self) -> None:
         """Close every source."""
         for linked in self._linked.values():

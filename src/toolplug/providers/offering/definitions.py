@@ -245,6 +245,10 @@ class ToolsetSource(Protocol):
         """Return the ids of the hosts between this one and a tool, the nearest first; empty if there is none."""
         ...
 
+    def problem(self) -> str | None:
+        """Return why its tools cannot be called now, None if they can; those that it lists are then stale."""
+        ...
+
     async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Run one call of a tool by the source's own name. Raises `ToolError` and `ToolUnavailable`."""
         ...
