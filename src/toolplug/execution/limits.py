@@ -189,9 +189,14 @@ class Rate(_Limiter):
         self.count, self.per_s = count, per_s
 
     @property
-    def used(self) -> str:
+    def begun(self) -> int:
+        """The calls that began in the last window."""
         self._forget(self._clock())
-        return f"{len(self._began)} of {self.count} calls of {self.what} began in the last {self.per_s} s"
+        return len(self._began)
+
+    @property
+    def used(self) -> str:
+        return f"{self.begun} of {self.count} calls of {self.what} began in the last {self.per_s} s"
 
     async def admit(self, deadline: float) -> Refusal | None:
         refusal = self.refusal()

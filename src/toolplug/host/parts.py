@@ -27,6 +27,7 @@ from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
+from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
@@ -294,7 +295,7 @@ class Parts:
                 saved=saved,
                 mcp=mcp,
                 responses=responses,
-                quotas=QuotaUse(settings.quotas, settings.http.edge.streams_per_key),
+                quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
             )
         if serves.sessions:
@@ -408,3 +409,13 @@ async def _mcp_serving(
 async def listed(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
     return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+
+
+async def _quota_use(
+    life: AsyncExitStack, configuration: Configuration, store: Store, processes: Processes
+) -> QuotaUse:
+    """Return the use of quotas, which follows that of other processes of the store until the end of `life`."""
+    settings = configuration.settings
+    use = QuotaUse(settings.quotas, settings.http.edge.streams_per_key)
+    await life.enter_async_context(QuotaPeers(store, processes, use))
+    return use

@@ -1,4 +1,4 @@
-"""The present use of the quotas that each process counts for itself: event streams and calls per minute."""
+"""The present use of the quotas of event streams and calls per minute, at this process and the last known elsewhere."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class QuotaUse:
 
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
         self._streams: Counter[Owner] = Counter()
+        self._elsewhere = Counter[Owner](), Counter[Owner]()
         self._calls: LeastRecentlyUsed[Owner, Rate] = LeastRecentlyUsed(_MAX_OWNERS)
         self.configure(quotas, streams_per_key)
 
@@ -33,24 +34,46 @@ class QuotaUse:
         self._streams_per_key = streams_per_key
         self._limits_calls = quotas.sets("calls_per_minute")
 
+    @property
+    def is_limited(self) -> bool:
+        """True if streams or calls have a quota."""
+        return self._limits_calls or self._quotas.sets("streams")
+
+    @property
+    def streams(self) -> Counter[Owner]:
+        """The open streams at this process."""
+        return self._streams
+
+    @property
+    def calls(self) -> Counter[Owner]:
+        """The calls of the last minute at this process."""
+        return Counter({owner: rate.begun for owner, rate in self._calls.items()})
+
+    def take_elsewhere(self, streams: Counter[Owner], calls: Counter[Owner]) -> None:
+        """Count these streams and calls of other processes as well, in place of the last ones."""
+        self._elsewhere = streams, calls
+
     async def count_call(self, principal: Principal) -> None:
         """Count one call. Raises `QuotaExceeded` if the tenant or key has used up the calls of the last minute."""
         if not self._limits_calls:
             return
         quota: QuotaName = "calls_per_minute"
         levels = self._quotas.levels(quota, principal.tenant, principal.subject)
-        rates = [(owner, limit, self._rate(owner, limit)) for owner, limit in levels]
-        for owner, limit, rate in rates:
-            refusal = rate.refusal() if limit else None
-            if not limit or refusal is not None:
+        rates: list[tuple[Owner, int, int, Rate]] = []
+        for owner, limit in levels:
+            left = limit - self._elsewhere[1][owner]
+            rates.append((owner, limit, left, self._rate(owner, max(left, 0))))
+        for owner, limit, left, rate in rates:
+            refusal = rate.refusal() if left > 0 else None
+            if left <= 0 or refusal is not None:
                 raise quota_exceeded(quota, owner, limit, RETRY_S if refusal is None else refusal.retry_after_s)
-        for _, _, rate in rates:
+        for *_, rate in rates:
             await rate.admit(0.0)
 
     def check_stream(self, tenant: str, subject: str) -> None:
         """Raise `QuotaExceeded` if no further stream may be opened now."""
         for owner, limit in self._quotas.levels("streams", tenant, subject):
-            if self._streams[owner] >= limit:
+            if self._streams[owner] + self._elsewhere[0][owner] >= limit:
                 raise quota_exceeded("streams", owner, limit)
         if self._streams[tenant, subject] >= self._streams_per_key:
             raise quota_exceeded("streams_per_key", (tenant, subject), self._streams_per_key)

@@ -49,5 +49,9 @@ class LeastRecentlyUsed(Generic[K, V]):
         """Remove the value, if there is one."""
         self._values.pop(key, None)
 
+    def items(self) -> tuple[tuple[K, V], ...]:
+        """Return all keys and values, which are not used by that."""
+        return tuple(self._values.items())
+
     def __contains__(self, key: K) -> bool:
         return key in self._values

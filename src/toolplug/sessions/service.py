@@ -39,6 +39,8 @@ from toolplug.sessions.stored import stored_codes
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
+COUNTED_S = 10.0
+"""Seconds for which a count of the sessions that other processes have created is used."""
 _LOG = logging.getLogger("toolplug.sessions")
 
 
@@ -78,6 +80,7 @@ class Sessions:
         self._over = over
         self._live: dict[str, Session] = {}
         self._creating = 0
+        self._counted_until = 0.0
         self._owned: Counter[Owner] = Counter()
         self._peers = None
         if processes is not None and processes.joined:
@@ -140,6 +143,7 @@ class Sessions:
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
     ) -> Created:
         """Create a session of the principal's tenant. Raises `ApiError` (also for a quota) and `StoreError`."""
+        await self._count_others()
         if len(self._live) + self._creating >= self.limits.max_sessions:
             message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
@@ -247,6 +251,17 @@ class Sessions:
                 await asyncio.gather(*(self.load(code) for code in codes if code not in self._live))
                 await asyncio.gather(*map(self._peers.fresh, known))
         return self.live
+
+    async def _count_others(self) -> None:
+        """Take over the sessions of all processes, if they may reach a limit. Raises `StoreError`."""
+        if self._peers is None or asyncio.get_running_loop().time() < self._counted_until:
+            return
+        self._counted_until = asyncio.get_running_loop().time() + COUNTED_S
+        records = 0
+        async for codes in stored_codes(self._shared.store, at_once=1000):
+            records += len(codes)
+        if records >= self.limits.max_sessions or self.limits.quotas.sets("sessions"):
+            await self.listed()
 
     async def _find(self, code: str, opens: Callable[[SessionState], bool], *, fresh: bool = True) -> Session:
         check_code(code)

@@ -402,11 +402,16 @@ class Session:
             self.publish()
 
     async def _check_rate(self) -> None:
-        self._rate.resized(self._shared.limits.max_updates_per_minute, 60)
-        refusal = await self._rate.admit(0.0)
-        if refusal is not None:
-            message = f"a session takes {counted(self._rate.count, 'update')} a minute; put several changes into one"
-            raise ApiError("too_many_updates", message, retry_after_s=refusal.retry_after_s)
+        count = self._shared.limits.max_updates_per_minute
+        if self.peer is None:
+            self._rate.resized(count, 60)
+            refusal = await self._rate.admit(0.0)
+            retry_after_s = None if refusal is None else refusal.retry_after_s
+        else:
+            retry_after_s = await self.peer.admit_update(count)
+        if retry_after_s is not None:
+            message = f"a session takes {counted(count, 'update')} a minute; put several changes into one"
+            raise ApiError("too_many_updates", message, retry_after_s=retry_after_s)
 
     # Presence of the plugin.
 

@@ -168,6 +168,7 @@ class PeerRecords(NamedTuple):
 
     calls: CallRecords
     presences: PresenceRecords
+    store: Store
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -127,12 +127,12 @@ class StoredSessions:
         return StoredSession(code, state, latest_expiry(record, state.ttl_s)) if state.tenant == self._tenant else None
 
 
-async def stored_codes(store: Store) -> AsyncGenerator[list[str]]:
-    """Yield the codes of all session records, up to 50 at a time, also of ended sessions. Raises `StoreError`."""
+async def stored_codes(store: Store, *, at_once: int = _AT_ONCE) -> AsyncGenerator[list[str]]:
+    """Yield the codes of all session records, so many at a time, also of ended sessions. Raises `StoreError`."""
     after = ""
     while True:
-        keys = await store.keys(PREFIX, after=after, limit=_AT_ONCE)
+        keys = await store.keys(PREFIX, after=after, limit=at_once)
         yield [key.removeprefix(PREFIX) for key in keys]
-        if len(keys) < _AT_ONCE:
+        if len(keys) < at_once:
             return
         after = keys[-1]

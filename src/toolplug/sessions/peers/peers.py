@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
+import orjson
+
+from toolplug.errors import StoreConflict
 from toolplug.runtime.tasks import JoinedRuns
 from toolplug.sessions.expiry import Presence
 from toolplug.sessions.peers.calls import CALLS, CallRecords, StoredCall, read_call, read_end, read_key, read_progress
@@ -22,10 +25,44 @@ from toolplug.sessions.session_tool import PluginStatus
 from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes
-from toolplug.stores.store import Change, Store
+from toolplug.stores.store import VOLATILE, Change, Store
 
+_MINUTE_S = 60.0
 _AT_ONCE = 1000
 """Records whose revisions one trip reads."""
+
+
+class SharedUpdateRate:
+    """The updates of one session in the last minute, at all processes, as a volatile record of their times."""
+
+    def __init__(self, store: Store, code: str) -> None:
+        self._store = store
+        self._key = f"{VOLATILE}updates/{code}"
+        self._revision = 0
+        self._times: list[float] = []
+
+    async def admit(self, count: int) -> float | None:
+        """Count an update; if `count` were made in the last minute, return after how many seconds the next one may be.
+
+        Raises `StoreError`.
+        """
+        while True:
+            now = self._store.now()
+            times = [time for time in self._times if time > now - _MINUTE_S]
+            if len(times) >= count:
+                return times[-count] + _MINUTE_S - now
+            times.append(now)
+            try:
+                revision = await self._store.commit(
+                    self._key, orjson.dumps(times), expected=self._revision, ttl_s=_MINUTE_S
+                )
+            except StoreConflict:
+                record = await self._store.read(self._key)
+                self._revision = 0 if record is None else record.revision
+                self._times = [] if record is None else cast("list[float]", orjson.loads(record.value))
+                continue
+            self._revision, self._times = revision, times
+            return None
 
 
 class PeerSession:
@@ -41,7 +78,8 @@ class PeerSession:
     ) -> None:
         self.relay: SharedRelay = SharedRelay(session, background, counters, records.calls)
         self._code = session.code
-        self._calls, self._presences = records
+        self._calls, self._presences, store = records
+        self._updates = SharedUpdateRate(store, session.code)
         self._stored = StoredPresence()
         self._others: frozenset[str] = frozenset()
         self._delivers = False
@@ -56,6 +94,10 @@ class PeerSession:
     def busy(self) -> bool:
         """True if this process has a stream of the plugin, or a caller that waits for it."""
         return self.relay.attached or bool(self.relay.of_callers)
+
+    async def admit_update(self, count: int) -> float | None:
+        """Count an update, at most `count` a minute, or return the seconds until one may be. Raises `StoreError`."""
+        return await self._updates.admit(count)
 
     async def write_streams(self) -> None:
         """Write which streams of the plugin this process has. Raises `StoreError`."""
@@ -170,7 +212,7 @@ class Peers:
         find: Callable[[str], SharedSession | None],
         live: Callable[[], Sequence[SharedSession]],
     ) -> None:
-        self.records: PeerRecords = PeerRecords(CallRecords(store, processes), PresenceRecords(store, processes))
+        self.records: PeerRecords = PeerRecords(CallRecords(store, processes), PresenceRecords(store, processes), store)
         self._store = store
         self._processes = processes
         self._find = find

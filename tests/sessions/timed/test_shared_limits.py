@@ -1,0 +1,59 @@
+"""Limits of sessions that hold for all processes together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.sessions.fixtures import LIMITS, T1, T2, added
+from tests.sessions.timed.processes import new_session, refusal, three_processes
+from tests.virtual_time import pass_time
+
+from toolplug.config.quotas import QuotaLimits, Quotas
+from toolplug.errors import ApiError, QuotaExceeded
+from toolplug.sessions.negotiation import ToolChanges
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]
+
+
+async def test_updates_are_counted_at_all_processes() -> None:
+    async with three_processes(replace(LIMITS, max_updates_per_minute=6)) as three:
+        session = await new_session(three[0])
+        sessions = [session, *[await process.find(session.code) for process in three[1:]]]
+        together = [sessions[number % 3].update(added(f"t{number}"), "new") for number in range(12)]
+        done = await asyncio.gather(*together, return_exceptions=True)
+        refused = [error for error in done if isinstance(error, ApiError)]
+        assert [error.code for error in refused] == ["too_many_updates"] * 6
+        assert sessions[0].revision == 7
+        assert refused[0].retry_after_s == pytest.approx(60, abs=1)
+        await pass_time(61)
+        for one in sessions[:2]:
+            await one.update(ToolChanges(removed=("a",)) if one is session else added("last"), "again")
+
+
+async def test_sessions_of_all_processes_count_for_the_maximum() -> None:
+    async with three_processes(replace(LIMITS, max_sessions=4)) as three:
+        first = await new_session(three[0])
+        for process in (three[0], three[1], three[2]):
+            await new_session(process)
+        await pass_time(11)
+        for process in three:
+            with pytest.raises(ApiError) as error:
+                await process.sessions.create(T1)
+            assert refusal(error) == "too_many_sessions"
+        await three[1].sessions.end(await three[1].find(first.code), T1)
+        await pass_time(11)
+        await new_session(three[2])
+
+
+async def test_sessions_of_all_processes_count_for_quotas() -> None:
+    quotas = Quotas(tenant=QuotaLimits(sessions=3))
+    async with three_processes(replace(LIMITS, quotas=quotas)) as three:
+        for process in three:
+            await process.sessions.create(T1)
+        await pass_time(11)
+        for process in three:
+            with pytest.raises(QuotaExceeded):
+                await process.sessions.create(T1)
+            await process.sessions.create(T2)
