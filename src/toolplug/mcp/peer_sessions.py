@@ -1,29 +1,40 @@
 """MCP sessions that several processes serve, so that a client's next request may reach any of them.
 
 Each session has a volatile record `~mcp/ID` with its owner and its client, and a log of what other processes need of
-it: cancelled requests, answers to questions, a newer stream, and found tools. Everything else is of one process: a
-client is notified once too often of a changed list where another process answered it before.
+it: cancelled requests, answers to questions, a newer stream, found tools, and resources that are followed no longer.
+The process that has answered `resources/subscribe` follows the resource; while it has no stream of the client, it
+writes updates to a second record, `~mcp-updates/ID`, from which the process with the stream notifies the client.
+Everything else is of one process: a client is notified once too often of a changed list or an updated resource where
+another process answered it before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import logging
+from collections.abc import Callable, Coroutine, Hashable
 from time import monotonic
 from typing import Literal, NamedTuple, Self, TypedDict, cast
 
 import orjson
 
+from toolplug.catalog.offering import Offered
+from toolplug.errors import StoreConflict, StoreError
 from toolplug.mcp.list_changed import Seen
 from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions
 from toolplug.mcp.server_endpoint import Client, ClientAnswer, RequestId
+from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Event, Store
 
+_LOG = logging.getLogger("toolplug.mcp")
 _PREFIX = f"{VOLATILE}mcp/"
+_UPDATES = f"{VOLATILE}mcp-updates/"
 _RENEWED_EVERY_S = 60.0
 
-Kind = Literal["cancel", "answer", "stream", "found"]
+Kind = Literal["cancel", "answer", "stream", "found", "left"]
+_Updates = dict[str, tuple[str, str, float]]
+"""The updated resources by URI: key and source of their entry, and the time of the update."""
 
 
 class _Kept(TypedDict):
@@ -50,20 +61,28 @@ class PeerMcpSessions(McpSessions):
         self._store = store
         self._processes = processes
         self._records: dict[str, _Known] = {}
-        self._follower = Follower(store, _PREFIX, self._hear, self._look_at_logs)
+        self._updates: dict[str, _Updates] = {}
+        self._tasks = BackgroundTasks()
+        self._followers = (
+            Follower(store, _PREFIX, self._hear, self._look_at_logs),
+            Follower(store, _UPDATES, self._hear_updates, self._look_at_updates),
+        )
 
     async def __aenter__(self) -> Self:
         """Follow the records. Raises `StoreError`."""
-        await self._follower.start()
+        for follower in self._followers:
+            await follower.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._follower.aclose()
+        for follower in self._followers:
+            await follower.aclose()
+        await self._tasks.cancel()
 
     async def begin(self, owner: Hashable, client: Client) -> Handshake:
         """Return a new session. Raises `StoreError`."""
         handshake = self.open(owner, client)
-        handshake.questions.name_after(self._processes.name)
+        self._connect(handshake)
         kept: _Kept = {"owner": [*cast("tuple[str | None, ...]", owner)], "client": [*client]}
         await self._store.commit(_PREFIX + handshake.id, orjson.dumps(kept), ttl_s=IDLE_S)
         await self._remember(handshake)
@@ -122,11 +141,12 @@ class PeerMcpSessions(McpSessions):
         handshake = self.find(session_id, owner)
         if handshake is None:
             handshake = self.open(owner, Client(str(version), info, capabilities), session_id)
-            handshake.questions.name_after(self._processes.name)
+            self._connect(handshake)
             handshake.seen = Seen(tools="")  # unknown: the client is notified of a change when it listens here
             log = await self._store.events(_PREFIX + session_id, None)
             for event in log.entries:
                 self._apply(handshake, event, only="found")
+            await self._take_updates(handshake)
         await self._remember(handshake)
         return handshake
 
@@ -138,7 +158,65 @@ class PeerMcpSessions(McpSessions):
 
     def _forget(self, handshake: Handshake) -> None:
         self._records.pop(handshake.id, None)
+        self._updates.pop(handshake.id, None)
         self.end(handshake)
+
+    def _connect(self, handshake: Handshake) -> None:
+        """Connect a session of this process with the other processes."""
+        handshake.questions.name_after(self._processes.name)
+
+        def pass_on(uri: str, resource: Offered) -> None:
+            self._tasks.start(_logged(self._pass_on(handshake.id, uri, resource)), "toolplug-mcp-update")
+
+        def left(uri: str) -> None:
+            self._tasks.start(_logged(self._leave(handshake, uri)), "toolplug-mcp-update")
+
+        handshake.subscriptions.pass_on = pass_on
+        handshake.subscriptions.left = left
+
+    async def _pass_on(self, session_id: str, uri: str, resource: Offered | None) -> None:
+        """Write an update of a resource for the process with the client's stream, or None for one that is left.
+
+        Raises `StoreError`.
+        """
+        while True:
+            record = await self._store.read(_UPDATES + session_id)
+            updates = {} if record is None else cast("_Updates", orjson.loads(record.value))
+            if resource is not None:
+                updates[uri] = (resource.key, resource.source, self._store.now())
+            elif updates.pop(uri, None) is None:
+                return
+            expected = 0 if record is None else record.revision
+            try:
+                await self._store.commit(_UPDATES + session_id, orjson.dumps(updates), expected=expected, ttl_s=IDLE_S)
+            except StoreConflict:
+                continue
+            return
+
+    async def _leave(self, handshake: Handshake, uri: str) -> None:
+        await self._pass_on(handshake.id, uri, None)
+        await self._append(handshake, "left", uri)
+
+    async def _take_updates(self, handshake: Handshake) -> None:
+        """Note the updates that other processes have written and this one has not noted. Raises `StoreError`."""
+        record = await self._store.read(_UPDATES + handshake.id)
+        if record is not None:
+            known = self._updates.setdefault(handshake.id, {})
+            for uri, update in cast("_Updates", orjson.loads(record.value)).items():
+                if known.get(uri) != update:
+                    known[uri] = update
+                    handshake.subscriptions.updated_elsewhere(uri, update[0], update[1])
+
+    async def _hear_updates(self, change: Change) -> None:
+        handshake = self.get(change.key.removeprefix(_UPDATES))
+        if handshake is not None and change.revision:
+            await self._take_updates(handshake)
+
+    async def _look_at_updates(self) -> None:
+        for session_id in tuple(self._records):
+            handshake = self.get(session_id)
+            if handshake is not None and handshake.stream is not None:
+                await self._take_updates(handshake)
 
     async def _append(self, handshake: Handshake, kind: Kind, value: object) -> None:
         await self._store.extend(_PREFIX + handshake.id, events=[orjson.dumps([kind, value])])
@@ -191,5 +269,14 @@ class PeerMcpSessions(McpSessions):
             case "stream":
                 if value != self._processes.name and handshake.stream is not None:
                     handshake.stream()
+            case "left":
+                handshake.subscriptions.remove(value)
             case _:
                 handshake.found.add(value)
+
+
+async def _logged(work: Coroutine[None, None, None]) -> None:
+    try:
+        await work
+    except StoreError as error:
+        _LOG.warning("an MCP client may not be notified of an updated resource: %s", error)

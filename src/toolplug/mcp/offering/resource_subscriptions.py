@@ -20,8 +20,13 @@ class ResourceSubscriptions:
         self._updated: dict[str, None] = {}
         self._changing = asyncio.Lock()
         self._closed = False
+        self._elsewhere: dict[str, tuple[str, str]] = {}
         self.wake: Callable[[], None] | None = None
-        """Called at each update."""
+        """Called at each update; None while no stream of the client is open in this process."""
+        self.pass_on: Callable[[str, Offered], None] | None = None
+        """Called at each update without a stream here, where another process may have one."""
+        self.left: Callable[[str], None] | None = None
+        """Called when the client stops following a resource, which another process may follow for it."""
 
     async def add(self, uri: str, resource: Offered) -> None:
         """Follow the resource of this URI, which this entry of the client's offering is or matches.
@@ -38,8 +43,20 @@ class ResourceSubscriptions:
             if self._closed:
                 self.close()
 
+    def leave(self, uri: str) -> None:
+        """Stop following a resource in all processes."""
+        self.remove(uri)
+        if self.left is not None:
+            self.left(uri)
+
+    def updated_elsewhere(self, uri: str, key: str, source: str) -> None:
+        """Note an update of a resource that another process follows, by its entry's key and source."""
+        self._elsewhere[uri] = key, source
+        self._note(uri)
+
     def remove(self, uri: str) -> None:
         """Stop following a resource; ignore one that is not followed."""
+        self._elsewhere.pop(uri, None)
         _, stop = self._followed.pop(uri, (None, _nothing))
         self._updated.pop(uri, None)
         stop()
@@ -53,7 +70,7 @@ class ResourceSubscriptions:
     def taken(self, offering: Offering) -> tuple[str, ...]:
         """Return the updated resources, once, without those that the client may no longer read by its offering."""
         updated, self._updated = self._updated, {}
-        return tuple(uri for uri in updated if uri in self._followed and self._is_in(offering, uri))
+        return tuple(uri for uri in updated if self._is_in(offering, uri))
 
     @property
     def pending(self) -> bool:
@@ -61,15 +78,24 @@ class ResourceSubscriptions:
         return bool(self._updated)
 
     def _is_in(self, offering: Offering, uri: str) -> bool:
-        resource, _ = self._followed[uri]
-        entries = (offering.resources.get(resource.key), offering.templates.get(resource.key))
-        return any(found is not None and found.source == resource.source for found in entries)
+        followed = self._followed.get(uri)
+        key, source = self._elsewhere.get(uri, ("", "")) if followed is None else (followed[0].key, followed[0].source)
+        entries = (offering.resources.get(key), offering.templates.get(key))
+        return any(found is not None and found.source == source for found in entries)
 
     def _update(self, uri: str) -> None:
-        if uri in self._followed:
-            self._updated[uri] = None
-            if self.wake is not None:
-                self.wake()
+        followed = self._followed.get(uri)
+        if followed is None:
+            return
+        if self.wake is None and self.pass_on is not None:
+            self.pass_on(uri, followed[0])
+        else:
+            self._note(uri)
+
+    def _note(self, uri: str) -> None:
+        self._updated[uri] = None
+        if self.wake is not None:
+            self.wake()
 
 
 def _nothing() -> None:

@@ -44,7 +44,7 @@ async def _subscribe(ctx: _Context, params: types.SubscribeRequestParams) -> typ
 async def _unsubscribe(ctx: _Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
     subscriptions = ctx.lifespan_context.subscriptions
     if subscriptions is not None:
-        subscriptions.remove(params.uri)
+        subscriptions.leave(params.uri)
     return types.EmptyResult()
 
 
