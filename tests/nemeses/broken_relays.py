@@ -36,6 +36,13 @@ class _ChecksNoLease(WatchedRelay):
         return Relay.delivers.__get__(self)
 
 
+class _LosesMany(Way):
+    """Half of the pushes are lost, which a look makes up for."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more, lost=0.5)
+
+
 class _NeverLooks(Processes):
     """What was not heard is not found."""
 
@@ -49,7 +56,7 @@ SEEDED = {
         Parts(relay=_EndsAtTheDeadline),
         "was accepted, and its caller got timeout",
     ),
-    "no lease check": (Parts(relay=_ChecksNoLease), "after its lease had lapsed"),
-    "no look": (Parts(processes=_NeverLooks), "has not arrived"),
+    "no lease check": (Parts(relay=_ChecksNoLease, killed=0.0), "after its lease had lapsed"),
+    "no look": (Parts(way=_LosesMany, processes=_NeverLooks), "has not arrived"),
 }
 """What is wrong → the world in which it is, and the violation that shows it."""

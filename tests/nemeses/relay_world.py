@@ -88,11 +88,12 @@ class WatchedRelay(SharedRelay):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What the world is made of; a seeded bug comes in here."""
+    """What the world is made of; a seeded bug comes in here. `killed`: the part of the victims that is not paused."""
 
     way: type[Way] = Way
     processes: type[Processes] = Processes
     relay: type[WatchedRelay] = WatchedRelay
+    killed: float = 0.5
 
 
 class RelayWorld:
@@ -210,7 +211,7 @@ class RelayWorld:
             await asyncio.sleep(self._random.uniform(0.5, 6))
             self.harms += 1
             victim = self.any()
-            if self._random.random() < 0.5:
+            if self._random.random() >= self._parts.killed:
                 await victim.pause(self._random.choice([self._random.uniform(0.5, 4), self._random.uniform(6, 15)]))
             else:
                 self._replicas.remove(victim)

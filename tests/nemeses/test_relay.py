@@ -10,7 +10,7 @@ from toolplug.catalog.call import ToolStatus
 
 pytestmark = pytest.mark.requirement("I17-6-relay")
 
-MOST = 40
+MOST = 80
 """Worlds in which a bug must show; each of them shows in every second to tenth one."""
 
 
