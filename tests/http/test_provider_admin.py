@@ -180,3 +180,22 @@ async def test_a_reader_sees_the_line_of_the_package_that_called_the_failing_lib
         reasons = {record["key"]: record["reason"] for record in shown}
         assert reasons["unstartable"].endswith("start() raised JSONDecodeError at calling_mod:6")
         assert reasons["unimportable"].endswith("importing lacking_mod raised JSONDecodeError at lacking_mod:3")
+
+
+@pytest.mark.requirement("I17-2-switches", "I17-2-unequal-configuration")
+async def test_processes_of_one_store_are_listed_and_reloaded_together(sample_package: None, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/state.db?shared=true"
+    other = settings(store=store, providers={"sample": {"enabled": True}})
+    async with (
+        open_host(settings(store=store), environ={}) as host,
+        open_host(other, environ={}) as there,
+        client_of(create_app(host)) as client,
+    ):
+        processes = (await client.get("/v1/providers", headers=ROOT)).json()["processes"]
+        assert {item["process"] for item in processes} == {host.admin.process, there.admin.process}
+        assert len({item["configuration"] for item in processes}) == 2
+        assert "processes" not in (await client.get("/v1/providers", headers=ALICE)).json()
+        done = {"started": [], "kept": ["sample"], "stopped": []}
+        answer = (await client.post("/v1/reload", headers=ROOT)).json()
+        each = [{"process": name, **done, "problems": []} for name in (host.admin.process, there.admin.process)]
+        assert answer == {**done, "processes": each}

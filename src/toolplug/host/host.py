@@ -138,10 +138,15 @@ class Host:
         check_event_loop()
         if self._open is not None:
             raise RuntimeError("this host is entered already; open another one for the same file with open_host")
-        self._admin.begin()
         self._entered_in = Path() if isinstance(self._source, Mapping) else Path.cwd()
         coded = CodedParts(self._coded, self._coded_mcp, self._plugins)
-        self._open = await Parts.open(self._read(), coded, serves=self._serves)
+        self._open = opened = await Parts.open(self._read(), coded, serves=self._serves)
+        try:
+            await self._admin.begin()
+        except BaseException:
+            self._open = None
+            await opened.life.aclose()
+            raise
         self._say_what_runs()
         return self
 
@@ -227,6 +232,11 @@ class Host:
     def servers(self) -> McpServers:
         """The MCP servers."""
         return self._entered().servers
+
+    @property
+    def admin(self) -> HostAdmin:
+        """What concerns the other processes of the host's store: reloading them, and what each runs."""
+        return self._admin
 
     @property
     def mcp(self) -> Serving:
@@ -418,17 +428,24 @@ class Host:
         return down
 
     async def enable(self, key: str, *, by: Principal, request_id: str = "") -> None:
-        """Run the provider of this key until the next start or reload. Raises `NoSuchProvider` and `ConfigError`."""
+        """Run the provider of this key until the next start or reload, in every process of a shared store.
+
+        Raises `NoSuchProvider` and `ConfigError`, and `StoreError` if another process may not have applied it.
+        """
         await self._admin.switch(key, True, by=by, request_id=request_id)
 
     async def disable(self, key: str, *, by: Principal, request_id: str = "") -> None:
-        """Stop the provider of this key after its running calls, until a start or reload. Raises `NoSuchProvider`."""
+        """Stop the provider of this key after its running calls, until a start or reload, in every process.
+
+        Raises like `enable`.
+        """
         await self._admin.switch(key, False, by=by, request_id=request_id)
 
     async def reload(self, *, by: Principal, request_id: str = "") -> Reloaded:
         """Read the configuration again and apply it: unchanged providers keep running, the others are replaced.
 
-        Raises `ConfigError` with every problem; then nothing has changed.
+        Raises `ConfigError` with every problem; then nothing has changed. Also raises `StoreError`, if the providers
+        that were switched on or off cannot be as in the file again in the other processes of a shared store.
         """
         return await self._admin.reload(by=by, request_id=request_id)
 

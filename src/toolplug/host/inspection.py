@@ -80,8 +80,25 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
         *_failed_servers(host),
         *(found for each in await asyncio.gather(*(each.diagnosis() for each in running)) for found in each),
         *await long_notes(host.store),
+        *await _other_configurations(host),
     ]
     return Findings(tuple(errors), tuple(warnings))
+
+
+async def _other_configurations(host: Host) -> list[Problem]:
+    """Return a warning for each process of the store that runs another configuration. Raises `StoreError`."""
+    running = await host.admin.processes()
+    mine = await host.admin.digest() if running else ""
+    return [
+        Problem(
+            code="other_configuration",
+            message=f"process {name} of this store (pid {process.pid} on {process.host}) runs another configuration",
+            path=host.source_name,
+            hint="give all processes of the store one file; POST /v1/reload lets each read its own again",
+        )
+        for name, process in sorted(running.items())
+        if process.config not in ("", mine)
+    ]
 
 
 def failures(host: Host) -> Iterator[tuple[str, Problem]]:

@@ -47,6 +47,7 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
+from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.processes import Processes
 from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
@@ -216,6 +217,8 @@ class Parts:
     metrics: CollectorRegistry
     operations: Operations
     store: Store
+    processes: Processes
+    requests: ProcessRequests
     views: Views
     toolsets: ToolsetService
     servers: McpServers
@@ -241,19 +244,19 @@ class Parts:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
             processes, cluster = await life.enter_async_context(_processes(store, serving=serves.sessions))
-            metrics, approvals = CollectorRegistry(), Approvals(store)
+            metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
             services = call_services(store, approvals, artifacts, current, CallAccounting(serves.on_call, cluster))
             equipment = EquippedToolsets(services.unknown, always_listed(current))
-            saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller))  # noqa: PLW0108  later
+            saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
-            servers = McpServers(configuration, store, services, discovery, coded.servers, serving=serves.servers)
+            servers = McpServers(current(), store, services, discovery, coded.servers, requests, serving=serves.servers)
             await life.enter_async_context(servers)
-            toolsets = ToolsetService(configuration, registry, servers, store, services, coded.toolsets, coded.mcp)
+            toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
             views = Views(registry, toolsets.tools, own.tail, equipment)
             await life.enter_async_context(saved)
@@ -273,8 +276,7 @@ class Parts:
             _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end))
-            life.callback(services.offering_changed.listen(mcp.announcer.look_at_all))
+            mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
             responses = ResponsesService(store, settings.responses, toolsets.tools.end, processes)
             life.push_async_callback(responses.aclose)
             parts = cls(
@@ -284,6 +286,8 @@ class Parts:
                 metrics=metrics,
                 operations=operations,
                 store=store,
+                processes=processes,
+                requests=requests,
                 views=views,
                 toolsets=toolsets,
                 servers=servers,
@@ -393,7 +397,7 @@ def _register_metrics(
 
 @asynccontextmanager
 async def _mcp_serving(
-    store: Store, processes: Processes, over: Callable[[Handshake], object]
+    store: Store, processes: Processes, over: Callable[[Handshake], object], services: CallServices
 ) -> AsyncGenerator[Serving]:
     """Serve MCP clients, whose sessions other processes of the store may serve as well."""
     async with AsyncExitStack() as life:
@@ -403,6 +407,7 @@ async def _mcp_serving(
             sessions = McpSessions(over=over)
         serving = Serving(mcp_server_endpoint, sessions)
         life.callback(serving.stop)
+        life.callback(services.offering_changed.listen(serving.announcer.look_at_all))
         yield serving
 
 

@@ -108,7 +108,7 @@ class FollowedRecords(Generic[T]):
         self._load = load
         self._changed = changed
         self._writing = writing
-        self._follower = Follower(store, prefix, self._hear, self._look, pause_s=pause_s)
+        self._follower = Follower(store, prefix, self._hear, self.look, pause_s=pause_s)
         self._copies: dict[str, T] = {}
         self._revisions: dict[str, int] = {}
         self._fresh = JoinedRuns(self._refresh, f"toolplug-{prefix}-fresh")
@@ -144,8 +144,8 @@ class FollowedRecords(Generic[T]):
         revisions = await self._store.revisions(wanted)
         await self._read([key for key, revision in revisions.items() if revision != self._revisions.get(key, 0)])
 
-    async def _look(self) -> None:
-        """Look for new records, and make all copies fresh."""
+    async def look(self) -> None:
+        """Make all copies as new as this call, and find new records. Raises `StoreError`."""
         known = frozenset(self._revisions)
         after = ""
         while page := await self._store.keys(self.prefix, after=after, limit=_PAGE):

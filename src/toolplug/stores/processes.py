@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import orjson
 
@@ -36,6 +36,36 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+class RunningProcess(NamedTuple):
+    """What the lease of a process says of it: `since` is on the store's clock, `config` a digest of its configuration.
+
+    `answers`: it takes note of the requests of others (`process_requests`). `config` is "" before it is known.
+    """
+
+    host: str
+    pid: int
+    since: float
+    config: str = ""
+    answers: bool = False
+
+
+async def running_processes(store: Store) -> dict[str, RunningProcess]:
+    """Return the processes that have a lease, by their names. Raises `StoreError`."""
+    keys = await store.keys(PREFIX)
+    records = await asyncio.gather(*(store.read(key) for key in keys))
+    return {
+        key.removeprefix(PREFIX): _process(record.value)
+        for key, record in zip(keys, records, strict=True)
+        if record is not None
+    }
+
+
+def _process(value: bytes) -> RunningProcess:
+    """Return what a lease says; processes of other versions may say more or less."""
+    about = orjson.loads(value)
+    return RunningProcess(**{name: about[name] for name in RunningProcess._fields if name in about})
+
+
 class Processes:
     """This process among those that share a store; used inside `async with`.
 
@@ -54,6 +84,7 @@ class Processes:
         self._tasks = BackgroundTasks()
         self._listeners: list[Callable[[], Awaitable[None]]] = []
         self._news = asyncio.Event()
+        self._about = RunningProcess(socket.gethostname(), os.getpid(), 0.0)
 
     @property
     def name(self) -> str:
@@ -95,6 +126,7 @@ class Processes:
     async def __aenter__(self) -> Self:
         """Take the lease. Raises `StoreError`."""
         if self.joined:
+            self._about = self._about._replace(since=self._store.now())
             await self._take()
             await self._follower.start()
             self._tasks.start(self._renew(), "toolplug-process-lease")
@@ -112,10 +144,22 @@ class Processes:
             except StoreError as failed:
                 _LOG.warning("the lease of this process ends in %g s: it cannot be removed: %s", LEASE_S, failed)
 
+    async def describe(self, *, config: str | None = None, answers: bool | None = None) -> None:
+        """Change what the lease says of this process, see `RunningProcess`. Raises `StoreError`."""
+        about = self._about
+        self._about = about._replace(
+            config=about.config if config is None else config, answers=about.answers if answers is None else answers
+        )
+        # One that has lapsed is written with its next name.
+        if self.joined and self.valid:
+            await self._write()
+
+    async def _write(self) -> None:
+        await self._store.commit(PREFIX + self.name, orjson.dumps(self._about._asdict()), ttl_s=LEASE_S)
+
     async def _take(self) -> None:
         began = self._clock()
-        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._store.now()}
-        await self._store.commit(PREFIX + self.name, orjson.dumps(about), ttl_s=LEASE_S)
+        await self._write()
         self._valid_until = began + VALID_S
 
     async def _renew(self) -> None:

@@ -1,22 +1,54 @@
-"""What an operator changes of a running host: providers that are switched on or off, and reloads."""
+"""What an operator changes of a running host: providers that are switched on or off, and reloads.
+
+Of several processes of a store, each applies such a change to its own configuration file. The volatile record
+`~host/switches` has the providers that were switched since the last reload; the first process of all clears it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple, cast
+
+import orjson
+from pydantic import TypeAdapter
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import ConfigError
+from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
 from toolplug.execution.accounting import audited
 from toolplug.host.admin.configured import LastReload
-from toolplug.host.admin.reload import Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.file.values import value_changes
+from toolplug.host.file.values import configuration_digest, value_changes
 from toolplug.host.parts import Parts
+from toolplug.host.servers.records import server_hash_key
 from toolplug.runtime.threads import in_own_thread
+from toolplug.stores.followed import Follower
+from toolplug.stores.process_requests import Topic
+from toolplug.stores.processes import RunningProcess, running_processes
+from toolplug.stores.store import VOLATILE, Change
+
+ANSWERED_WITHIN_S = 30.0
+"""How long a change waits for other processes, which may have providers to start."""
+
+_SWITCHES = f"{VOLATILE}host/switches"
+_SWITCH = "switch"
+_RELOAD = "reload"
+_LOG = logging.getLogger("toolplug.host")
+
+
+class ProcessReload(NamedTuple):
+    """The outcome of a reload in one process; one with problems has changed nothing, or has not answered."""
+
+    done: Reloaded = NOTHING
+    problems: tuple[Problem, ...] = ()
+
+
+_OUTCOME = TypeAdapter(ProcessReload)
 
 
 class HostAdmin:
@@ -52,42 +84,167 @@ class HostAdmin:
         """The last reload since the host was entered, also one that was refused."""
         return self._last_reload
 
-    def begin(self) -> None:
-        """Begin with the configuration as it is read: no provider is switched."""
+    async def begin(self) -> None:
+        """Begin with the configuration as it was read, and with what other processes have switched since.
+
+        Opens the last of the host's parts: what other processes ask is answered from now on. Raises `StoreError`.
+        """
         self._overrides, self._last_reload = MappingProxyType({}), None
+        parts = self._parts()
+        if parts.processes.joined:
+            if not parts.processes.others:
+                await parts.store.commit(_SWITCHES, None)
+            follower = Follower(parts.store, _SWITCHES, self._hear, self._take_switches)
+            parts.life.push_async_callback(follower.aclose)
+            await follower.start()
+            parts.requests.answer(_SWITCH, Topic(self._answer_switch, self._take_switches))
+            parts.requests.answer(_RELOAD, Topic(self._answer_reload, _nothing))
+            await self._describe(parts)
+        await parts.life.enter_async_context(parts.requests)
+
+    @property
+    def process(self) -> str:
+        """The name of this process among those of its store."""
+        return self._parts().processes.name
+
+    async def processes(self) -> Mapping[str, RunningProcess]:
+        """Return the processes of a shared store by their names, this one among them; none of one that is not shared.
+
+        Raises `StoreError`.
+        """
+        parts = self._parts()
+        return await running_processes(parts.store) if parts.store.shared else {}
+
+    async def digest(self) -> str:
+        """Return the digest of this host's configuration, to compare with that of a process. Raises `StoreError`."""
+        parts = self._parts()
+        key = await server_hash_key(parts.store)
+        return await in_own_thread(partial(configuration_digest, parts.configuration, key))
 
     async def switch(self, key: str, on: bool, *, by: Principal, request_id: str) -> None:
-        """Start or stop the provider of this key. Raises `NoSuchProvider` and `ConfigError`."""
+        """Start or stop the provider of this key, in every process of the store that has it.
+
+        Raises `NoSuchProvider` and `ConfigError`, and `StoreError` if a process may not have applied it.
+        """
         async with self.changing:
             parts = self._parts()
             with audited(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
-                overrides = MappingProxyType({**self._overrides, key: on})
-                wanted = await in_own_thread(partial(wanted_providers, parts.configuration, overrides))
-                await parts.registry.apply(wanted)
-                parts.toolsets.plugins_changed()
-                self._overrides = overrides
+                await self._apply(parts, {**self._overrides, key: on})
+            if parts.processes.joined:
+                await _write_switch(parts, key, on)
+        missing = (await parts.requests.ask(_SWITCH, None, within_s=ANSWERED_WITHIN_S)).missing
+        if missing:
+            processes = " and ".join(missing)
+            raise StoreUnavailable(f"provider {key!r} is switched, but {processes} did not answer that it is there too")
 
     async def reload(self, *, by: Principal, request_id: str) -> Reloaded:
-        """Read the configuration and apply it. Raises `ConfigError`; then nothing has changed."""
+        """Read the configuration and apply it. Raises `ConfigError`; then nothing has changed.
+
+        What was switched is as in the file again, in every process. Raises `StoreError` if that cannot be stored.
+        """
         async with self.changing:
             parts = self._parts()
-            before, was = parts.registry.running(), parts.configuration
-            report = LastReload(at=parts.store.now(), by=by.subject)
-            try:
-                with audited("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
-                    configuration = await in_own_thread(self._read)
-                    check_unchangeable(was, configuration)
-                    await parts.registry.apply(wanted_providers(configuration, {}))
-                    self._overrides = MappingProxyType({})
-                    parts.configure(configuration)
-                    self._applied(configuration)
-            except ConfigError as error:
-                self._last_reload = replace(report, problems=tuple(error.problems))
-                raise
-            after = parts.registry.running()
-            kept = tuple(key for key in after if before.get(key) is after[key])
-            started = tuple(key for key in after if key not in kept)
-            done = Reloaded(started, kept, tuple(key for key in before if key not in after))
-            changes = await in_own_thread(partial(value_changes, was, configuration))
-            self._last_reload = replace(report, changes=changes, providers=done)
+            done = await self._reload(parts, by, request_id)
+            if parts.processes.joined:
+                await parts.store.commit(_SWITCHES, None)
             return done
+
+    async def reload_others(self, *, by: Principal) -> Mapping[str, ProcessReload]:
+        """Let every other process of the store read its own configuration, and return what has become of each, by name.
+
+        Raises `StoreError`.
+        """
+        answers = await self._parts().requests.ask(_RELOAD, by.subject, within_s=ANSWERED_WITHIN_S)
+        given = {process: _OUTCOME.validate_python(answer) for process, answer in answers.given.items()}
+        message = f"the process has not answered within {ANSWERED_WITHIN_S:g} s; it reloads when it can"
+        late = Problem(code="no_answer", message=message, hint="look at its log, or reload again")
+        return {**given, **dict.fromkeys(answers.missing, ProcessReload(problems=(late,)))}
+
+    async def _apply(self, parts: Parts, overrides: Mapping[str, bool]) -> None:
+        wanted = await in_own_thread(partial(wanted_providers, parts.configuration, overrides))
+        await parts.registry.apply(wanted)
+        parts.toolsets.plugins_changed()
+        self._overrides = MappingProxyType({**overrides})
+
+    async def _reload(self, parts: Parts, by: Principal, request_id: str) -> Reloaded:
+        before, was = parts.registry.running(), parts.configuration
+        report = LastReload(at=parts.store.now(), by=by.subject)
+        try:
+            with audited("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
+                configuration = await in_own_thread(self._read)
+                check_unchangeable(was, configuration)
+                await self._apply_file(parts, configuration)
+        except ConfigError as error:
+            self._last_reload = replace(report, problems=tuple(error.problems))
+            raise
+        after = parts.registry.running()
+        kept = tuple(key for key in after if before.get(key) is after[key])
+        started = tuple(key for key in after if key not in kept)
+        done = Reloaded(started, kept, tuple(key for key in before if key not in after))
+        changes = await in_own_thread(partial(value_changes, was, configuration))
+        self._last_reload = replace(report, changes=changes, providers=done)
+        await self._describe(parts)
+        return done
+
+    async def _apply_file(self, parts: Parts, configuration: Configuration) -> None:
+        await parts.registry.apply(wanted_providers(configuration, {}))
+        self._overrides = MappingProxyType({})
+        parts.configure(configuration)
+        self._applied(configuration)
+
+    async def _describe(self, parts: Parts) -> None:
+        """Let the lease say which configuration this process runs."""
+        if parts.processes.joined:
+            try:
+                await parts.processes.describe(config=await self.digest())
+            except StoreError as error:
+                _LOG.warning("other processes do not hear which configuration this one runs: %s", error)
+
+    async def _answer_reload(self, by: object) -> object:
+        async with self.changing:
+            try:
+                outcome = ProcessReload(done=await self._reload(self._parts(), Principal(str(by)), ""))
+            except ConfigError as error:
+                _LOG.error("the configuration is not reloaded as %r asked another process: %s", by, error)
+                outcome = ProcessReload(problems=tuple(error.problems))
+            return _OUTCOME.dump_python(outcome, mode="json")
+
+    async def _answer_switch(self, about: object) -> None:
+        await self._take_switches()
+
+    async def _hear(self, change: Change) -> None:
+        await self._take_switches()
+
+    async def _take_switches(self) -> None:
+        """Switch providers as other processes have; those that this configuration does not have are left out."""
+        async with self.changing:
+            parts = self._parts()
+            record = await parts.store.read(_SWITCHES)
+            switches = {} if record is None else _switches(record.value)
+            known = parts.configuration.providers.wanted
+            overrides = {key: on for key, on in switches.items() if key in known}
+            if overrides != self._overrides:
+                try:
+                    await self._apply(parts, overrides)
+                except ConfigError as error:
+                    _LOG.error("providers are not switched as another process was asked to: %s", error)
+
+
+async def _nothing() -> None:
+    """Miss no reload: a process that begins, or whose lease had lapsed, finds the requests that are left."""
+
+
+async def _write_switch(parts: Parts, key: str, on: bool) -> None:
+    while True:
+        record = await parts.store.read(_SWITCHES)
+        switches = {} if record is None else _switches(record.value)
+        value = orjson.dumps({**switches, key: on})
+        try:
+            await parts.store.commit(_SWITCHES, value, expected=0 if record is None else record.revision)
+        except StoreConflict:
+            continue
+        return
+
+
+def _switches(value: bytes) -> dict[str, bool]:
+    return cast("dict[str, bool]", orjson.loads(value))

@@ -9,13 +9,11 @@ import orjson
 
 from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import Problem
-from toolplug.host.admin.reload import Reloaded
+from toolplug.host.admin.reload import NOTHING, Reloaded
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
 from toolplug.host.parts import Parts
-
-_NOTHING = Reloaded((), (), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +28,7 @@ class LastReload:
     by: str
     changes: tuple[ValueChange, ...] = ()
     problems: tuple[Problem, ...] = ()
-    providers: Reloaded = _NOTHING
+    providers: Reloaded = NOTHING
 
 
 def running_values(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:

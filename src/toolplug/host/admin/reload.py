@@ -108,6 +108,9 @@ class Reloaded(NamedTuple):
     stopped: tuple[str, ...]
 
 
+NOTHING = Reloaded((), (), ())
+
+
 def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]) -> list[DesiredProvider]:
     """Return the providers of the file, with those that were switched on or off since by `overrides`.
 

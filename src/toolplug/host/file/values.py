@@ -6,6 +6,7 @@ secret file is never given.
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ ValueSource = Literal["file", "environment", "secret file", "default", "code", "
 MAX_TEXT = 2_000
 """Characters of one value."""
 
+_DIGEST = 16
+"""Hexadecimal digits."""
 _FILE_SUFFIX = "_file"
 _REFERENCE = re.compile(r"(?<!\$)\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _NO_TEXTS = (bool, int, float, type(None))
@@ -112,6 +115,19 @@ def value_changes(before: Configuration, after: Configuration) -> tuple[ValueCha
         if not any(each == path or each.startswith((f"{path}.", f"{path}[")) for each in changed):
             found.append(ValueChange(path, "changed", MASK, MASK, "a variable or a secret file that it refers to"))
     return tuple(found)
+
+
+def configuration_digest(configuration: Configuration, key: bytes) -> str:
+    """Return a digest of the values that the file sets, as they are written, in their order.
+
+    Files of equal digests configure the same, but for what comes from the environment and from secret files. Without
+    the `key` no secret can be found from it.
+    """
+    digest = hmac.new(key, digestmod="sha256")
+    for value in configured_values(configuration):
+        if value.configured:
+            digest.update(f"{value.path}={value.written!r}\n".encode())
+    return digest.hexdigest()[:_DIGEST]
 
 
 def _by_path(configuration: Configuration) -> dict[str, ConfiguredValue]:

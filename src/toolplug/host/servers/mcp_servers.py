@@ -52,6 +52,7 @@ from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.stores.followed import FollowedRecords
+from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 
@@ -107,8 +108,8 @@ class McpServers:
 
     A server is started by its discovery, or by a call of one of its tools; unless `serving`, only requested discoveries
     run. A server added over HTTP belongs to the caller's tenant; a change of a server of the file, which can set
-    `enabled` and `tools`, holds for every tenant. While entered it follows the records that other processes change,
-    within a quarter of a second.
+    `enabled` and `tools`, holds for every tenant. While entered it follows the records that other processes change; a
+    change is effective in every process of the store when the method returns.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class McpServers:
         services: CallServices,
         discovery: Discovery,
         coded: Iterable[Server],
+        requests: ProcessRequests,
         *,
         serving: bool,
     ) -> None:
@@ -138,6 +140,8 @@ class McpServers:
         self._kept: dict[ServerName, ServerRecord] = {}
         self._changing = asyncio.Lock()
         self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, self._changing)
+        self._requests = requests
+        requests.apply(self._followed)
         self.discoveries: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -208,7 +212,8 @@ class McpServers:
     async def add(self, record: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
         """Add a server with a `url` for the caller's tenant, and begin its discovery.
 
-        Raises `ApiError` and `StoreError`; then nothing has changed.
+        Raises `ApiError` and `StoreError`; then nothing has changed, unless the error says that another process does
+        not apply the change.
         """
         async with self._changing:
             with self._audited("add", record.id, by, request_id):
@@ -216,8 +221,11 @@ class McpServers:
                 self._check_address(record)
                 self._check_room(record.id, by)
                 record = record.model_copy(update={"tenant": by.tenant, "by": by.subject})
-                self._followed.put(*await self._records.save(record, *record.name), record)
-            return self.server(by.tenant, record.id)
+                written = await self._records.save(record, *record.name)
+                self._followed.put(*written, record)
+            view = self.server(by.tenant, record.id)
+        await self._requests.applied(written.key)
+        return view
 
     async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
         """Change what the record sets of a server; a new address is discovered again. Raises like `add`.
@@ -234,8 +242,11 @@ class McpServers:
                 record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
                     self._check_address(record)
-                self._followed.put(*await self._records.save(record, *record.name), record)
-            return self.server(by.tenant, server)
+                written = await self._records.save(record, *record.name)
+                self._followed.put(*written, record)
+            view = self.server(by.tenant, server)
+        await self._requests.applied(written.key)
+        return view
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
         """Remove an added server and its discovery record. Raises like `add`."""
@@ -250,6 +261,7 @@ class McpServers:
                 await self._discovery.forget(found.name)
             except StoreError as error:
                 _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", server, error)
+        await self._requests.applied(written.key)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """List the server's tools now, waiting at most `wait_s` seconds; a failure is in the view's record.

@@ -18,6 +18,7 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
 )
 from toolplug.host.toolsets.service import NOBODY
+from toolplug.stores.process_requests import applied
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Allowlist
 
@@ -28,11 +29,14 @@ Edit = Callable[[tuple[str, ...]], tuple[str, ...]]
 class AgentLists:
     """Reads and changes the stored lists, which take precedence over the file's. Every method may raise `StoreError`.
 
+    A change is effective in every process of a shared store when the method returns.
+
     Toolsets that an application registers in code are unknown here; its host is asked over HTTP instead.
     """
 
     def __init__(self, entries: ToolsetEntries, store: Store, caller: Principal) -> None:
         self._entries = entries
+        self._store = store
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
         self._caller = caller
@@ -74,6 +78,7 @@ class AgentLists:
         with audited("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
             check_agent(agent)
             record = await self._saved(agent, edit)
+        await applied(self._store, self._lists.key(record.tenant, agent))
         return record.allowlist
 
     async def _stored(self, agent: str) -> tuple[AllowlistRecord | None, int]:

@@ -39,6 +39,7 @@ from toolplug.mcp.server_config import Server
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.followed import FollowedRecords
+from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
@@ -108,7 +109,7 @@ def _not_entered() -> Made:
 class ToolsetService:
     """The toolsets and allowlists of one host. What is set over HTTP is stored, for the caller's tenant.
 
-    While entered it follows the records that other processes change, within a quarter of a second.
+    While entered it follows the records that other processes change.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class ToolsetService:
         services: CallServices,
         coded: Toolsets,
         coded_mcp: Mapping[str, McpRegistration],
+        requests: ProcessRequests,
     ) -> None:
         """`coded` are the toolsets of the host's code, `coded_mcp` by id those of MCP servers."""
         self._configuration = configuration
@@ -137,6 +139,9 @@ class ToolsetService:
             store, BINDINGS, self._bindings.load, self._use, self._changing_bindings
         )
         self._stored_lists = FollowedRecords(store, ALLOWLISTS, self._load_list, self._use, self._changing_lists)
+        self._requests = requests
+        requests.apply(self._stored_bindings)
+        requests.apply(self._stored_lists)
 
     async def __aenter__(self) -> Self:
         """Register the toolsets of the file, of code and of the store. Raises `ApiError` and `StoreError`."""
@@ -262,22 +267,25 @@ class ToolsetService:
         return self._tools.allowlists.of(tenant, agent) or NOBODY
 
     async def allow(self, agent: str, toolsets: tuple[str, ...], *, by: Principal, request_id: str) -> Allowlist:
-        """Set the toolsets of an agent of the caller's tenant, from the next call on.
+        """Set the toolsets of an agent of the caller's tenant, from the next call on, in every process of the store.
 
-        Raises `ApiError` for an id that the tenant cannot see, and `StoreError`; then nothing has changed.
+        Raises `ApiError` for an id that the tenant cannot see, and `StoreError`; then nothing has changed, unless the
+        error says that another process does not apply the change.
         """
         async with self._changing_lists:
             with audited("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
                 check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
-                self._stored_lists.put(*await self._lists.save(record, by.tenant, agent), record)
-            return record.allowlist
+                written = await self._lists.save(record, by.tenant, agent)
+                self._stored_lists.put(*written, record)
+        await self._requests.applied(written.key)
+        return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
-        """Set the toolset of an id for the caller's tenant, from the next call on.
+        """Set the toolset of an id for the caller's tenant, from the next call on, in every process of the store.
 
-        Raises `ApiError`, `InvalidDefinition` for an invalid id or prefix, and `StoreError`; then nothing has changed.
+        Raises `InvalidDefinition` for an invalid id or prefix, and like `allow`.
         """
         async with self._changing_bindings:
             try:
@@ -293,7 +301,8 @@ class ToolsetService:
                 raise
             self._stored_bindings.put(*written, record)
             audit("toolset.bind", "done", by, name, request_id)
-            return toolset
+        await self._requests.applied(written.key)
+        return toolset
 
     async def _load_list(self, value: bytes) -> AllowlistRecord:
         """Return a list, after the stored toolsets that it names are known. Raises `ValueError` and `StoreError`."""

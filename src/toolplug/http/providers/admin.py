@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolplug.catalog.text import counted
-from toolplug.errors import ConfigError
+from toolplug.errors import ConfigError, Problem, StoreError
+from toolplug.host.admin.admin import ProcessReload
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain_gates import Verdict
@@ -22,6 +24,7 @@ from toolplug.http.routing import ADMIN, READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.runtime.timestamp import timestamp
+from toolplug.stores.processes import RunningProcess
 
 
 class ProviderAnswer(TypedDict):
@@ -38,18 +41,45 @@ class ProviderAnswer(TypedDict):
     version: str
 
 
+class ProcessAnswer(TypedDict):
+    """One process of a shared store; those whose digests differ serve different configuration files."""
+
+    process: str
+    host: str
+    pid: int
+    since: str
+    configuration: Annotated[str, Field(description="a digest of what its file sets, empty while it is not known")]
+
+
 class ProviderList(TypedDict):
-    """Every provider, in the order of the configuration, then those that are only installed."""
+    """Every provider of this process, in the order of the configuration, then those that are only installed.
+
+    `processes` is for `admin` only: the processes of a shared store, each with its own providers.
+    """
 
     providers: list[ProviderAnswer]
+    processes: NotRequired[list[ProcessAnswer]]
 
 
-class ReloadAnswer(TypedDict):
+class ReloadedProviders(TypedDict):
     """What a reload did, by provider key."""
 
     started: list[str]
     kept: list[str]
     stopped: list[str]
+
+
+class ProcessReloadAnswer(ReloadedProviders):
+    """What a reload did in one process of a shared store; one with problems goes on as before."""
+
+    process: str
+    problems: list[ProblemAnswer]
+
+
+class ReloadAnswer(ReloadedProviders):
+    """What a reload did in the process that was asked, and of a shared store in each process, this one first."""
+
+    processes: NotRequired[list[ProcessReloadAnswer]]
 
 
 class GateAnswer(TypedDict):
@@ -112,7 +142,7 @@ class LastReloadAnswer(TypedDict):
     by: str
     applied: bool
     changes: list[ValueChangeAnswer]
-    providers: ReloadAnswer
+    providers: ReloadedProviders
     problems: list[ProblemAnswer]
 
 
@@ -141,7 +171,11 @@ async def list_providers(request: HostRequest) -> OrjsonResponse[ProviderList]:
         for record in host.records()
         if reach is None or record.key in reach.providers
     ]
-    return OrjsonResponse({"providers": shown})
+    body: ProviderList = {"providers": shown}
+    if operates and host.store.shared:
+        with suppress(StoreError):  # the providers of this process are known without the store
+            body["processes"] = [_process(name, process) for name, process in (await host.admin.processes()).items()]
+    return OrjsonResponse(body)
 
 
 @route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
@@ -168,12 +202,31 @@ async def disable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswe
 @route("POST", "/v1/reload", ADMIN, "Read the configuration again")
 @answers(ReloadAnswer, errors=(422,))
 async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
-    """Read the configuration again. Raises `HttpProblem` with every problem in it; then nothing has changed."""
+    """Read the configuration again; then the other processes of a shared store read theirs.
+
+    Raises `HttpProblem` with every problem of this process's configuration; then nothing has changed anywhere.
+    """
+    host = request.state["host"]
     try:
-        done = await request.state["host"].reload(**acting(request))
+        done = await host.reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
-    return OrjsonResponse(_reloaded(done))
+    body: ReloadAnswer = {**_reloaded(done)}
+    if host.store.shared:
+        others = await host.admin.reload_others(by=request.state["principal"])
+        outcomes = {host.admin.process: ProcessReload(done), **others}
+        body["processes"] = [_process_reload(process, outcome) for process, outcome in outcomes.items()]
+    return OrjsonResponse(body)
+
+
+def _process(name: str, process: RunningProcess) -> ProcessAnswer:
+    return {
+        "process": name,
+        "host": process.host,
+        "pid": process.pid,
+        "since": timestamp(process.since),
+        "configuration": process.config,
+    }
 
 
 def _record_response(request: HostRequest, key: str) -> OrjsonResponse[ProviderAnswer]:
@@ -237,11 +290,20 @@ def _last_reload(last: LastReload) -> LastReloadAnswer:
             for path, kind, before, after, origin in last.changes
         ],
         "providers": _reloaded(last.providers),
-        "problems": [cast("ProblemAnswer", asdict(problem)) for problem in last.problems],
+        "problems": [_problem(problem) for problem in last.problems],
     }
 
 
-def _reloaded(done: Reloaded) -> ReloadAnswer:
+def _process_reload(process: str, outcome: ProcessReload) -> ProcessReloadAnswer:
+    problems = [_problem(problem) for problem in outcome.problems]
+    return {"process": process, **_reloaded(outcome.done), "problems": problems}
+
+
+def _problem(problem: Problem) -> ProblemAnswer:
+    return cast("ProblemAnswer", asdict(problem))
+
+
+def _reloaded(done: Reloaded) -> ReloadedProviders:
     return {"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]}
 
 

@@ -17,6 +17,7 @@ from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.followed import FollowedRecords
+from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped
@@ -47,10 +48,12 @@ class SavedToolsets:
     """The saved toolsets of all owners on one store; used inside `async with`, on one event loop.
 
     Each method may raise `StoreError`, and those that need the caller's tools `AccessError`; then nothing has changed.
-    Changes are effective when the method returns; those of another process on the same store within a second.
+    Changes are effective when the method returns, in every process of the store.
     """
 
-    def __init__(self, store: Store, equipment: EquippedToolsets, catalog_of: CatalogOf) -> None:
+    def __init__(
+        self, store: Store, equipment: EquippedToolsets, catalog_of: CatalogOf, requests: ProcessRequests
+    ) -> None:
         self._records = SavedRecords(store)
         self._equipment = equipment
         self._catalog_of = catalog_of
@@ -58,6 +61,8 @@ class SavedToolsets:
         self._forgetting = BackgroundTasks()
         self._choices = FollowedRecords(store, EQUIPPED, self._records.load_choice, self._use, self._changing)
         self._owners: dict[str, ToolsetOwner] = {}
+        self._requests = requests
+        requests.apply(self._choices)
 
     async def __aenter__(self) -> Self:
         await self._choices.start()
@@ -130,6 +135,7 @@ class SavedToolsets:
                 if await self._records.equipped(owner) == name:
                     await self._choose(owner, None)
                 await self._records.delete(owner, name)
+        await self._chosen_everywhere(caller)
 
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
         """Equip this toolset instead of any other. Raises `ApiError`."""
@@ -138,6 +144,7 @@ class SavedToolsets:
             with _audited("toolset.equip", caller, name):
                 kept = await self._kept(caller.owner, name)
                 await self._choose(caller.owner, name)
+        await self._chosen_everywhere(caller)
         return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
 
     async def unequip(self, caller: Caller) -> str | None:
@@ -149,7 +156,8 @@ class SavedToolsets:
                 return None
             with _audited("toolset.unequip", caller, before):
                 await self._choose(caller.owner, None)
-            return before
+        await self._chosen_everywhere(caller)
+        return before
 
     async def add_notes(
         self,
@@ -175,7 +183,8 @@ class SavedToolsets:
                     return made[-1].toolset
 
                 await self._rewrite(owner, name, change)
-            return made[-1]
+        await self._chosen_everywhere(caller)
+        return made[-1]
 
     async def remove_notes(
         self, caller: Caller, toolset: str, tool: ToolReference, names: Collection[str]
@@ -188,7 +197,8 @@ class SavedToolsets:
                 kept = await self._kept(owner, toolset)
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
-            return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
+        await self._chosen_everywhere(caller)
+        return NotesRemoved(changed, wanted, tuple(dict.fromkeys(names)))
 
     def end(self, session: str) -> None:
         """Start to delete the toolsets of a session that has ended."""
@@ -256,6 +266,10 @@ class SavedToolsets:
                     return
         except StoreError as error:
             _LOG.warning("other processes do not hear of a changed toolset: %s", error)
+
+    async def _chosen_everywhere(self, caller: Caller) -> None:
+        """Wait until every process uses what the owner has equipped now."""
+        await self._requests.applied(equipped_key(caller.owner))
 
     async def _named(self, owner: ToolsetOwner, toolset: str | None) -> str:
         """Return the given name, which may be of no toolset, or that of the equipped one."""

@@ -1,0 +1,254 @@
+"""Hosts on one store: what an operator sets or asks at one has been applied by all when the answer comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.faulty_store import FaultyStore
+
+from toolplug import CallContext, Caller, Host, Principal, ToolCall, ToolReference, ToolStatus, open_host
+from toolplug.errors import NoSuchProvider, StoreUnavailable
+from toolplug.host.file.store_entry import ConfiguredStore
+from toolplug.host.inspection import findings, open_inspected
+from toolplug.host.servers.records import ServerRecord
+from toolplug.host.toolsets.records import Binding
+from toolplug.providers.entry_points import installed
+from toolplug.stores import processes
+from toolplug.stores.memory import MemoryStore
+from toolplug.toolsets.saved.document import Document
+
+pytestmark = pytest.mark.anyio
+
+Enter = Callable[[str], Awaitable[Host]]
+"""Enters a host on the file of this name, for as long as the test runs."""
+ADMIN = Principal("operator", scopes=frozenset({"admin", "tools:call"}))
+ANN = Caller(Principal("ann", scopes=frozenset({"tools:read", "tools:call"})))
+
+NONE = {"name": "none", "tools": [{"namespacedName": "elsewhere"}]}
+"""A saved toolset of a tool that is not there."""
+
+
+def write(folder: Path, name: str, **hello: object) -> Path:
+    """A file with the provider `hello`; all such files name one store."""
+    path = folder / name
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "store": "memory://",
+                "providers": {"hello": {"type": "hello", "enabled": True, **hello}},
+                "mcp_servers": {"files": {"command": "false", "enabled": False}},
+                "agents": {"clerk": {"toolsets": []}},
+            }
+        )
+    )
+    return path
+
+
+@pytest.fixture
+async def stores(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[FaultyStore]]:
+    """The stores of all hosts of the test, over one in memory; each looks for what it has missed ten times a second."""
+    monkeypatch.setattr(processes, "RENEWED_EVERY_S", 0.1)
+    opened: list[FaultyStore] = []
+    async with MemoryStore() as inner:
+
+        def opens(_: ConfiguredStore) -> FaultyStore:
+            opened.append(FaultyStore(inner))
+            opened[-1].id, opened[-1].shared = f"process{len(opened)}", True
+            return opened[-1]
+
+        monkeypatch.setattr(ConfiguredStore, "open", opens)
+        yield opened
+
+
+@pytest.fixture
+async def enter(tmp_path: Path, stores: list[FaultyStore]) -> AsyncIterator[Enter]:
+    async with AsyncExitStack() as life:
+
+        async def entered(name: str) -> Host:
+            return await life.enter_async_context(open_host(tmp_path / name, environ={}))
+
+        yield entered
+
+
+@pytest.fixture
+async def three(tmp_path: Path, enter: Enter) -> tuple[Host, Host, Host]:
+    write(tmp_path, "one.yaml")
+    return await enter("one.yaml"), await enter("one.yaml"), await enter("one.yaml")
+
+
+@pytest.fixture(params=["pushed", "lost"])
+def pushes(request: pytest.FixtureRequest, three: object, stores: list[FaultyStore]) -> None:
+    """Whether the stores tell what others have written, or each process finds it when it looks."""
+    if request.param == "lost":
+        for store in stores:
+            store.hold("watch")
+
+
+def lists(host: Host, agent: str | None = None) -> bool:
+    return any("hello" in name for name in host.executor_for(ANN.principal, agent=agent).catalog)
+
+
+async def refuses(host: Host) -> bool:
+    result = await host.executor_for(ADMIN).execute(
+        ToolCall("c1", "hello", {"name": "A"}), CallContext(principal=ADMIN)
+    )
+    return result.status is ToolStatus.UNKNOWN_TOOL
+
+
+def timeout_of(host: Host) -> float:
+    tool = host.registry.catalog.find("hello")
+    return 0.0 if tool is None else tool.plan.timeout_s
+
+
+@pytest.mark.requirement("I17-2-exact-settings")
+@pytest.mark.usefixtures("pushes")
+async def test_toolsets_and_allowlists_are_set_in_all(three: tuple[Host, Host, Host]) -> None:
+    here, there, elsewhere = three
+    await here.toolsets.bind("greetings", Binding("hi", "provider:hello"), by=ADMIN, request_id="")
+    assert [host.toolsets.prefixes(ADMIN.tenant) for host in three] == [{"hi"}] * 3
+    await there.allow("clerk", "greetings", by=ADMIN)
+    assert [lists(host, "clerk") for host in three] == [True] * 3
+    await elsewhere.allow("clerk", by=ADMIN)
+    assert [lists(host, "clerk") for host in three] == [False] * 3
+
+
+@pytest.mark.requirement("I17-2-exact-settings")
+@pytest.mark.usefixtures("pushes")
+async def test_mcp_servers_are_changed_in_all(three: tuple[Host, Host, Host]) -> None:
+    here, there, elsewhere = three
+    added = ServerRecord(id="web", url="https://mcp.example.com/mcp", enabled=False)
+    await here.servers.add(added, by=ADMIN, request_id="")
+    assert ["web" in host.servers.ids(ADMIN.tenant) for host in three] == [True] * 3
+    changed = ServerRecord(id="files", tools={"read": "deny"})
+    await there.servers.change(changed, by=ADMIN, request_id="")
+    policies = [host.servers.server(ADMIN.tenant, "files").tools for host in three]
+    assert policies == [policies[1]] * 3
+    assert policies[0]
+    await elsewhere.servers.remove("web", by=ADMIN, request_id="")
+    assert ["web" in host.servers.ids(ADMIN.tenant) for host in three] == [False] * 3
+
+
+@pytest.mark.requirement("I17-2-exact-settings")
+@pytest.mark.usefixtures("pushes")
+async def test_saved_toolsets_are_equipped_in_all(three: tuple[Host, Host, Host]) -> None:
+    here, there, elsewhere = three
+    await here.saved_toolsets.import_document(ANN, Document.model_validate(NONE))
+    assert [lists(host) for host in three] == [True] * 3
+    await here.saved_toolsets.equip(ANN, "none")
+    assert [lists(host) for host in three] == [False] * 3
+    await there.saved_toolsets.unequip(ANN)
+    assert [lists(host) for host in three] == [True] * 3
+    await there.saved_toolsets.equip(ANN, "none")
+    await elsewhere.saved_toolsets.delete(ANN, "none")
+    assert [lists(host) for host in three] == [True] * 3
+    await here.saved_toolsets.build(ANN, "greeting", [ToolReference("hello")])
+    await here.saved_toolsets.equip(ANN, "greeting")
+    assert [lists(host) for host in three] == [True] * 3
+
+
+@pytest.mark.requirement("I17-2-switches")
+@pytest.mark.usefixtures("pushes")
+async def test_a_provider_is_disabled_and_enabled_in_all(three: tuple[Host, Host, Host], enter: Enter) -> None:
+    here, there, elsewhere = three
+    await here.disable("hello", by=ADMIN)
+    assert [await refuses(host) for host in three] == [True] * 3
+    later = await enter("one.yaml")
+    assert await refuses(later)
+    await there.enable("hello", by=ADMIN)
+    assert [await refuses(host) for host in (*three, later)] == [False] * 4
+    await elsewhere.disable("hello", by=ADMIN)
+    with pytest.raises(NoSuchProvider):
+        await here.disable("nobody", by=ADMIN)
+
+
+@pytest.mark.requirement("I17-2-switches")
+@pytest.mark.usefixtures("pushes")
+async def test_a_reload_reads_each_file_clears_the_switches_and_answers_for_each(tmp_path: Path, enter: Enter) -> None:
+    write(tmp_path, "one.yaml")
+    write(tmp_path, "other.yaml", greeting="Good day")
+    here = await enter("one.yaml")
+    there = await enter("other.yaml")
+    await here.disable("hello", by=ADMIN)
+    write(tmp_path, "other.yaml", limits={"timeout": "7s"})
+    await here.reload(by=ADMIN)
+    others = await here.admin.reload_others(by=ADMIN)
+    assert others[there.admin.process] == ((("hello",), (), ()), ())
+    assert (timeout_of(there), lists(here)) == (7, True)
+    assert there.last_reload is not None
+    assert there.last_reload.by == "operator"
+    (tmp_path / "other.yaml").write_text("providers: [")
+    others = await here.admin.reload_others(by=ADMIN)
+    (problem,) = others[there.admin.process].problems
+    assert problem.file.endswith("other.yaml")
+    assert lists(there)
+
+
+@pytest.mark.requirement("I17-2-switches")
+async def test_a_provider_that_only_one_file_has_is_switched_there(tmp_path: Path, enter: Enter) -> None:
+    path = write(tmp_path, "one.yaml")
+    (tmp_path / "other.yaml").write_text(path.read_text().replace("  hello:", "  greeter:"))
+    here, there = await enter("one.yaml"), await enter("other.yaml")
+    async with asyncio.timeout(10):
+        await here.disable("hello", by=ADMIN)
+    assert (lists(here), lists(there)) == (False, True)
+
+
+@pytest.mark.requirement("I17-2-switches")
+async def test_a_process_reloaded_by_a_signal_clears_the_switches_of_all(three: tuple[Host, Host, Host]) -> None:
+    here, there, _ = three
+    await here.disable("hello", by=ADMIN)
+    await there.reload(by=ADMIN)
+    async with asyncio.timeout(20):
+        while any(not lists(host) for host in three):
+            await asyncio.sleep(0.01)
+    assert here.last_reload is None
+
+
+@pytest.mark.requirement("I17-2-switches")
+async def test_the_first_host_of_all_begins_with_what_the_file_says(tmp_path: Path, stores: list[FaultyStore]) -> None:
+    path = write(tmp_path, "one.yaml")
+    async with open_host(path, environ={}) as host:
+        await stores[0].inner.commit("~host/switches", b'{"hello":false}')
+        await host.disable("hello", by=ADMIN)
+    async with open_host(path, environ={}) as host:
+        assert lists(host)
+
+
+@pytest.mark.requirement("I17-2-switches")
+async def test_a_switch_that_a_live_process_may_not_have_applied_says_so(
+    three: tuple[Host, Host, Host], stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolplug.host.admin.admin.ANSWERED_WITHIN_S", 0.3)
+    stores[1].hold("read")
+    try:
+        with pytest.raises(StoreUnavailable, match=r"'hello' is switched, but process2\.1 did not answer"):
+            await three[0].disable("hello", by=ADMIN)
+        assert await refuses(three[2])
+        reloaded = await three[0].admin.reload_others(by=ADMIN)
+        assert [item.code for item in reloaded["process2.1"].problems] == ["no_answer"]
+    finally:
+        stores[1].go("read")
+
+
+@pytest.mark.requirement("I17-2-unequal-configuration")
+async def test_processes_with_unequal_files_are_named(tmp_path: Path, enter: Enter) -> None:
+    path = write(tmp_path, "one.yaml")
+    write(tmp_path, "other.yaml", greeting="Good day")
+    here, same, other = await enter("one.yaml"), await enter("one.yaml"), await enter("other.yaml")
+    running = await here.admin.processes()
+    digests = [running[host.admin.process].config for host in (here, same, other)]
+    assert digests[0] == digests[1] != digests[2]
+    async with open_inspected(path, [], environ={}) as doctor:
+        found = (await findings(doctor, installed(), [])).warnings
+        (warning,) = [item for item in found if item.code == "other_configuration"]
+        assert other.admin.process in warning.message
+        path.write_text("# only a comment\n" + path.read_text())
+        write(tmp_path, "other.yaml")
+        await other.reload(by=ADMIN)
+        found = (await findings(doctor, installed(), [])).warnings
+        assert [item for item in found if item.code == "other_configuration"] == []
