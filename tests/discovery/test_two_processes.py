@@ -80,7 +80,7 @@ async def test_an_acceptance_holds_everywhere(discovery: Discovery, other: Disco
     assert [tool.quarantined for tool in other.record(CLOCK).tools] == [False]
 
 
-@pytest.mark.requirement("C-8-recovered")
+@pytest.mark.requirement("C-8-recovered", "I17-2-discovery")
 async def test_a_discovery_that_a_dead_process_left_is_taken_up_when_its_time_is_over(
     discovery: Discovery, store: FaultyStore
 ) -> None:
@@ -215,3 +215,53 @@ async def test_a_change_that_is_heard_while_another_process_lists_is_looked_at_a
     other.due(CLOCK)
     await asyncio.sleep(12)
     assert (names(other.record(CLOCK)), len(server.began)) == (["later"], 2)
+
+
+@pytest.mark.requirement("I17-2-discovery")
+async def test_a_change_that_a_server_announces_to_all_is_listed_by_one(discovery: Discovery, other: Discovery) -> None:
+    server = Server(takes_s=5)
+    discovery.know(server.known())
+    other.know(server.known())
+    await discovery.discovered(CLOCK, None)
+    server.tools = [raw("later")]
+    for _ in range(3):
+        discovery.due(CLOCK)
+        other.due(CLOCK)
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(30)
+    assert [names(each.record(CLOCK)) for each in (discovery, other)] == [["later"], ["later"]]
+    assert len(server.began) == 2
+
+
+@pytest.mark.requirement("I17-2-discovery")
+async def test_a_process_that_starts_next_to_one_that_has_just_listed_lists_nothing(
+    discovery: Discovery, store: FaultyStore
+) -> None:
+    server = Server()
+    discovery.know(server.known())
+    await discovery.discovered(CLOCK, None)
+    await asyncio.sleep(5)
+    async with service(store) as started:
+        started.know(server.known())
+        started.due(CLOCK, unless_listed_s=10)
+        await asyncio.sleep(4)
+        assert (names(started.record(CLOCK)), len(server.began)) == (["now"], 1)
+        await asyncio.sleep(2)
+        started.due(CLOCK, unless_listed_s=10)
+        await asyncio.sleep(2)
+        assert len(server.began) == 2
+
+
+@pytest.mark.requirement("I17-2-discovery")
+async def test_a_list_that_a_session_found_does_not_replace_one_that_is_due(
+    discovery: Discovery, other: Discovery
+) -> None:
+    server = Server()
+    discovery.know(server.known())
+    other.know(server.known())
+    await discovery.discovered(CLOCK, None)
+    other.due(CLOCK)
+    await asyncio.sleep(0.1)
+    await discovery.keep(CLOCK, "h1", [raw("older")])
+    await asyncio.sleep(2)
+    assert (names(other.record(CLOCK)), len(server.began)) == (["now"], 2)

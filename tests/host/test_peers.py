@@ -17,6 +17,7 @@ from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.host.inspection import findings, open_inspected
 from toolplug.host.servers.records import ServerRecord
 from toolplug.host.toolsets.records import Binding
+from toolplug.mcp.server_tools import ServerTools
 from toolplug.providers.entry_points import installed
 from toolplug.stores import processes
 from toolplug.stores.memory import MemoryStore
@@ -252,3 +253,30 @@ async def test_processes_with_unequal_files_are_named(tmp_path: Path, enter: Ent
         await other.reload(by=ADMIN)
         found = (await findings(doctor, installed(), [])).warnings
         assert [item for item in found if item.code == "other_configuration"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("I17-2-discovery")
+async def test_hosts_that_start_together_list_a_server_once(
+    tmp_path: Path, stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings: list[None] = []
+
+    async def listing(self: ServerTools, fresh: bool) -> list[object]:
+        listings.append(None)
+        await asyncio.sleep(0.2)
+        return [{"name": "read", "inputSchema": {"type": "object"}}]
+
+    monkeypatch.setattr(ServerTools, "listing", listing)
+    servers = {"files": {"command": "false"}}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"store": "memory://", "mcp_servers": servers}))
+    for expected in (1, 2):
+        async with AsyncExitStack() as life:
+            opened = [open_host(tmp_path / "one.yaml", environ={}) for _ in range(3)]
+            hosts = [await life.enter_async_context(host) for host in opened]
+            await asyncio.sleep(1.2)
+            hosts.append(await life.enter_async_context(open_host(tmp_path / "one.yaml", environ={})))
+            await asyncio.sleep(0.7)
+            found = [host.servers.server(ADMIN.tenant, "files").record for host in hosts]
+            assert [[tool.name for tool in record.tools] for record in found] == [["read"]] * 4
+            assert len(listings) == expected

@@ -77,6 +77,7 @@ async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, Serv
             "announces_changes": None,
             "offers": {},
             "held": [],
+            "began_at": 0.0,
             **orjson.loads(head),
         }  # not in earlier records
         name = ServerName(header["id"], header["tenant"])

@@ -202,8 +202,9 @@ class ServerState:
     """The record with the state of its discovery. Times are seconds on the store's clock.
 
     `body` is the record's tools as bytes, found at `found_at`. `attempt` names the listing in progress in any process;
-    its lease ends at `believed_until`, and only its own result ends it. After `failures` in a row the next attempt is
-    at `retry_at`. `held` are accepted definitions that quarantined tools are compared with.
+    its lease ends at `believed_until`, and only its own result ends it. The last listing began at `began_at`. After
+    `failures` in a row the next attempt is at `retry_at`. `held` are accepted definitions that quarantined tools are
+    compared with.
     """
 
     record: DiscoveryRecord = NEVER
@@ -213,6 +214,7 @@ class ServerState:
     held: Held = field(default_factory=lambda: NO_HELD)
     attempt: str = ""
     believed_until: float = 0.0
+    began_at: float = 0.0
     failures: int = 0
     retry_at: float | None = None
 
@@ -235,9 +237,10 @@ class Listing:
     offers: FoundOffers | None = None
 
 
-def begun(kept: ServerState, config_hash: str, *, attempt: str, until: float) -> ServerState:
+def begun(kept: ServerState, config_hash: str, *, attempt: str, at: float, until: float) -> ServerState:
     """Return the state with a listing of this configuration in progress."""
-    return replace(kept, record=discovering(kept.record, config_hash), attempt=attempt, believed_until=until)
+    record = discovering(kept.record, config_hash)
+    return replace(kept, record=record, attempt=attempt, began_at=at, believed_until=until)
 
 
 def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
@@ -268,7 +271,7 @@ def succeeded(
         announces_changes=announces,
         offers=kept.record.offers if listing.offers is None else listing.offers,
     )
-    return ServerState(record=record, body=listing.body, found_at=at, pins=pins, held=held)
+    return ServerState(record=record, body=listing.body, found_at=at, pins=pins, held=held, began_at=kept.began_at)
 
 
 def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:

@@ -9,6 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, get_args
 
@@ -167,14 +168,15 @@ class Discovery:
         await self._records.delete(name)
         self._last_notified.pop(name, None)
 
-    def due(self, name: ServerName) -> None:
+    def due(self, name: ServerName, *, unless_listed_s: float = 0.0) -> None:
         """List a server again in the background, since its list may have changed or is about to be needed.
 
         Repeated calls are debounced: it is listed 300 ms after the first, at most once a second, and after a failure
-        not before the end of the backoff.
+        not before the end of the backoff. Nothing is due if a process has listed it in the last `unless_listed_s`
+        seconds.
         """
         watched = self._known.get(name)
-        if watched is not None:
+        if watched is not None and not watched.listed_since(unless_listed_s):
             watched.due()
 
     async def discovered(self, name: ServerName, wait_s: float | None) -> DiscoveryRecord:
@@ -205,7 +207,7 @@ class Discovery:
             now = self._known.get(name)
             if now is None or now.server.config_hash != config_hash or kept.config_hash not in ("", config_hash):
                 return None
-            return now.outcome(now.base(kept), listing)
+            return now.outcome(replace(now.base(kept), began_at=0.0), listing)
 
         await self._records.change(name, derive)
 

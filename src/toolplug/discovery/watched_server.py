@@ -144,6 +144,7 @@ class WatchedServer:
         self._fresh = False
         self._rests_until = 0.0
         self._due_at: float | None = None
+        self._due_since = 0.0
         self._began_at: float | None = None
         self._listing = ""
         self._before = self._own
@@ -163,6 +164,10 @@ class WatchedServer:
         if self._needs_listing():
             self.ask()
 
+    def listed_since(self, seconds: float) -> bool:
+        """Return True if the present tools were listed by a process in the last so many seconds."""
+        return self._own.record.status == "success" and self._services.records.now() - self._own.began_at < seconds
+
     def ask(self) -> None:
         """List the server now in a fresh process, unless a listing is in progress."""
         if not self._listing:
@@ -171,7 +176,11 @@ class WatchedServer:
             self._wake.set()
 
     def due(self) -> None:
-        """List the server soon, since its list may have changed; at most once in `SPACING_S`."""
+        """List the server soon, since its list may have changed; at most once in `SPACING_S`.
+
+        A listing of another process that begins after this call counts.
+        """
+        self._due_since = self._services.records.now()
         if self._due_at is None:
             now = asyncio.get_running_loop().time()
             earliest = now if self._began_at is None else self._began_at + SPACING_S
@@ -183,6 +192,8 @@ class WatchedServer:
         if kept.config_hash != self.server.config_hash:
             return
         self._own = with_newer_tools(kept, self._own)
+        if kept.record.status == "success" and kept.began_at > self._due_since:
+            self._due_at = None
         if kept.record.status != "discovering":
             self._owed = False
         self._show()
@@ -312,7 +323,8 @@ class WatchedServer:
         if kept.config_hash == self.server.config_hash and self._lease_left_s(kept):
             return None
         self._before = kept
-        return begun(self.base(kept), self.server.config_hash, attempt=listing, until=self._lease_end())
+        now = self._services.records.now()
+        return begun(self.base(kept), self.server.config_hash, attempt=listing, at=now, until=self._lease_end())
 
     def _renewed(self, kept: ServerState) -> ServerState | None:
         return replace(kept, believed_until=self._lease_end()) if kept.attempt == self._listing else None

@@ -140,6 +140,11 @@ class ProcessRequests:
 
         self.answer(records.prefix, Topic(fresh, records.look))
 
+    @property
+    def others(self) -> bool:
+        """Whether there are other processes, as far as this one knows."""
+        return bool(self._processes.others)
+
     async def applied(self, key: str) -> None:
         """Wait until every other process has applied a committed change, as the function `applied` does."""
         await applied(self._store, key)

@@ -59,6 +59,9 @@ from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, S
 MOST_ADDED = 100
 """The number of servers that one tenant may add."""
 
+TOGETHER_S = 10.0
+"""Processes that start within so many seconds take the tools that the first one lists."""
+
 _LOG = logging.getLogger("toolplug.host")
 
 
@@ -372,7 +375,7 @@ class McpServers:
         if self._serving:
             self._know(tools)
             if known.status == "success":
-                self._discovery.due(name)
+                self._discovery.due(name, unless_listed_s=TOGETHER_S if self._requests.others else 0.0)
 
     def _know(self, tools: ServerTools) -> None:
         """Discover the server as it is configured now; a disabled one no longer."""
