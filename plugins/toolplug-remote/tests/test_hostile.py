@@ -34,11 +34,16 @@ def result(data: str) -> str:
 
 @asynccontextmanager
 async def host(
-    listing: str | list[str], called: str = "", *, hold: bool = True, streams: list[int] | None = None
+    listing: str | list[str],
+    called: str = "",
+    *,
+    hold: bool = True,
+    streams: list[int] | None = None,
+    bodies: list[object] | None = None,
 ) -> AsyncGenerator[str]:
     """A server that answers the stream and calls with these bytes; it keeps a stream open if it is to `hold` it.
 
-    A `listing` in a list may be replaced; `streams` has the number of open streams.
+    A `listing` in a list may be replaced; `streams` has the number of open streams, `bodies` those of calls.
     """
     ended = asyncio.Event()
 
@@ -56,6 +61,9 @@ async def host(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         is_stream = b"/v1/tools/stream" in head
+        if not is_stream and bodies is not None:
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            bodies.append(json.loads(await reader.readexactly(length)))
         writer.write(((listing if isinstance(listing, str) else listing[0]) if is_stream else called).encode())
         try:
             await writer.drain()
@@ -119,6 +127,16 @@ async def test_a_lost_call_of_an_idempotent_tool_is_made_again(link: Link) -> No
         ended = await here.call("who")
         assert ended.status is ToolStatus.UNAVAILABLE
         assert "was lost 3 times during the call" in ended.output
+
+
+async def test_a_call_sends_its_deadline_and_approval(link: Link) -> None:
+    bodies: list[object] = []
+    async with host(LIST, result('{"output": "x", "status": "success"}'), bodies=bodies) as url, link(url) as here:
+        await here.call("who", approval="apr_1", deadline=asyncio.get_running_loop().time() + 20)
+    (body,) = bodies
+    assert isinstance(body, dict)
+    assert 15_000 < body.pop("timeoutMs") <= 19_950
+    assert body == {"id": "c1", "name": "who", "arguments": {}, "approval": "apr_1"}
 
 
 async def test_hostile_definitions_are_cleaned(link: Link) -> None:
