@@ -31,6 +31,7 @@ FAMILIES = (
     "session_views",
     "session_memory",
     "shared_store",
+    "replicas",
     "redis_store",
     "postgres_store",
     "remote",

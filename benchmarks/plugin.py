@@ -72,6 +72,10 @@ class Plugin:
         """Open a client's stream."""
         return request("GET", f"/api/sessions/{self.code}/stream", CLIENT)
 
+    def metadata(self) -> bytes:
+        """Read what the session offers now, as a client."""
+        return request("GET", f"/api/sessions/{self.code}/metadata", CLIENT)
+
     def ending(self) -> bytes:
         """End the session, as the one who made it."""
         return request("DELETE", f"/api/sessions/{self.code}", CLIENT)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from time import perf_counter
 
 from benchmarks.connection import Connection, request
 from benchmarks.frame import Batch, Row
 from benchmarks.plugin import CLIENT, JSON, Plugin, definitions
-from benchmarks.process import started
+from benchmarks.process import Served, started
 from benchmarks.readers import Readers
 from benchmarks.serve import hosted
 from benchmarks.tools import SEARCH
@@ -40,16 +40,19 @@ class Requests:
             self._newest = event
 
 
-@asynccontextmanager
-async def relayed() -> AsyncGenerator[Batch]:
-    """A client posts the call, the plugin reads it on its stream and posts the answer, the client reads that."""
-    with hosted() as served, Connection(served.port) as client:
+@contextmanager
+def relaying(asked: Served, holding: Served) -> Generator[Callable[[int], float]]:
+    """Let a client post calls to one host; the plugin reads each on its stream of the other, and answers there.
+
+    Gives a function that makes so many calls, one after the other, and returns their seconds.
+    """
+    with Connection(asked.port) as client, Connection(holding.port) as answering:
         plugin, requests = Plugin.lending(client, definitions(20)), Requests()
         call = request("POST", f"/api/sessions/{plugin.code}/tool-calls", {**CLIENT, **JSON}, CALL)
-        with Connection(served.port) as answering, requests.readers:
-            requests.readers.open(served.port, plugin.stream())
+        with requests.readers:
+            requests.readers.open(holding.port, plugin.stream())
 
-            async def batch(n: int) -> float:
+            def made(n: int) -> float:
                 begun = perf_counter()
                 for _ in range(n):
                     client.send(call)
@@ -57,7 +60,19 @@ async def relayed() -> AsyncGenerator[Batch]:
                     client.answer()
                 return perf_counter() - begun
 
-            yield batch
+            made(1)  # a connection that asks for nothing is soon closed
+            yield made
+
+
+@asynccontextmanager
+async def relayed() -> AsyncGenerator[Batch]:
+    """Relay the calls in one process."""
+    with hosted() as served, relaying(served, served) as made:
+
+        async def batch(n: int) -> float:
+            return made(n)
+
+        yield batch
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
 from sysconfig import get_path
@@ -53,6 +53,13 @@ def hosted(**sections: object) -> Generator[Served]:
         command = [Path(get_path("scripts")) / "toolplug", "serve", "-c", config, "--port", "0"]
         with log.open("w", encoding="utf-8") as lines, running(command, stdout=DEVNULL, stderr=lines) as process:
             yield Served(pid=process.pid, port=_port(log))
+
+
+@contextmanager
+def replicas(count: int, store: str) -> Generator[list[Served]]:
+    """Serve with so many hosts that share a store."""
+    with ExitStack() as life:
+        yield [life.enter_context(hosted(store=store)) for _ in range(count)]
 
 
 def _port(log: Path) -> int:
