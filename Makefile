@@ -57,9 +57,10 @@ coverage: $(READY)  ## Which branches the tests of one process reach
 frameworks: $(READY)
 	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
 
-# In one process, and not in those of `quick`: each of the workers would start the servers.
+# In one process, and not in those of `quick`: each of the workers would start the servers. The SDK's MCP client
+# takes as long to import as a hundred of the other tests: `make judge` runs it.
 wire: $(READY)
-	$(BIN)/python -m pytest -m wire -n 0 tests/wire
+	$(BIN)/python -m pytest -m wire -n 0 --ignore=tests/wire/test_mcp_clients.py tests/wire
 
 gates: ruff format types imports
 
@@ -83,7 +84,8 @@ judge: $(READY) clients coverage  ## The slow tests: kill sweeps, fuzzing, soaks
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
-	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire
+	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
+	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 
 clients: $(READY)  ## Make the environments of the client matrix

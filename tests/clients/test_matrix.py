@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from tests.clients.environments import CLIENTS, command_of
 from tests.responses.backend.script import Answer, Call, calls, says
+from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.harness import Harness
 from tests.responses.serving import serving
 
@@ -137,10 +138,10 @@ async def running(client: str) -> AsyncIterator[Program]:
         await process.wait()
 
 
-def told(harness: Harness) -> list[str]:
+def told(backend: ScriptedBackend) -> list[str]:
     """What the model was told in the last request, a line for each message."""
     lines: list[str] = []
-    for message in harness.backend.asked[-1].messages:
+    for message in backend.asked[-1].messages:
         made = [call["function"]["name"] for call in message.get("tool_calls", ())]
         content = message["content"]
         text = content if isinstance(content, str) else "".join(part["text"] for part in content or ())
@@ -165,7 +166,7 @@ async def test_a_client_has_a_conversation(
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     shared_stage.backend.plays(*scenario.says)
     assert await client.program.do(scenario.job(f"{shared_stage.url}/v1")) == {"texts": list(scenario.texts)}
-    assert told(shared_stage) == list(scenario.told)
+    assert told(shared_stage.backend) == list(scenario.told)
     assert shared_stage.board.log == ["add 1 2"] * sum(ADD in getattr(turn, "calls", ()) for turn in scenario.says)
 
 
