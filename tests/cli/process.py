@@ -43,10 +43,10 @@ class Serving:
         self._reader = Thread(target=self._read)
         self._reader.start()
 
-    def wait_for(self, text: str, *, times: int = 1) -> str:
+    def wait_for(self, text: str, *, times: int = 1, patience_s: float = PATIENCE_S) -> str:
         """The line in which the text stands for the n-th time, once it is there."""
         with self._news:
-            found = self._news.wait_for(lambda: self._ended or self._count(text) >= times, PATIENCE_S)
+            found = self._news.wait_for(lambda: self._ended or self._count(text) >= times, patience_s)
             assert found, self.lines
             assert self._count(text) >= times, self.lines
             return [line for line in self.lines if text in line][times - 1]

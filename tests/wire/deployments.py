@@ -20,6 +20,8 @@ from tests.wire.proxy import round_robin
 SHARED = "sqlite:///./state.db?shared=true"
 """A store for several hosts on one machine."""
 REPLICAS = 3
+START_S = 120.0
+"""Seconds within which hosts that start at once, on a busy machine, must listen."""
 REPLICATED = ("redis", "postgres")
 """Three hosts behind a proxy, with their records on a server."""
 DEPLOYMENTS = ("one", "workers", "sqlite", *REPLICATED)
@@ -81,7 +83,7 @@ def running(
     with ExitStack() as life:
         hosts = [life.enter_context(serving(*arguments, folder=folder, site=site)) for _ in range(count)]
         for host in hosts:
-            host.wait_for("toolplug listening on ")
+            host.wait_for("toolplug listening on ", patience_s=START_S)
         yield hosts
 
 
