@@ -1,10 +1,11 @@
-"""Real servers, started by the tests: one node, and one that is a cluster by itself."""
+"""Real servers, started by the tests: one node, and clusters."""
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,6 @@ from tests.byte_proxy import Proxy
 from tests.redis_server import RedisServer
 
 from toolplug_redis.store import RedisStore
-
-SLOTS = range(16384)
-
 
 StartServer = Callable[..., RedisServer]
 
@@ -56,13 +54,21 @@ def node(session_servers: StartServer) -> RedisServer:
 
 @pytest.fixture(scope="session")
 def cluster(session_servers: StartServer) -> RedisServer:
-    """One server that is a cluster with all slots."""
-    server = session_servers("--cluster-enabled", "yes")
-    with server.client as client:
-        client.execute_command("CLUSTER ADDSLOTSRANGE", SLOTS[0], SLOTS[-1])
-        while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-            time.sleep(0.05)
-    return server
+    """One server of a cluster of three, which share the slots."""
+    return form_cluster([session_servers("--cluster-enabled", "yes") for _ in range(3)])[0]
+
+
+def form_cluster(servers: Sequence[RedisServer], *, replicas: int = 0) -> Sequence[RedisServer]:
+    """Make a cluster of these servers, so many of which are replicas of each primary."""
+    addresses = [f"127.0.0.1:{server.port}" for server in servers]
+    form = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes", "--cluster-replicas", str(replicas)]
+    done = subprocess.run(form, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for server in servers:
+        with server.client as client:
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                time.sleep(0.05)
+    return servers
 
 
 @pytest.fixture
