@@ -16,7 +16,7 @@ import pytest
 from tests.cli.process import PATIENCE_S, TOOLPLUG
 from tests.host.conftest import Package
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.judge
 
 CODE = """
     from toolplug import FunctionProvider, tool

@@ -61,7 +61,7 @@ async def test_everybody_has_a_turn_after_each_slice() -> None:
     assert seen == sorted(set(seen)), "a turn between any two"
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-8-sanitised", "C-8-bounded")
 async def test_ten_thousand_tools_are_read_in_slices_and_one_more_is_left_out(discovery: Discovery) -> None:
     tools = [raw(f"t{n}", properties={"a": {"type": "string"}}) for n in range(MAX_TOOLS + 3)]

@@ -12,7 +12,7 @@ from tests.playing import playing
 ONE_ROUND = playing(2_000, 30, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.requirement("C-8-old-hash", "C-8-last-good", "C-8-recovered")
 @pytest.mark.parametrize("bug", SEEDED)
 def test_the_play_finds(bug: str) -> None:

@@ -14,7 +14,7 @@ from tests.docs.fences import fences
 from tests.kept_port import kept_port
 from tests.requirement_table import ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.needs("nginx")]
+pytestmark = [pytest.mark.judge, pytest.mark.needs("nginx")]
 
 KEY = "a-key-of-the-deployment-page"
 TLS, TARGET = "listen 443 ssl;", "http://127.0.0.1:8080"

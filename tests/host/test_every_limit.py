@@ -12,6 +12,9 @@ from toolplug import CallContext, FunctionProvider, tool
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import FoundTool, ServerName
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.cluster_limits.limits import ClusterLimits
+from toolplug.execution.cluster_limits.rate import ClusterRate
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
@@ -24,6 +27,8 @@ from toolplug.mcp.server_config import Command, Server
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.sessions.plans import Planner as SessionPlanner
+from toolplug.stores.memory import MemoryStore
+from toolplug.stores.processes import Processes
 from toolplug.toolsets.declared import declared
 from toolplug.toolsets.toolset import PerSession, Toolset
 
@@ -37,10 +42,16 @@ SAMPLES: dict[str, object] = {
     "breaker": {"failures": 6, "open_for": "8s"},
     "drain": "9s",
     "artifacts": True,
+    "scope": "cluster",
+    "without_store": "share",
 }
 """A value of each limit that is not its default."""
 
-NEEDS = {"queue": {"max_concurrency": 1}}
+NEEDS: dict[str, dict[str, object]] = {
+    "queue": {"max_concurrency": 1},
+    "scope": {"rate": "5/minute"},
+    "without_store": {"max_concurrency": 1, "scope": "cluster"},
+}
 """What must be set for a limit to mean anything."""
 
 IN_PLAN: dict[str, Callable[[Plan], object]] = {
@@ -49,8 +60,13 @@ IN_PLAN: dict[str, Callable[[Plan], object]] = {
     "retries": lambda plan: plan.retry and plan.retry.attempts,
     "artifacts": lambda plan: plan.artifacts is not None,
     "queue": lambda plan: [getattr(limiter, "queue", None) for limiter in plan.limiters][-1],
+    "scope": lambda plan: "cluster" if isinstance(plan.limiters[-1], ClusterRate) else "process",
+    "without_store": lambda plan: "share" if getattr(plan.limiters[-1], "share", False) else "refuse",
 }
 """The field of a plan that a limit decides, where it has one of its own."""
+
+OF_A_COUNTER = {"queue", "scope", "without_store"}
+"""Limits that only say more about a counter of their level."""
 
 OF_COUNTERS = {"rate", "max_concurrency", "breaker"}
 
@@ -70,7 +86,9 @@ READ = ToolDefinition(name="read", hints=ToolHints(read_only=True))
 
 
 def services(host: Limits = NO_LIMITS) -> CallServices:
-    return CallServices(artifacts=Kept(), limits=lambda: LimitLevel((), host))
+    store = MemoryStore()
+    accounting = CallAccounting(cluster=ClusterLimits(store, Processes(store)))
+    return CallServices(accounting=accounting, artifacts=Kept(), limits=lambda: LimitLevel((), host))
 
 
 def of_provider(host: Limits = NO_LIMITS, source: Limits = NO_LIMITS, own: Limits = NO_LIMITS) -> Plan:
@@ -158,7 +176,7 @@ def test_a_limit_that_is_set_reaches_the_plan(knob: str, path: str) -> None:
         assert [limiter.knob for limiter in plan.limiters] == [knob]
         assert [limiter.knob for limiter in resolved.limiters] == [knob]
     else:
-        assert knob == "queue" or getattr(resolved.values, knob) == value
+        assert knob in OF_A_COUNTER or getattr(resolved.values, knob) == value
         assert knob not in IN_PLAN or IN_PLAN[knob](plan) == value
     assert [item.origin for item in plan.settings if item.knob == knob] != []
 

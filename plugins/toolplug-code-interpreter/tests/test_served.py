@@ -19,7 +19,7 @@ import httpx2
 import openai
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.needs("bwrap")]
+pytestmark = [pytest.mark.judge, pytest.mark.needs("bwrap")]
 
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
 LISTENS = re.compile(r"toolplug listening on (http://\S+)")

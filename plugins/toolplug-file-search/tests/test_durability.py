@@ -37,7 +37,7 @@ LATE = "CREATE VIRTUAL TABLE vocabulary_1 USING fts5vocab (passages_1, row);"
 
 
 @pytest.mark.requirement("I2-8-ingest-kill")
-@pytest.mark.process
+@pytest.mark.judge
 @pytest.mark.parametrize(("moment", "whole"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
 async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest_is_read_later(
     serve: Serve, tmp_path: Path, moment: int, whole: int

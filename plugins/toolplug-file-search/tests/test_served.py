@@ -14,7 +14,7 @@ import httpx2
 import openai
 import pytest
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.judge
 
 Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 

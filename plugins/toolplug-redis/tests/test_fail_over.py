@@ -32,7 +32,12 @@ def servers(start_server: StartServer) -> Sequence[RedisServer]:
 
 @pytest.mark.requirement("I17-3-redis-fail-over")
 async def test_a_replica_takes_over_with_what_was_replicated(servers: Sequence[RedisServer]) -> None:
-    async with RedisStore(servers[0].address) as store, aclosing(store.watch("session/")) as watch:
+    address = servers[0].address
+    async with (
+        RedisStore(address) as store,
+        RedisStore(address) as other,
+        aclosing(other.watch("session/")) as watch,
+    ):
         revisions = {key: await store.commit(key, b"one", events=[b"one"]) for key in KEYS}
         await asyncio.to_thread(_replicate, servers)
         next(server for server in servers[1:] if _is_primary(server)).kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.judge
 
 PACKAGE = Path(__file__).parent.parent
 TELLS = "import toolplug_remote.plugin as it; print(it.__file__); print(*it.RemoteHosts().toolset_sources())"
