@@ -66,9 +66,12 @@ def shown(code: str) -> str:
 
 
 PREFIX = "session/"
+SCHEMA = 1
+"""The version of the format of session records. A later one is never read: to write it would drop what is new in it."""
 
 
 class _Kept(TypedDict):
+    schema: NotRequired[int]
     tenant: str
     token: str
     ttl_s: float
@@ -118,6 +121,7 @@ def record_key(code: str) -> str:
 def state_bytes(state: SessionState) -> bytes:
     """Return the state as it is stored."""
     kept: dict[str, object] = {
+        "schema": SCHEMA,
         "tenant": state.tenant,
         "token": state.token_digest,
         "ttl_s": state.ttl_s,
@@ -138,6 +142,10 @@ def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot read it."""
     try:
         kept = cast("_Kept", orjson.loads(value))
+        schema = kept.get("schema", SCHEMA)
+        if schema > SCHEMA:
+            later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"
+            raise StoreRefused(f"{later}: end the rolling update of the hosts, or delete the session")
         return SessionState(
             tenant=kept["tenant"],
             token_digest=kept["token"],
@@ -152,5 +160,5 @@ def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
             gone=kept["gone"],
             created_by=kept.get("created_by", ""),
         )
-    except (KeyError, TypeError, ValueError, InvalidDefinition, ApiError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, InvalidDefinition, ApiError) as error:
         raise StoreRefused(f"a session's record cannot be read: {error!r}") from error

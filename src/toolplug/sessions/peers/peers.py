@@ -8,19 +8,20 @@ each request that names a session first reads the revisions of its records (`Pee
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self, cast
 
 import orjson
 
-from toolplug.errors import StoreConflict
+from toolplug.errors import StoreConflict, StoreRefused
 from toolplug.runtime.tasks import JoinedRuns
 from toolplug.sessions.expiry import Presence
 from toolplug.sessions.peers.calls import CALLS, CallRecords, StoredCall, read_call, read_end, read_key, read_progress
 from toolplug.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
 from toolplug.sessions.peers.relay import SharedRelay
-from toolplug.sessions.record import PREFIX, record_key
+from toolplug.sessions.record import PREFIX, record_key, shown
 from toolplug.sessions.session_tool import PluginStatus
 from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
 from toolplug.stores.followed import Follower
@@ -30,6 +31,7 @@ from toolplug.stores.store import VOLATILE, Change, Store
 _MINUTE_S = 60.0
 _AT_ONCE = 1000
 """Records whose revisions one trip reads."""
+_LOG = logging.getLogger("toolplug.sessions")
 
 
 class SharedUpdateRate:
@@ -218,6 +220,7 @@ class Peers:
         self._find = find
         self._live = live
         self._name = processes.name
+        self._unreadable: dict[str, str] = {}
         self._fresh = JoinedRuns(self._refresh, "toolplug-sessions-fresh")
         self._followers = [
             Follower(store, PREFIX, self._hear_session, self._look),
@@ -243,10 +246,13 @@ class Peers:
     async def fresh(self, code: str) -> None:
         """Make the session as new as this call, one trip for all that ask at once. Raises `StoreError`.
 
-        Raises `StoreUnavailable` also while the lease of this process has lapsed.
+        Raises `StoreUnavailable` also while the lease of this process has lapsed, and `StoreRefused` if the record is
+        that of a later version: such a session stays as it was here, and other sessions go on.
         """
         self._processes.check()
         await self._fresh.join(code)
+        if code in self._unreadable:
+            raise StoreRefused(self._unreadable[code])
 
     async def _refresh(self, codes: set[str]) -> None:
         sessions = [session for code in codes if (session := self._find(code)) is not None]
@@ -260,13 +266,24 @@ class Peers:
             revisions = await self._store.revisions(keys)
             for session in some:
                 if revisions[record_key(session.code)] != session.record_revision:
-                    await session.refresh()
+                    await self._reread(session)
                 peer = session.peer
                 if peer is not None and revisions[PRESENCES + session.code] != peer.presence_revision:
                     await peer.refresh()
 
+    async def _reread(self, session: SharedSession) -> None:
+        try:
+            await session.refresh()
+        except StoreRefused as error:
+            if session.code not in self._unreadable:
+                _LOG.error("%s is served by other processes only: %s", shown(session.code), error)
+            self._unreadable[session.code] = str(error)
+        else:
+            self._unreadable.pop(session.code, None)
+
     async def _look(self) -> None:
         """Look at everything that is in use here, as a change may not have been heard."""
+        self._unreadable = {code: why for code, why in self._unreadable.items() if self._find(code) is not None}
         renamed, self._name = self._name != self._processes.name, self._processes.name
         sessions = [session for session in self._live() if session.peer is not None and session.peer.busy]
         for session in sessions:
@@ -303,10 +320,13 @@ class Peers:
         if not change.revision:
             session.over()
         elif change.revision > session.record_revision:
-            if change.value is None:
-                await session.refresh()
+            if change.value is None or session.code in self._unreadable:
+                await self._reread(session)
             else:
-                session.hear(change.value, change.revision)
+                try:
+                    session.hear(change.value, change.revision)
+                except StoreRefused:
+                    await self._reread(session)
 
     async def _hear_presence(self, change: Change) -> None:
         session = self._find(change.key.removeprefix(PRESENCES))
