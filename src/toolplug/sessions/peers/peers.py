@@ -56,7 +56,11 @@ class SharedUpdateRate:
             times.append(now)
             try:
                 revision = await self._store.commit(
-                    self._key, orjson.dumps(times), expected=self._revision, ttl_s=_MINUTE_S
+                    self._key,
+                    orjson.dumps(times),
+                    expected=self._revision,
+                    ttl_s=_MINUTE_S,
+                    to=self._store.id,  # nobody follows it
                 )
             except StoreConflict:
                 record = await self._store.read(self._key)
