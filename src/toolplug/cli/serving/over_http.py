@@ -48,7 +48,7 @@ STUCK_S = 2.0
 SLACK_S = 2.0
 """Seconds from the end of the drain and the close to the end of the process."""
 FIRST_REQUEST_MS = 250
-"""During the end of a worker: how long a new connection may take to send its first request."""
+"""During the end of a server: how long a new connection may take to send its first request."""
 ANSWERS_S = 1
 """Seconds to send responses if no provider needs time to drain."""
 THRESHOLDS = (10_000, 20, 50)
@@ -223,13 +223,12 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running calls, but not for clients that do not read their responses."""
-        if self.tell is not None:
-            await self._accept_queued(sockets or ())
+        await self._accept_queued(sockets or ())
         async with close_stuck(self.server_state.connections):
             await super().shutdown(sockets)
 
     async def _accept_queued(self, sockets: Iterable[socket.socket]) -> None:
-        """Accept the connections that wait in this worker's own queue, which the kernel gives to no other one.
+        """Accept the connections that wait in this process's queue: the kernel gives them to no other, but resets them.
 
         Then close the sockets, and wait until every connection that is new has sent its request.
         """
