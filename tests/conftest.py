@@ -23,6 +23,9 @@ __all__ = [
     "task_guard",
 ]
 
+SAMPLED = ("unit", "unit or slow")
+"""Values of `-m` for which a property is tried with few examples."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(markers, "tests.markers")
@@ -32,9 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     leaks.pytest_configure(config)
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    # The loop of a minute takes a sample; `make test` tries the usual hundred examples of each property.
+    # The loop of a minute and `make coverage` take a sample; `make test` tries the usual hundred of each property.
     settings.register_profile("unit", parent=settings.get_profile("toolplug"), max_examples=20)
-    settings.load_profile("unit" if config.option.markexpr == "unit" else "toolplug")
+    settings.load_profile("unit" if config.option.markexpr in SAMPLED else "toolplug")
     # Coverage counts what runs in the workers: to count the programs that tests start took a third of the time.
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
