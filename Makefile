@@ -11,6 +11,7 @@ CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 90
 WORKERS := 4
 JUDGES := 2
+QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -44,12 +45,12 @@ unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 
 # Much of it waits for other processes: more workers than cores, and the gates take what is left.
 quick: $(READY)
-	$(BIN)/python -m pytest -m "not judge and not framework and not wire" -n $(WORKERS)
+	$(BIN)/python -m pytest -m $(QUICK) -n $(WORKERS)
 
 # Counting branches makes the tests more than twice as slow: only `make judge` does it.
-coverage: $(READY)  ## Which branches the tests of one process reach
+coverage: $(READY)  ## Which branches the quick tests reach in their own process
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "unit or slow" -n $(JUDGES)
+	$(BIN)/coverage run -m pytest -m $(QUICK) -n $(WORKERS) --few-examples
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
@@ -78,10 +79,11 @@ types:
 imports:
 	nice $(BIN)/lint-imports
 
-judge: $(READY) clients coverage  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
+judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
+	@$(MAKE) --no-print-directory coverage
 
 judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients

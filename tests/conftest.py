@@ -17,14 +17,16 @@ __all__ = [
     "anyio_backend",
     "leak_guard",
     "loop_guard",
+    "pytest_addoption",
     "pytest_collection",
     "pytest_configure",
     "pytest_xdist_auto_num_workers",
     "task_guard",
 ]
 
-SAMPLED = ("unit", "unit or slow")
-"""Values of `-m` for which a property is tried with few examples."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--few-examples", action="store_true", help="try each property with 20 examples, not 100")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,8 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     # The loop of a minute and `make coverage` take a sample; `make test` tries the usual hundred of each property.
-    settings.register_profile("unit", parent=settings.get_profile("toolplug"), max_examples=20)
-    settings.load_profile("unit" if config.option.markexpr in SAMPLED else "toolplug")
+    settings.register_profile("few", parent=settings.get_profile("toolplug"), max_examples=20)
+    settings.load_profile("few" if config.option.markexpr == "unit" or config.option.few_examples else "toolplug")
     # Coverage counts what runs in the workers: to count the programs that tests start took a third of the time.
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)

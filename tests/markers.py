@@ -21,8 +21,8 @@ TRIED_TWICE = frozenset({"process", "browser", "mcp", "wire", "judge"})
 ALONE = ("unit", "slow")
 """Tests that use nothing but this process and its files."""
 
-NO_FRAMEWORKS = frozenset({*ALONE, "unit or slow", "not judge and not framework and not wire"})
-"""Values of `-m` for which the modules of framework tests are not imported; the last two are those of the Makefile."""
+NO_FRAMEWORKS = frozenset({*ALONE, "not judge and not framework and not wire"})
+"""Values of `-m` for which the modules of framework tests are not imported; the last is that of the Makefile."""
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
