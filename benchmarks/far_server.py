@@ -1,6 +1,6 @@
 """A server far away: what passes in either direction arrives some milliseconds later.
 
-`python -m benchmarks.far_server PORT MS` writes the port that stands for the other one.
+`python -m benchmarks.far_server PORT MS` forwards to PORT, and prints the port on which it listens.
 """
 
 from __future__ import annotations

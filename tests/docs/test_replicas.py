@@ -151,7 +151,7 @@ def test_the_probes_of_the_manifest_answer(deployment: Deployment) -> None:
 
 
 def _haproxy(urls: list[str], port: int, folder: Path) -> subprocess.Popen[bytes]:
-    """The page's proxy on a port, in front of these replicas instead of what a name stands for."""
+    """Run the page's proxy on a port, with these replicas as its servers."""
     text = block("haproxy.cfg")
     template = re.search(r"server-template replica (\d+) toolplug:8080", text)
     assert template, text

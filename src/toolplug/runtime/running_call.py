@@ -85,7 +85,7 @@ class RunningCall:
     async def wait_longer(self, seconds: float) -> bool:
         """Wait for the end of a tool that was asked to stop, like `wait`, but do not ask again.
 
-        The time is taken in parts: a process that stood still for longer than that hears what came meanwhile.
+        It waits in several parts, so that a process that was paused for longer still handles what arrived in the pause.
         """
         for _ in range(_PARTS):
             if await self.wait(seconds / _PARTS, ask=False):

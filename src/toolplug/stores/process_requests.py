@@ -39,7 +39,7 @@ _LOG = logging.getLogger("toolplug.stores")
 class Answers(NamedTuple):
     """The answers of other processes by their names, and the processes that are alive and have given none in time.
 
-    A process that has ended meanwhile is in neither.
+    A process that ended before it answered is in neither.
     """
 
     given: Mapping[str, object]
