@@ -77,6 +77,7 @@ class Catalog(Mapping[str, Tool]):
         "_etag",
         "_gates",
         "_kept_roots",
+        "_listings",
         "_rendered",
         "_shown",
         "_tools",
@@ -93,7 +94,8 @@ class Catalog(Mapping[str, Tool]):
         self.prefixes: frozenset[str] = prefixes
         self.unavailable: Catalog | None = unavailable or None
         self._wire: dict[str, Tool] | None = None
-        self._rendered: dict[tuple[str, bool], bytes] = {}
+        self._listings: dict[Dialect, bytes] = {}
+        self._rendered: dict[tuple[Dialect, bool], bytes] = {}
         self._deferred: int | None = None
         self._shown: Catalog | None = None
         self._etag = ""
@@ -150,7 +152,10 @@ class Catalog(Mapping[str, Tool]):
 
         If the catalog is `searchable`, deferred tools are left out, or marked where the API searches itself.
         """
-        return self.rendered(dialect, self.searchable)
+        kept = self._listings.get(dialect)
+        if kept is None:
+            kept = self._listings[dialect] = self.rendered(dialect, self.searchable)
+        return kept
 
     def rendered(self, dialect: Dialect, searchable: bool) -> bytes:
         """Return what `render` does for a catalog that is, or is part of, a searchable one or not."""

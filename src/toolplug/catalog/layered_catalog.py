@@ -75,6 +75,10 @@ class _Layers(Catalog):
                 return tool
         return None
 
+    def render(self, dialect: Dialect) -> bytes:
+        """Join the arrays of the parts at each call: every session has a catalog of its own."""
+        return self.rendered(dialect, self.searchable)
+
     def rendered(self, dialect: Dialect, searchable: bool) -> bytes:
         """Join the arrays of the parts, which cache them."""
         arrays = [part.rendered(dialect, searchable)[1:-1] for part in self._parts]
