@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Thread
+from types import MappingProxyType
 
 import httpx2
 from tests.cli.done import Done
@@ -85,12 +86,14 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str, folder: Path, site: Path | None = None) -> Iterator[Serving]:
+def serving(
+    *arguments: str, folder: Path, site: Path | None = None, environ: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Serving]:
     """`toolplug serve` on a free port, killed at the end of the block if it has not ended by then."""
     process = subprocess.Popen(
         [TOOLPLUG, "serve", "--port", "0", *arguments],
         cwd=folder,
-        env=_environment(site),
+        env={**_environment(site), **environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -13,6 +13,7 @@ import httpx2
 import yaml
 from tests.cli.process import Serving, serving
 from tests.kept_port import kept_port
+from tests.nemeses.clocks import Clock
 
 ANY = "hosts"
 ANSWER_S = 4.0
@@ -20,10 +21,13 @@ ANSWER_S = 4.0
 
 
 class Host:
-    """One host on a port of its own."""
+    """One host on a port of its own, with the clock of the machine or its own."""
 
-    def __init__(self, folder: Path, port: int, *, configuration: str = "providers.yaml") -> None:
+    def __init__(
+        self, folder: Path, port: int, *, configuration: str = "providers.yaml", clock: Clock | None = None
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.clock = clock
         self.process: Serving | None = None
         self._folder = folder
         self._arguments = ("--port", str(port), "--config", configuration)
@@ -31,7 +35,8 @@ class Host:
 
     def begin(self) -> None:
         """Start the process, without waiting until it serves."""
-        self.process = self._life.enter_context(serving(*self._arguments, folder=self._folder))
+        environ = {} if self.clock is None else self.clock.environ
+        self.process = self._life.enter_context(serving(*self._arguments, folder=self._folder, environ=environ))
 
     async def serves(self) -> None:
         """Wait until it serves."""
@@ -91,7 +96,13 @@ class _Anywhere(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def fleet(
-    folder: Path, store: str, seed: int, *, hosts: int = 3, more: Sequence[Mapping[str, object]] = ()
+    folder: Path,
+    store: str,
+    seed: int,
+    *,
+    hosts: int = 3,
+    more: Sequence[Mapping[str, object]] = (),
+    own_clocks: bool = False,
 ) -> AsyncIterator[Fleet]:
     """So many hosts with one configuration, or one for each item of `more`, which is added to it."""
     settings = {
@@ -105,7 +116,8 @@ async def fleet(
             name = f"host{number}.yaml"
             own = more[number] if more else {}
             (folder / name).write_text(yaml.safe_dump({**settings, **own}))
-            found.append(Host(folder, ports.enter_context(kept_port()), configuration=name))
+            clock = Clock(folder / f"host{number}.clock") if own_clocks else None
+            found.append(Host(folder, ports.enter_context(kept_port()), configuration=name, clock=clock))
         try:
             for host in found:
                 host.begin()

@@ -42,7 +42,8 @@ def chosen() -> Sequence[ParameterSet]:
     """
     names = os.environ.get("TOOLPLUG_NEMESES", f"sqlite,{rotated()}")
     found = STORES if names == "all" else tuple(names.split(","))
-    return [pytest.param(name, marks=pytest.mark.needs(*NEEDS[name][1:])) for name in found]
+    needs = {name: (*NEEDS[name][1:], *(() if name == "sqlite" else ("faketime",))) for name in found}
+    return [pytest.param(name, marks=pytest.mark.needs(*needs[name])) for name in found]
 
 
 @asynccontextmanager

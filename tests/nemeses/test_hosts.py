@@ -11,6 +11,7 @@ from time import monotonic
 
 import pytest
 from tests.nemeses.clients import Outage, clients
+from tests.nemeses.clocks import STEPPED_S
 from tests.nemeses.fleet import Fleet, fleet
 from tests.nemeses.servers import SharedStore, chosen, shared_store
 
@@ -85,9 +86,18 @@ async def disturb(_: Fleet, store: SharedStore) -> None:
         proxy.longest_delay_s, proxy.cutting = 0.0, False
 
 
+async def step_clock(fleet: Fleet, _: SharedStore) -> None:
+    """Set the clock of a host an hour ahead, an hour back, and right again; the store has a clock of its own."""
+    clock = fleet.any().clock
+    assert clock is not None
+    for offset_s in (3600, -3600, 0):
+        clock.step(offset_s)
+        await asyncio.sleep(2 * STEPPED_S)
+
+
 HARMS: tuple[Harm, ...] = (kill, pause, falter, kill_all_but_one)
 OUTAGES: tuple[Harm, ...] = (restart_store, cut, disturb, silence)
-HARMS_OF_SERVERS: tuple[Harm, ...] = (kill, restart_store, cut, pause, disturb, silence)
+HARMS_OF_SERVERS: tuple[Harm, ...] = (kill, restart_store, cut, pause, disturb, silence, step_clock)
 
 
 @pytest.mark.parametrize("name", chosen())
@@ -98,7 +108,11 @@ async def test_a_session_stays_linearizable_and_its_calls_end_once(
     rounds = int(os.environ.get("TOOLPLUG_NEMESES_ROUNDS", "1"))
     async with shared_store(name, 3) as store:
         more = [{"store": url} for url in store.urls]
-        async with fleet(tmp_path, store.urls[0], 17, more=more) as hosts, clients(hosts) as all_of_them:
+        clocks = bool(store.proxies)
+        async with (
+            fleet(tmp_path, store.urls[0], 17, more=more, own_clocks=clocks) as hosts,
+            clients(hosts) as all_of_them,
+        ):
             async with all_of_them.run():
                 for harm in (HARMS_OF_SERVERS if store.proxies else HARMS) * rounds:
                     await asyncio.sleep(HEALTHY_S)
