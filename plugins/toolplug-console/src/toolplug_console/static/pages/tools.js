@@ -89,7 +89,7 @@ function Detail({ name, tool, definition, waits, query, visitor, back }) {
         ${tool?.server && html`<${Badge} tone="fact">server ${tool.server}<//>`}
         ${tool?.toolset && html`<${Badge} tone="fact">toolset ${tool.toolset}<//>`}
         ${tool && html`<${Badge} value=${tool.configuredPolicy}>policy: ${tool.configuredPolicy}<//>`}
-        ${tool?.discoveryStatus && html`<${Badge} value=${tool.stale ? "stale" : tool.discoveryStatus}/>`}
+        ${(tool?.stale || tool?.discoveryStatus) && html`<${Badge} value=${tool.stale ? "stale" : tool.discoveryStatus}/>`}
         ${facts.readOnlyHint && html`<${Badge} tone="good">read only<//>`}${facts.destructiveHint && html`<${Badge} tone="bad">destructive<//>`}
         ${tokens && html`<${Badge} tone="fact">about ${count(tokens, "token")}<//>`}
       </div>
