@@ -15,8 +15,8 @@ A plugin is a `FunctionProvider` subclass, a function or class of `(key, config)
 configuration, a module or object one. `toolplug.hookspecs` has the specifications, and exports `hookimpl` and
 `hookspec`; the mechanism is [pluggy](https://pluggy.readthedocs.io).
 
-* An implementation takes the arguments that it needs, by name, in any order. Every hook but `commands` and
-  `stores` may take `site` too, the `ProviderContext` of its plugin, and a hook around calls may take `tool`, the
+* An implementation takes the arguments that it needs, by name, in any order. Every hook but those before
+  the start may take `site` too, the `ProviderContext` of its plugin, and a hook around calls may take `tool`, the
   `ToolDefinition` as its caller sees it, which is `None` for an unknown name.
 * In a `FunctionProvider`, a method with the name of a hook implements it; elsewhere `@hookimpl` marks the functions.
 * `tryfirst` and `trylast` change the order of hooks that every plugin is asked. `wrapper=True` marks a synchronous

@@ -1,9 +1,10 @@
 """The hooks of a plugin, as pluggy specifications: what a host asks of plugins, with which arguments, and when.
 
 A plugin marks its functions with `hookimpl`. An implementation takes the arguments that it needs, by name, and may
-leave out the others. Every hook but `commands` and `stores` may also take `site`, the `ProviderContext` of its
-plugin, and those around a call may take `tool`, the definition of the tool as its caller sees it: `tool.ref` has its
-source. In a `FunctionProvider` a method with the name of a hook implements it without a mark.
+leave out the others. Every hook but those that are asked before a start (`check_toolset_address`, `stores` and
+`commands`) may also take `site`, the `ProviderContext` of its plugin, and those around a call may take `tool`, the
+definition of the tool as its caller sees it: `tool.ref` has its source. In a `FunctionProvider` a method with the name
+of a hook implements it without a mark.
 
 A tool call never runs through pluggy: a hook is one to many, and a call is one to one.
 """
@@ -157,6 +158,15 @@ def toolset_sources(site: ProviderContext) -> Mapping[str, OpenToolsetSource]:
 
     The plugin's type has the name of the kind: a toolset that names it enables the plugin, with default settings if it
     has no entry. Called after `start`.
+    """
+
+
+@hookspec
+def check_toolset_address(kind: str, address: str) -> None:
+    """Raise `ValueError` if a toolset with `from: KIND:ADDRESS` cannot have this address; its text says what is wrong.
+
+    Asked of the plugin of this kind when the configuration is read. Nothing has been started then, so this is a
+    function of a module, or a static method.
     """
 
 

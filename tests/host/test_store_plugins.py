@@ -11,7 +11,7 @@ from tests.host.conftest import Package
 from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.host.file.provider_entries import known_package
+from toolplug.host.file.packages import known_package
 from toolplug.providers.entry_points import installed
 from toolplug.stores.memory import MemoryStore
 

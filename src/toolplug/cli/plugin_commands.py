@@ -28,7 +28,6 @@ from toolplug.host.file.provider_entries import SECTION, LoadedEntry
 from toolplug.host.inspection import tolerated_failures
 from toolplug.providers.entry_points import installed
 from toolplug.providers.loading import IMPORT_S
-from toolplug.providers.plugins.implementations import asking
 from toolplug.runtime.threads import begun_in_own_thread
 
 Command: TypeAlias = TyperCommand | TyperGroup
@@ -127,12 +126,11 @@ def _loaded(config: Path | None) -> tuple[Sequence[LoadedEntry], list[Problem]]:
 def _commands(loaded: LoadedEntry) -> Mapping[str, Command]:
     """Return the commands that a plugin adds, by name. Blocks, at most about 10 s; raises what the plugin raises."""
     entry, kind = loaded
-    hooks = [getattr(kind.plugin, item.attribute) for item in kind.hooks.implementations if item.hook == HOOK]
 
     def add() -> Mapping[str, Command]:
         app = typer.Typer()
-        for hook in hooks:
-            asking(hook, HOOK)(app)
+        for function in kind.implementing(HOOK):
+            function(app)
         if app.registered_callback is not None:
             raise InvalidDefinition("`app` takes commands only; put a callback into a `typer.Typer` of your own")
         made = typer.main.get_group(app).commands

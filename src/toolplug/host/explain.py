@@ -24,7 +24,7 @@ from toolplug.host.explain_gates import (
     verdict,
     where_a_server_has_it,
 )
-from toolplug.host.file.provider_entries import only_installed
+from toolplug.host.file.packages import only_installed
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
@@ -215,7 +215,8 @@ class Explainer:
 
     def _idle(self) -> tuple[ProviderRecord, ...]:
         """Return the providers that do not run, with those that are only installed."""
-        return (*self._registry.idle(), *only_installed(self._configuration.providers))
+        entries = self._configuration.providers
+        return (*self._registry.idle(), *only_installed(entries.installed, entries.types.values()))
 
     def _likely(
         self, name: str, principal: Principal, agent: str | None, session: Session | None

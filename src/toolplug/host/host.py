@@ -25,7 +25,7 @@ from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
-from toolplug.host.file.provider_entries import only_installed
+from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
@@ -382,7 +382,8 @@ class Host:
     def records(self) -> tuple[ProviderRecord, ...]:
         """Return every provider: those of the configuration in file order, then those that are only installed."""
         opened = self._entered()
-        return (*opened.registry.records(), *only_installed(opened.configuration.providers))
+        entries = opened.configuration.providers
+        return (*opened.registry.records(), *only_installed(entries.installed, entries.types.values()))
 
     def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
         """Return every value of the running configuration with its origin, as it applies to this principal's tenant.

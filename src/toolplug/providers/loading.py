@@ -27,7 +27,7 @@ from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes, is_tool
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import GROUP, InstalledProvider
-from toolplug.providers.plugins.implementations import NO_HOOKS, TITLE, PluginHooks, module_title
+from toolplug.providers.plugins.implementations import NO_HOOKS, TITLE, PluginHooks, asking, module_title
 from toolplug.providers.plugins.shapes import (
     delegating_provider,
     function_provider,
@@ -65,6 +65,11 @@ class ProviderType:
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
     unchecked: tuple[str, ...] = ("tools", "routes")
+
+    def implementing(self, hook: str) -> list[Callable[..., object]]:
+        """Return the functions of a hook that is asked before there is an instance; each takes all its arguments."""
+        found = [getattr(self.plugin, item.attribute) for item in self.hooks.implementations if item.hook == hook]
+        return [asking(function, hook) for function in found]
 
     @property
     def single(self) -> object:

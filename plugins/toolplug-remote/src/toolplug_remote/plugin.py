@@ -26,6 +26,11 @@ class RemoteHosts(FunctionProvider):
         """Return the one kind of sources, `host:URL`."""
         return {"host": self._opened}
 
+    @staticmethod
+    def check_toolset_address(address: str) -> None:
+        """Raise `ValueError` for an address that is no URL of a host."""
+        address_of(address)
+
     async def diagnose(self) -> Sequence[str]:
         """Return a text for each host that cannot be reached, or that restricts what its toolset can do."""
         return [text for link in self._links for text in link.problems()]

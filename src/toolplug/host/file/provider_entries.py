@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -20,12 +18,14 @@ from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
-from toolplug.config.nearest import name_hint, nearest
+from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, secrets_of, validated, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
+from toolplug.crashes import outlined
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
+from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,
     PROVIDER,
@@ -274,24 +274,43 @@ class ProviderEntries:
         """Return a provider with default settings for each plugin that only a toolset's `from: KIND:ADDRESS` names."""
         added: dict[str, DesiredProvider] = {}
         for name, toolset in self.settings.toolsets.items():
-            source = (split_source(toolset.source) or ("",))[0]
+            source, address = split_source(toolset.source) or ("", "")
             kind, path = source[:-1], ("toolsets", name, "from")
-            if source in (PROVIDER, MCP) or not kind or kind in added or kind in self.loaded:
+            if source in (PROVIDER, MCP) or not kind:
                 continue
-            found = self.installed.types.get(kind, ())
-            if not found and kind not in keys:
-                message = f"unknown source {kind!r}; there are provider: and mcp:, and those of installed plugins"
-                hint = known_package(kind, "packages", self.installed.types)
-                problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
-                continue
-            plugin = self.enabled_by_name(kind, path, f"toolset {name!r}", keys, problems)
-            if plugin is not None:
-                added[kind] = plugin
-            if kind in self.loaded and "toolset_sources" not in self.loaded[kind].type.hooks.names:
-                message = f"the plugin {kind!r} ({self.types[kind].package}) is no source of toolsets"
-                hint = f"write from: provider:KEY for the tools of an entry of type {kind}"
-                problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
+            if kind not in self.loaded and kind not in added:
+                found = self.installed.types.get(kind, ())
+                if not found and kind not in keys:
+                    message = f"unknown source {kind!r}; there are provider: and mcp:, and those of installed plugins"
+                    hint = known_package(kind, "packages", self.installed.types)
+                    problems.append(self.document.problem(path, code="unknown_source", message=message, hint=hint))
+                    continue
+                plugin = self.enabled_by_name(kind, path, f"toolset {name!r}", keys, problems)
+                if plugin is not None:
+                    added[kind] = plugin
+            if kind in self.loaded:
+                problems.extend(self._wrong_source(kind, address, path))
         return added
+
+    def _wrong_source(self, kind: str, address: str, path: KeyPath) -> Iterator[Problem]:
+        """Yield a problem if a plugin is no source of toolsets, or does not accept the address of one."""
+        entry, loaded = self.loaded[kind]
+        package = loaded.installed.package
+        if "toolset_sources" not in loaded.hooks.names:
+            message = f"the plugin {kind!r} ({package}) is no source of toolsets"
+            hint = f"write from: provider:KEY for the tools of an entry of type {kind}"
+            yield self.document.problem(path, code="unknown_source", message=message, hint=hint)
+            return
+        hook = "check_toolset_address"
+        try:
+            for function in loaded.implementing(hook):
+                function(kind, address)
+        except ValueError as error:
+            yield self.document.problem(path, code="wrong_value", message=str(error))
+        except BaseException as error:  # noqa: BLE001  the plugin's own code
+            message = f"{package}: {hook}() raised {outlined(error, entry.package)}"
+            hint = f"update {loaded.installed.distribution}"
+            yield self.document.problem(path, code="source_plugin", message=message, hint=hint)
 
     def enabled_by_name(
         self, kind: str, path: KeyPath, by: str, keys: Collection[str], problems: list[Problem]
@@ -463,38 +482,3 @@ def _masked(secrets: frozenset[str], text: str) -> str:
 
 def _mapping(value: Value) -> dict[str, Value]:
     return value if isinstance(value, dict) else {}
-
-
-def known_package(type_name: str, table: str, known: Collection[str]) -> str:
-    """Return the hint for an unknown type: the nearest known one, or the package of this project that provides it.
-
-    `table` is that of `known_packages.toml`: `packages` for all, `stores` for the schemes of stores.
-    """
-    packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))[table]
-    if type_name in packages:
-        return f"pip install {packages[type_name]}"
-    near = nearest(type_name, (*known, *packages))
-    if near is not None and near not in known:
-        return f"nearest: {near!r} (pip install {packages[near]})"
-    return name_hint(type_name, known)
-
-
-def only_installed(entries: ProviderEntries) -> Iterator[ProviderRecord]:
-    """Yield a record for each installed provider without an entry, with the lines that enable it."""
-    named = {found.type for found in entries.types.values()}
-    for type_name, packages in entries.installed.types.items():
-        if type_name not in named:
-            yield from map(_record, packages)
-
-
-def _record(found: InstalledProvider) -> ProviderRecord:
-    excluded = f"it requires {found.excluded_by}" if found.excluded_by else ""
-    return ProviderRecord(
-        key=found.type,
-        type=found.type,
-        state=ProviderState.INCOMPATIBLE if excluded else ProviderState.INSTALLED_NOT_ENABLED,
-        reason=excluded or "the package is installed, and the configuration has no entry for it",
-        fix=f"add to the configuration:\nproviders:\n  {found.type}:\n    enabled: true",
-        distribution=found.distribution,
-        version=found.version,
-    )

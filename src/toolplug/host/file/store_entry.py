@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from toolplug.config.masking import masked
 from toolplug.config.nearest import name_hint
 from toolplug.crashes import outlined
 from toolplug.errors import Problem, StoreMisused
-from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries, known_package
+from toolplug.host.file.packages import known_package
+from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries
 from toolplug.providers.entry import ProviderState
 from toolplug.stores.open import BUILT_IN, OpenStore, open_store, store_file, store_scheme
 from toolplug.stores.store import Store
@@ -98,11 +100,10 @@ def _offered(
     broken = False
     for entry, kind in plugins:
         try:
-            for item in kind.hooks.implementations:
-                if item.hook == HOOK:
-                    found: Mapping[str, OpenStore] = getattr(kind.plugin, item.attribute)()
-                    if store.scheme in found:
-                        return found[store.scheme], False
+            for function in kind.implementing(HOOK):
+                found = cast("Mapping[str, OpenStore]", function())
+                if store.scheme in found:
+                    return found[store.scheme], False
         except BaseException as error:  # noqa: BLE001  the plugin's own code
             broken = True
             message = f"{kind.installed.package}: {HOOK}() raised {outlined(error, entry.package)}"

@@ -79,6 +79,7 @@ HOOKS: Mapping[str, Hook] = {
     "provider_changed": Hook(("record",), "plugin", None),
     "console_pages": Hook(asked="plugin"),
     "toolset_sources": Hook(asked="plugin"),
+    "check_toolset_address": Hook(("kind", "address"), "read"),
     "stores": Hook(asked="read"),
     "commands": Hook(("app",), "read"),
 }
