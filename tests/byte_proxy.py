@@ -13,12 +13,13 @@ class Proxy:
     """Passes bytes on; it can delay replies, end connections in the middle of one, be silent, and be unreachable.
 
     `silent`: connections stay open, and nothing passes. `unreachable`: connections are refused, and `cut` ends those
-    that are open.
+    that are open. `connections` counts those that were made.
     """
 
     def __init__(self) -> None:
         self.cutting = False
         self.cuts = 0
+        self.connections = 0
         self.longest_delay_s = 0.0
         self.silent = False
         self.unreachable = False
@@ -43,6 +44,7 @@ class Proxy:
             except OSError:
                 writer.close()
                 return
+            self.connections += 1
             both = {writer, far_writer}
             self._open |= both
             try:

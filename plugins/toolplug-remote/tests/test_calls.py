@@ -6,6 +6,7 @@ import asyncio
 
 import httpx2
 import pytest
+from tests.byte_proxy import Proxy
 
 from toolplug import ToolStatus
 
@@ -35,6 +36,13 @@ async def test_results_and_errors_arrive_whole(far: FarHost, link: Link) -> None
         assert picture.metadata == {"kept": True}
         busy = await here.call("busy")
         assert (busy.status, busy.output, busy.retry_after_s) == (ToolStatus.TOOL_ERROR, "busy", 3.0)
+
+
+async def test_calls_share_a_connection(far: FarHost, link: Link) -> None:
+    async with Proxy().to(int(far.port)) as proxy, link(f"http://127.0.0.1:{proxy.port}") as here:
+        for _ in range(5):
+            assert (await here.call("who")).status is ToolStatus.SUCCESS
+        assert proxy.connections == 2  # one has the stream of the catalog
 
 
 async def test_progress_is_passed_on_and_a_cancelled_call_is_cancelled_there(far: FarHost, link: Link) -> None:

@@ -38,10 +38,11 @@ async def host(
     called: str = "",
     *,
     hold: bool = True,
+    hold_calls: bool = False,
     streams: list[int] | None = None,
     bodies: list[object] | None = None,
 ) -> AsyncGenerator[str]:
-    """A server that answers the stream and calls with these bytes; it keeps a stream open if it is to `hold` it.
+    """A server that answers the stream and calls with these bytes, and keeps the stream or the calls open.
 
     A `listing` in a list may be replaced; `streams` has the number of open streams, `bodies` those of calls.
     """
@@ -67,7 +68,7 @@ async def host(
         writer.write(((listing if isinstance(listing, str) else listing[0]) if is_stream else called).encode())
         try:
             await writer.drain()
-            if is_stream and hold:
+            if hold if is_stream else hold_calls:
                 await held(reader)
         except ConnectionError:
             pass
@@ -119,6 +120,13 @@ async def test_an_answer_that_is_none_ends_the_call(link: Link, called: str, sta
         ended = await here.call("who")
         assert ended.status is status
         assert said in ended.output
+
+
+async def test_a_result_ends_the_call_though_its_stream_goes_on(link: Link) -> None:
+    called = result('{"output": "x", "status": "success"}')
+    async with host(LIST, called, hold_calls=True) as url, link(url) as here:
+        ended = await here.call("who", deadline=asyncio.get_running_loop().time() + 5)
+        assert (ended.status, ended.output) == (ToolStatus.SUCCESS, "x")
 
 
 async def test_a_lost_call_of_an_idempotent_tool_is_made_again(link: Link) -> None:

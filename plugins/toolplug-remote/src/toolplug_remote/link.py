@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +44,8 @@ MAX_TIMEOUT_MS = 300_000
 MARGIN_MS = 50
 """What the other host has less than this one, so that its own answer arrives before the call is given up."""
 MAX_TRIES = 3
+END_S = 0.1
+"""How long a call that has its result waits for the end of the stream."""
 
 Tools = Mapping[str, Mapping[str, JsonValue]]
 
@@ -174,11 +176,14 @@ class HostLink:
                     return ended
                 raise ended
             try:
-                async for event in httpx2.EventSource(response, MAX_BYTES):
+                events = aiter(httpx2.EventSource(response, MAX_BYTES))
+                async for event in events:
                     if event.event == "progress":
                         _report(event.data, context)
                     elif event.event == "result":
-                        return result_of(event.data)
+                        result = result_of(event.data)
+                        await _read_end(events)
+                        return result
             except httpx2.SSEError as error:
                 raise unreadable(str(error)) from None
         raise httpx2.ReadError("the stream ended without a result")
@@ -285,6 +290,13 @@ class HostLink:
 async def _body_of(response: httpx2.Response, media_type: str) -> bytes:
     """Return the body of a refusal, which the transport has bounded; none of an event stream, which may never end."""
     return b"" if media_type == "text/event-stream" else await response.aread()
+
+
+async def _read_end(events: AsyncIterator[httpx2.ServerSentEvent]) -> None:
+    """Read a stream to the end that follows its result, so that its connection is used again; else it is closed."""
+    with suppress(TimeoutError, httpx2.TransportError, httpx2.SSEError):
+        async with asyncio.timeout(END_S):
+            await anext(events, None)
 
 
 def _report(data: str, context: CallContext) -> None:
