@@ -70,10 +70,8 @@ WITH expected AS (
 ), emptied AS (
     DELETE FROM {events} AS e USING checked WHERE unchanged AND e.key = ANY($13::text[])
 ), trimmed AS (
-    DELETE FROM {events} AS e USING checked, unnest($14::text[], $15::bigint[]) AS full_log (key, kept)
-    WHERE unchanged AND e.key = full_log.key AND e.id <= (
-        SELECT id FROM {events} WHERE key = full_log.key ORDER BY id DESC LIMIT 1 OFFSET full_log.kept
-    )
+    DELETE FROM {events} AS e USING checked, unnest($14::text[], $15::bigint[]) AS full_log (key, last)
+    WHERE unchanged AND e.key = full_log.key AND e.id <= full_log.last
 ), appended AS (
     INSERT INTO {events} (key, id, data)
     SELECT a.* FROM checked, unnest($16::text[], $17::bigint[], $18::bytea[]) AS a WHERE unchanged
