@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nemeses.clocks import STEPPED_S
@@ -23,7 +26,7 @@ async def test_each_host_serves_its_own_configuration_and_the_sessions_of_all(tm
         fleet(tmp_path, SHARED, 1, hosts=2, more=more) as hosts,
         client_of(hosts.hosts[0].url) as here,
         client_of(hosts.hosts[1].url) as there,
-        application(here, lambda request: request["arguments"]) as app,
+        application(here, echo) as app,
     ):
         greeting = {"name": "hello", "arguments": {"name": "Ada"}}
         assert (await here.post("/v1/tool-calls", json=greeting)).json()["status"] == "success"
@@ -42,7 +45,7 @@ async def test_a_host_whose_clock_jumps_serves_the_same_sessions(tmp_path: Path)
             fleet(tmp_path, store.urls[0], 1, hosts=2, more=more, own_clocks=True) as hosts,
             client_of(hosts.hosts[0].url) as here,
             client_of(hosts.hosts[1].url) as there,
-            application(there, lambda request: request["arguments"], ttlSeconds=600) as app,
+            application(there, echo, ttlSeconds=600) as first,
         ):
             clock = hosts.hosts[1].clock
             assert clock is not None
@@ -52,8 +55,17 @@ async def test_a_host_whose_clock_jumps_serves_the_same_sessions(tmp_path: Path)
                 dates = [(await client.get("/healthz")).headers["date"] for client in (here, there)]
                 now, then = map(parsedate_to_datetime, dates)
                 assert abs((then - now).total_seconds() - offset_s) < 60
-                for client in (here, there) * 3:
-                    app.client = client
-                    assert (await app.call(n=1)).json()["structured"] == {"n": 1}
-                    assert (await app.metadata())["pluginStatus"] == "attached"
-                    assert (await app.post("heartbeat", {})).status_code == 200
+                async with (
+                    application(here, echo, ttlSeconds=600) as second,
+                    application(there, echo, ttlSeconds=600) as third,
+                ):
+                    for app, client in product((first, second, third), (here, there) * 2):
+                        app.client = client
+                        assert (await app.call(n=1)).json()["structured"] == {"n": 1}
+                        assert (await app.metadata())["pluginStatus"] == "attached"
+                        assert (await app.post("heartbeat", {})).status_code == 200
+
+
+def echo(request: Mapping[str, Any]) -> object:
+    """Return the arguments of a call."""
+    return request["arguments"]
