@@ -119,7 +119,8 @@ _SIGN_KEPT_EVERY = 0.05
 """In TTLs: half of that tenth; the other half is for a slow store and a late timer."""
 _ROUNDING_S = 0.001
 _SOONEST_S = 0.05
-_RETRY_S = 1.0
+RETRY_S = 1.0
+"""Until what a failing store has refused is tried again."""
 
 
 class Expiry:
@@ -209,7 +210,7 @@ class Expiry:
         try:
             await self._session.expire()
         finally:
-            self.watch(_RETRY_S)
+            self.watch(RETRY_S)
 
     def _signs_and_is_late(self) -> bool:
         """Take a sign; return True if the one in the record is too old by now."""

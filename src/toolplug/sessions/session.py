@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
-from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict
+from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.limits import Rate
 from toolplug.execution.live import LiveCatalog
@@ -32,7 +32,7 @@ from toolplug.sessions.events import (
     update_data,
 )
 from toolplug.sessions.executors import SessionExecutors
-from toolplug.sessions.expiry import REMEMBERED, Expiry, Presence
+from toolplug.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
 from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges, changed, negotiated, read_changes
 from toolplug.sessions.peers.peers import PeerSession
 from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
@@ -424,8 +424,17 @@ class Session:
         self._shared.background.start(self._log_status(status), "session-status")
 
     async def _log_status(self, status: PluginStatus) -> None:
-        if self.peer is None or await self.peer.report(status):
+        if await self._logs(status):
             await self.log(LogEntry(STATUS, EVERYBODY, status_data(self.code, status, self.now())))
+
+    async def _logs(self, status: PluginStatus) -> bool:
+        """Return True if this process logs the status, and no other one; asks again while the store cannot tell."""
+        while self.peer is not None and self.state.gone is None:
+            try:
+                return await self.peer.report(status)
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
+        return self.peer is None
 
     def _plugin_signs(self) -> None:
         """Take the opening or end of a plugin's stream as a sign."""

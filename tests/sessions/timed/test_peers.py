@@ -170,6 +170,32 @@ async def test_the_status_of_the_plugin_is_the_same_everywhere_and_logged_once(t
 
 
 @pytest.mark.requirement("I17-2-presence")
+async def test_the_status_is_logged_by_the_only_process_that_has_the_session(three: Three) -> None:
+    here, _, _ = three
+    session = await new_session(here)
+    async with listening(session) as client:
+        here.store.pace["commit"] = (40, 0)  # the status is told before the stream is written
+        async with attached(session):
+            assert (await client.hear_until("plugin-status"))["status"] == "attached"
+
+
+@pytest.mark.requirement("I17-2-presence")
+async def test_a_status_is_logged_when_the_store_answers_again(three: Three) -> None:
+    here, there, _ = three
+    session = await new_session(here)
+    async with listening(session) as client, attached(await there.find(session.code)):
+        assert (await client.hear_until("plugin-status"))["status"] == "attached"
+    async with listening(session) as client:
+        await pass_time(25)
+        for process in three:
+            process.store.fails = lambda operation: operation == "read"
+        await pass_time(10)
+        for process in three:
+            process.store.fails = lambda _: False
+        assert (await client.hear_until("plugin-status"))["status"] == "detached"
+
+
+@pytest.mark.requirement("I17-2-presence")
 async def test_a_session_loaded_later_knows_that_its_plugin_is_gone(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)

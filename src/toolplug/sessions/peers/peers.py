@@ -111,9 +111,13 @@ class PeerSession:
             await self.adopt(await self._presences.set_streams(self._code, self.relay.streams))
 
     async def report(self, status: PluginStatus) -> bool:
-        """Return True if this process logs the plugin's new status, and no other one. Raises `StoreError`."""
-        presence, logs = await self._presences.report(self._code, status)
-        await self.adopt(presence)
+        """Return True if this process logs the plugin's new status, and no other one. Raises `StoreError`.
+
+        Streams that this process is writing are written first: the record tells whether the status is true.
+        """
+        async with self._writing:
+            presence, logs = await self._presences.report(self._code, status)
+            await self.adopt(presence)
         return logs
 
     async def remove(self) -> None:
