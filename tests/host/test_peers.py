@@ -280,3 +280,34 @@ async def test_hosts_that_start_together_list_a_server_once(
             found = [host.servers.server(ADMIN.tenant, "files").record for host in hosts]
             assert [[tool.name for tool in record.tools] for record in found] == [["read"]] * 4
             assert len(listings) == expected
+
+
+@pytest.mark.requirement("I17-2-exact-settings")
+@pytest.mark.parametrize("lost", [False, True], ids=["pushed", "lost"])
+async def test_what_is_discovered_and_accepted_is_known_in_all(
+    tmp_path: Path, enter: Enter, stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    tool: dict[str, object] = {"name": "read", "description": "Read.", "inputSchema": {"type": "object"}}
+
+    async def listing(self: ServerTools, fresh: bool) -> list[object]:
+        return [{**tool}]
+
+    monkeypatch.setattr(ServerTools, "listing", listing)
+    servers = {"files": {"command": "false", "pin": True}}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"store": "memory://", "mcp_servers": servers}))
+    here, there, elsewhere = hosts = [await enter("one.yaml") for _ in range(3)]
+
+    def quarantined() -> list[list[bool]]:
+        records = [host.servers.server(ADMIN.tenant, "files").record for host in hosts]
+        return [[found.quarantined for found in record.tools] for record in records]
+
+    await here.servers.discover("files", by=ADMIN, wait_s=5, request_id="")
+    assert quarantined() == [[False]] * 3
+    if lost:
+        for store in stores:
+            store.hold("watch")
+    tool["description"] = "Write."
+    await there.servers.discover("files", by=ADMIN, wait_s=5, request_id="")
+    assert quarantined() == [[True]] * 3
+    await elsewhere.servers.accept("files", None, by=ADMIN, request_id="")
+    assert quarantined() == [[False]] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -64,7 +64,8 @@ class Records:
         self._changed = changed
         self._wanted = wanted
         self._entries: dict[str, _Entry] = {}
-        self._follower = Follower(store, PREFIX, self._hear, self._all_again, pause_s=pause_s)
+        self.prefix: str = PREFIX
+        self._follower = Follower(store, PREFIX, self._hear, self.look, pause_s=pause_s)
         self._pause_s = pause_s
         self._saver: asyncio.Task[None] | None = None
         self._closed = False
@@ -80,6 +81,11 @@ class Records:
             self._saver.cancel()
             await asyncio.wait({self._saver})
         await self._follower.aclose()
+
+    async def fresh(self, keys: Iterable[str]) -> None:
+        """Take over these records as they are now in the store. Raises `StoreError`."""
+        for key in keys:
+            await self._look_again(key)
 
     def now(self) -> float:
         """Return the time on the store's clock, in seconds."""
@@ -171,7 +177,8 @@ class Records:
             async with entry.lock:
                 await self._take(entry, record)
 
-    async def _all_again(self) -> None:
+    async def look(self) -> None:
+        """Take over all records as they are now in the store. Raises `StoreError`."""
         keys = set(self._entries)
         after = PREFIX
         while page := await self._store.keys(PREFIX, after=after, limit=_PAGE):

@@ -78,7 +78,7 @@ class ServerMetrics(Collector):
 
 
 class Discovery:
-    """The discovery service of one process; used inside `async with`, on one event loop.
+    """The discovery service of one process; used inside `async with`, on one event loop. `records` are those it stores.
 
     While the store fails, the service works in memory and saves later. Any number of processes share a store: one of
     them lists a server at a time, and the others take over the result.
@@ -93,9 +93,9 @@ class Discovery:
         pause_s: float = PAUSE_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._records = Records(store, self._changed, self._wanted, pause_s=pause_s)
+        self.records: Records = Records(store, self._changed, self._wanted, pause_s=pause_s)
         self._services = DiscoveryServices(
-            records=self._records,
+            records=self.records,
             places=places or FairSemaphore(),
             process=secrets.token_hex(8),
             luck=luck,
@@ -108,7 +108,7 @@ class Discovery:
 
     async def __aenter__(self) -> Self:
         """Read the stored records. Raises `StoreError`."""
-        await self._records.start()
+        await self.records.start()
         return self
 
     async def __aexit__(
@@ -120,12 +120,12 @@ class Discovery:
         await asyncio.gather(*(watched.stop() for watched in known))
         if listings := [*self._services.listings.values()]:
             await asyncio.wait(listings, timeout=self._grace_s)
-        await self._records.aclose()
+        await self.records.aclose()
 
     def record(self, name: ServerName) -> DiscoveryRecord:
         """Return the record of a server without waiting; the same object until something changes."""
         watched = self._known.get(name)
-        return self._records.kept(name).record if watched is None else watched.shown
+        return self.records.kept(name).record if watched is None else watched.shown
 
     def watch(self, listener: Listener) -> Unsubscribe:
         """Call the listener for each changed record, also of other processes; its exceptions are logged."""
@@ -165,7 +165,7 @@ class Discovery:
         watched = self._known.pop(name, None)
         if watched is not None:
             watched.cancel()
-        await self._records.delete(name)
+        await self.records.delete(name)
         self._last_notified.pop(name, None)
 
     def due(self, name: ServerName, *, unless_listed_s: float = 0.0) -> None:
@@ -201,7 +201,7 @@ class Discovery:
         watched = self._known.get(name)
         if watched is None or watched.server.config_hash != config_hash:
             return
-        listing = await watched.reader.read(tools, self._records.kept(name))
+        listing = await watched.reader.read(tools, self.records.kept(name))
 
         def derive(kept: ServerState) -> ServerState | None:
             now = self._known.get(name)
@@ -209,14 +209,14 @@ class Discovery:
                 return None
             return now.outcome(replace(now.base(kept), began_at=0.0), listing)
 
-        await self._records.change(name, derive)
+        await self.records.change(name, derive)
 
     async def accept(self, name: ServerName, tools: Collection[str] | None) -> DiscoveryRecord:
         """Accept the quarantined definitions of these tools as they are listed now; None: of all.
 
         Names that are not quarantined are ignored. Raises `StoreError`; then nothing has changed.
         """
-        await self._records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
+        await self.records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
         return self.record(name)
 
     def _changed(self, name: ServerName, kept: ServerState) -> None:

@@ -22,6 +22,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.discovery.record_store import record_key
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audited
@@ -145,6 +146,7 @@ class McpServers:
         self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, self._changing)
         self._requests = requests
         requests.apply(self._followed)
+        requests.apply(discovery.records)
         self.discoveries: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -276,7 +278,9 @@ class McpServers:
             if not found.enabled:
                 raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             self._know(self._servers[found.name])
-            await self._discovery.discovered(found.name, wait_s)
+            record = await self._discovery.discovered(found.name, wait_s)
+        if record.status != "discovering":
+            await self._requests.applied(record_key(found.name))
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
@@ -289,6 +293,7 @@ class McpServers:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise ApiError("tool_not_quarantined", message, param="tools")
             await self._discovery.accept(found.name, tools)
+        await self._requests.applied(record_key(found.name))
         return self.server(by.tenant, server)
 
     def _name(self, tenant: str | None, server: str) -> ServerName:
