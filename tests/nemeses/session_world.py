@@ -108,6 +108,9 @@ class _World:
                 updated = await self._at(self._any(), update)
             except ApiError:
                 writer.refused()
+            except asyncio.CancelledError:  # the world ends, and the update may be made
+                writer.unknown()
+                raise
             except (StoreError, TimeoutError, ReplicaDied):
                 if not writer.unknown():
                     return
