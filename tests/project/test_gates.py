@@ -45,7 +45,7 @@ def test_make_test_runs(command: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.requirement("I2-1-gates")
-@pytest.mark.parametrize("command", ["pytest -m judge", "coverage run -m pytest", "--fail-under=90"])
+@pytest.mark.parametrize("command", ["pytest -m judge", "coverage run -m pytest", "--fail-under=84"])
 def test_make_judge_runs(command: str) -> None:
     assert command in planned("judge")
 
