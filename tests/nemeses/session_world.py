@@ -108,7 +108,7 @@ class _World:
                 updated = await self._at(self._any(), update)
             except ApiError:
                 writer.refused()
-            except asyncio.CancelledError:  # the world ends, and the update may be made
+            except asyncio.CancelledError:  # the run ends, and the update may still be applied
                 writer.unknown()
                 raise
             except (StoreError, TimeoutError, ReplicaDied):

@@ -120,7 +120,7 @@ _SIGN_KEPT_EVERY = 0.05
 _ROUNDING_S = 0.001
 _SOONEST_S = 0.05
 RETRY_S = 1.0
-"""Until what a failing store has refused is tried again."""
+"""Seconds between two attempts while the store fails."""
 
 
 class Expiry:

@@ -428,7 +428,7 @@ class Session:
             await self.log(LogEntry(STATUS, EVERYBODY, status_data(self.code, status, self.now())))
 
     async def _logs(self, status: PluginStatus) -> bool:
-        """Return True if this process logs the status, and no other one; asks again while the store cannot tell."""
+        """Return True if this process logs the status, and no other one; tries again while the store fails."""
         while self.peer is not None and self.state.gone is None:
             try:
                 return await self.peer.report(status)

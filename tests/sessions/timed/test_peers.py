@@ -174,7 +174,7 @@ async def test_the_status_is_logged_by_the_only_process_that_has_the_session(thr
     here, _, _ = three
     session = await new_session(here)
     async with listening(session) as client:
-        here.store.pace["commit"] = (40, 0)  # the status is told before the stream is written
+        here.store.pace["commit"] = (40, 0)  # the status changes before the stream is stored
         async with attached(session):
             assert (await client.hear_until("plugin-status"))["status"] == "attached"
 

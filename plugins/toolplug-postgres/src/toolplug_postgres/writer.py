@@ -177,11 +177,11 @@ class Writer:
         appended = {
             key: result.appended[key][-self._kept_events :] for key, result in results.items() if result.appended
         }
-        # The ids in a log are consecutive, so that none has to be counted.
+        # The ids in a log are consecutive: the last one to drop follows from the newest.
         trimmed = [
-            (key, head.position - self._kept_events)
-            for key, head in ((key, results[key].heads[key]) for key in appended)
-            if key not in results[key].removed and head.appended > self._kept_events
+            (key, results[key].heads[key].position - self._kept_events)
+            for key in appended
+            if key not in results[key].removed and results[key].heads[key].appended > self._kept_events
         ]
         events = [(key, event.id, event.data) for key, entries in appended.items() for event in entries]
         arguments = [

@@ -39,7 +39,10 @@ def address_of(text: str) -> Address:
     except httpx2.InvalidURL as error:
         raise ValueError(f"host: should be followed by a URL: {error}") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.fragment:
-        raise ValueError("host: should be followed by an http or https URL without credentials and fragment")
+        raise ValueError(
+            "host: should be followed by an http or https URL without credentials and fragment,"
+            " such as host:https://tools.example.org"
+        )
     agents = url.params.get_list("agent")
     if set(url.params) - {"agent"} or len(agents) > 1:
         raise ValueError("the URL after host: may have one parameter, agent")

@@ -1,4 +1,4 @@
-"""Provider packages beside the entries: the one to install for an unknown type, and those without an entry."""
+"""Which package to install for an unknown provider type, and which installed ones have no entry."""
 
 from __future__ import annotations
 

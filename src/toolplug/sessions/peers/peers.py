@@ -113,7 +113,7 @@ class PeerSession:
     async def report(self, status: PluginStatus) -> bool:
         """Return True if this process logs the plugin's new status, and no other one. Raises `StoreError`.
 
-        Streams that this process is writing are written first: the record tells whether the status is true.
+        Waits until this process has stored its streams, since the record decides whether the status still holds.
         """
         async with self._writing:
             presence, logs = await self._presences.report(self._code, status)
