@@ -94,7 +94,7 @@ class Generation:
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         if not keep:
-            await _closed(self.entry, self.provider)
+            await _closed(self.entry, self.provider, self.site)
 
 
 async def opened(
@@ -139,7 +139,7 @@ async def opened(
         )
     except (ProviderError, asyncio.CancelledError):
         if running is None:
-            await _closed(entry, provider)
+            await _closed(entry, provider, site)
         raise
 
 
@@ -153,13 +153,15 @@ def _tracers(
     return tuple(tracer for ask in asked for tracer in called(entry, f"{name}()", lambda ask=ask: tuple(ask())))
 
 
-async def _closed(entry: ProviderEntry, provider: FunctionProvider) -> None:
+async def _closed(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:
     forget_start(provider)
     try:
         await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:
         if error.__cause__ is None:  # what it raised is in the log already
             _LOG.error("%s", error)
+    finally:
+        site.threads.close()
 
 
 def mounted(generation: Generation) -> tuple[MountedRoute, ...]:

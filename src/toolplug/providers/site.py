@@ -6,19 +6,22 @@ import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from pluggy import PluginManager
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import Principal, current_tenant
 from toolplug.execution.egress import PUBLIC_ONLY, Egress
 from toolplug.providers.offering.definitions import ConsolePage
 from toolplug.stores.store import Record, Store
 
 S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Services(Protocol):
@@ -107,6 +110,24 @@ class Closing:
         await self._event.wait()
 
 
+class ThreadPool(Protocol):
+    """What `in_thread` uses: `toolplug.runtime.threads.FairThreads`."""
+
+    async def run(self, owner: str, function: Callable[[], T]) -> T:
+        """Call the function in a thread, in the owner's turn, and return its value."""
+        ...
+
+    def close(self) -> None:
+        """Let the threads end when their work ends, and refuse what waits."""
+        ...
+
+
+def thread_pool(key: str = "provider") -> ThreadPool:
+    """Return the pool of a provider, made with its context: a module that only defines providers loads no asyncio."""
+    pool: ThreadPool = import_module("toolplug.runtime.threads").FairThreads(f"{key}-work")
+    return pool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
     """The argument of `start`, valid as long as the provider; any hook but `commands` can have it as `site`.
@@ -120,6 +141,7 @@ class ProviderContext:
     of the host. `call_hooks` switches the plugin's hooks around calls off and on. `closing` is set when the plugin is
     being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
     `console_pages` returns the pages that plugins offer to a console, with the `mount` of their entries in the paths.
+    `threads` is the pool behind `in_thread`.
     """
 
     key: str
@@ -134,6 +156,17 @@ class ProviderContext:
     call_hooks: CallHookSwitch = field(default_factory=CallHookSwitch)
     closing: Closing = field(default_factory=Closing)
     console_pages: Callable[[], Sequence[ConsolePage]] = tuple
+    threads: ThreadPool = field(default_factory=thread_pool)
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that blocks in a thread of this provider's pool, and return its value.
+
+        The pool has eight threads; the tenants that wait get one in turn, and one tenant has at most four. Use it in
+        place of `asyncio.to_thread`, whose few threads belong to the whole process. A cancelled caller's function is
+        never called if it still waits; give one that may run long a way to stop. Raises what the function raises, and
+        `RuntimeError` when 1,024 functions of this tenant wait, or when the provider is closed.
+        """
+        return await self.threads.run(current_tenant(), partial(function, *args, **kwargs))
 
 
 _HERE = Path()
@@ -189,6 +222,7 @@ def stored_sites(
             config_dir=config_dir,
             service=service,
             egress=egress(),
+            threads=thread_pool(key),
         )
 
     return site_for

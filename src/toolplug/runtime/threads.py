@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 
@@ -119,3 +120,105 @@ class DaemonThreads:
             loop.call_soon_threadsafe(done, value, error)
         except RuntimeError:  # the loop was closed while the function ran: nobody waits any more
             return
+
+
+POOL_THREADS = 8
+"""Threads of one `FairThreads`; one owner has at most half of them at a time."""
+
+POOL_WAITING = 1024
+"""Functions of one owner that may wait for a thread of one `FairThreads`."""
+
+
+class TooManyWaiting(RuntimeError):
+    """So many functions of this owner wait for a thread already: `POOL_WAITING`."""
+
+
+class _Waiting:
+    """A function that waits for a thread, or runs in one, and the future of its caller."""
+
+    __slots__ = ("function", "outcome", "owner")
+
+    def __init__(self, owner: str, function: Callable[[], object], outcome: asyncio.Future[object]) -> None:
+        self.owner = owner
+        self.function = function
+        self.outcome = outcome
+
+
+class FairThreads:
+    """A bounded pool of threads for the blocking work of one provider, shared fairly by its tenants.
+
+    The owners that wait get a thread in turn, and one owner holds at most half of the threads: however slow the work of
+    one tenant is, the others wait for their own only. Belongs to one event loop.
+    """
+
+    def __init__(self, name: str, threads: int = POOL_THREADS) -> None:
+        self._threads = DaemonThreads(name)
+        self._free = threads
+        self._share = max(1, threads // 2)
+        self._running: dict[str, int] = {}
+        self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
+
+    async def run(self, owner: str, function: Callable[[], T]) -> T:
+        """Call the function in a thread, with the caller's context variables; what it raises is raised here.
+
+        If the caller is cancelled, a function that still waits is never called; one that runs goes on to its end and
+        keeps its thread until then. Raises `TooManyWaiting`, and `RuntimeError` when closed.
+        """
+        queue = self._waiting.get(owner)
+        if queue is not None and len(queue) >= POOL_WAITING:
+            raise TooManyWaiting(f"{POOL_WAITING} functions wait for a thread already")
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        work = _Waiting(owner, partial(copy_context().run, function), cast("asyncio.Future[object]", outcome))
+        if queue is None:
+            queue = self._waiting[owner] = deque()
+        queue.append(work)
+        self._start()
+        return await outcome
+
+    def close(self) -> None:
+        """Let the threads end when their work ends, and refuse what waits."""
+        self._threads.close()
+        for queue in self._waiting.values():
+            for work in queue:
+                if not work.outcome.done():
+                    work.outcome.set_exception(RuntimeError("the provider is closed"))
+        self._waiting.clear()
+
+    def _start(self) -> None:
+        """Give each free thread to the next owner in turn that is below its share."""
+        while self._free and (work := self._next()) is not None:
+            try:
+                self._threads.start(work.function, partial(self._end, work))
+            except RuntimeError as error:
+                work.outcome.set_exception(error)
+                continue
+            self._free -= 1
+            self._running[work.owner] = self._running.get(work.owner, 0) + 1
+
+    def _next(self) -> _Waiting | None:
+        for owner, queue in [*self._waiting.items()]:
+            while queue and queue[0].outcome.done():  # its caller was cancelled
+                queue.popleft()
+            if not queue:
+                del self._waiting[owner]
+            elif self._running.get(owner, 0) < self._share:
+                work = queue.popleft()
+                del self._waiting[owner]
+                if queue:
+                    self._waiting[owner] = queue  # the last in turn
+                return work
+        return None
+
+    def _end(self, work: _Waiting, value: object, error: BaseException | None) -> None:
+        self._free += 1
+        self._running[work.owner] -= 1
+        if not self._running[work.owner]:
+            del self._running[work.owner]
+        if not work.outcome.done():
+            if error is None:
+                work.outcome.set_result(value)
+            elif isinstance(error, StopIteration):  # a future refuses it
+                work.outcome.set_exception(RuntimeError("the function raised StopIteration"))
+            else:
+                work.outcome.set_exception(error)
+        self._start()
