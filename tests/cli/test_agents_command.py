@@ -118,4 +118,4 @@ async def called(agent: ToolExecutor) -> str:
 
 def refused(host: Host) -> list[str]:
     gates = host.explain("own.wait", ADMIN, agent="b").gates
-    return [text for gate in gates if gate.verdict == "refused" for text in (gate.detail, gate.origin)]
+    return [text for gate in gates if gate.verdict == "refuses" for text in (gate.detail, gate.origin)]

@@ -151,15 +151,15 @@ def test_every_gate_and_every_knob_names_the_line_that_decided(run: Run, write: 
     gates = {gate["gate"]: gate for gate in done.json["gates"]}
     assert (done.code, done.json["callable"]) == (1, False)
     assert list(gates)[:4] == ["switch", "tenants", "policy", "scope"]
-    assert (gates["switch"]["verdict"], gates["switch"]["origin"]) == ("open", "providers.yaml:4")
-    assert (gates["tenants"]["verdict"], gates["tenants"]["origin"]) == ("refused", "providers.yaml:9")
-    assert (gates["policy"]["verdict"], gates["policy"]["origin"]) == ("refused", "providers.yaml:8")
+    assert (gates["switch"]["verdict"], gates["switch"]["origin"]) == ("passes", "providers.yaml:4")
+    assert (gates["tenants"]["verdict"], gates["tenants"]["origin"]) == ("refuses", "providers.yaml:9")
+    assert (gates["policy"]["verdict"], gates["policy"]["origin"]) == ("refuses", "providers.yaml:8")
     knobs = {item["knob"]: (item["value"], item["origin"]) for item in done.json["settings"]}
     assert knobs["timeout"] == ("9s", "providers.yaml:1")
     assert knobs["retries"] == ("2", "providers.yaml:5")
     assert knobs["drain"] == ("30s", "default")
     inside = run("explain", "hello", "--tenant", "t1", "--json").json
-    assert [gate["gate"] for gate in inside["gates"] if gate["verdict"] == "refused"] == ["policy"]
+    assert [gate["gate"] for gate in inside["gates"] if gate["verdict"] == "refuses"] == ["policy"]
     assert "providers.yaml:8" in run("explain", "hello").out
 
 

@@ -25,11 +25,11 @@ def gates(host: Host, name: str, agent: str | None, principal: Principal = ADMIN
     """Detail and place of each refusal, and of the gates that an agent's calls pass."""
     shown = {"agent", "toolset", "allowlist"}
     found = host.explain(name, principal, agent=agent)
-    assert found.callable == (found.found and all(gate.verdict == "open" for gate in found.gates))
+    assert found.callable == (found.found and all(gate.verdict == "passes" for gate in found.gates))
     return {
         gate.gate: (gate.detail, gate.origin.rpartition("/")[2])
         for gate in found.gates
-        if gate.verdict == "refused" or gate.gate in shown
+        if gate.verdict == "refuses" or gate.gate in shown
     }
 
 

@@ -47,9 +47,9 @@ def gates(host: Host, name: str, *shown: str) -> list[tuple[str, str, str, str]]
 async def test_a_policy_of_ask_is_told_with_the_line_that_says_so(config: Write) -> None:
     async with open_host(config(FILE), environ={}) as host:
         asked = host.explain("fail", ADMIN)
-        assert (asked.callable, asked.asks) == (True, True)
+        assert asked.verdict == ("asks", "a person must approve each call")
         assert gates(host, "fail", "policy") == [
-            ("policy", "ask", "ask: a person must approve each call", "providers.yaml:6")
+            ("policy", "asks", "a person must approve each call", "providers.yaml:6")
         ]
 
 
@@ -57,19 +57,19 @@ async def test_a_policy_of_ask_is_told_with_the_line_that_says_so(config: Write)
 async def test_every_limit_says_whether_it_would_admit_a_call_now_and_counts_none(config: Write) -> None:
     async with open_host(config(FILE), environ={}) as host:
         expected = [
-            ("breaker", "open", "0 of at most 16 calls given up and still running", "default"),
-            ("breaker", "open", "0 of 9 failures of notes in a row", "providers.yaml:5"),
-            ("rate", "open", "0 of 2 calls of read began in the last 3600 s", "providers.yaml:6"),
-            ("rate", "open", "0 of 9 calls of every tool began in the last 60 s", "providers.yaml:8"),
-            ("concurrency", "open", "0 of 1 calls of notes run, 0 of 0 wait", "providers.yaml:5"),
+            ("breaker", "passes", "0 of at most 16 calls given up and still running", "default"),
+            ("breaker", "passes", "0 of 9 failures of notes in a row", "providers.yaml:5"),
+            ("rate", "passes", "0 of 2 calls of read began in the last 3600 s", "providers.yaml:6"),
+            ("rate", "passes", "0 of 9 calls of every tool began in the last 60 s", "providers.yaml:8"),
+            ("concurrency", "passes", "0 of 1 calls of notes run, 0 of 0 wait", "providers.yaml:5"),
         ]
         limits = ("breaker", "rate", "concurrency")
         assert [gates(host, "read", *limits) for _ in range(3)] == [expected] * 3
         executor: ToolExecutor = host.executor_for(ADMIN)
         assert [(await run(executor, "read")).status for _ in range(3)] == ["success", "success", "limited"]
         of_tool, of_all = gates(host, "read", "rate")
-        assert (of_tool[1], of_tool[2].partition(", retry in ")[0]) == ("refused", "read takes 2 calls in 3600 s")
-        assert of_all[1:3] == ("open", "2 of 9 calls of every tool began in the last 60 s")
+        assert (of_tool[1], of_tool[2].partition(", retry in ")[0]) == ("refuses", "read takes 2 calls in 3600 s")
+        assert of_all[1:3] == ("passes", "2 of 9 calls of every tool began in the last 60 s")
         assert not host.explain("read", ADMIN).callable
 
 
@@ -98,7 +98,7 @@ async def test_the_names_that_were_probably_meant_are_told_with_where_they_live(
         assert near("of") == {"off": "provider 'off', which is disabled"}
         assert near("qqqqqq") == {}
         off = host.explain("off", ADMIN).gates[-1]
-        assert (off.gate, off.verdict, off.origin.rpartition("/")[2]) == ("provider", "refused", "providers.yaml:7")
+        assert (off.gate, off.verdict, off.origin.rpartition("/")[2]) == ("provider", "refuses", "providers.yaml:7")
 
 
 @pytest.mark.requirement("I4-explain-gates")
@@ -122,5 +122,5 @@ async def test_a_toolset_whose_tools_nobody_has_seen_yet_says_so(config: Write) 
     async with open_host(config(FILE), environ={}) as host:
         host.register_toolset("later", "later", Shop())
         found = host.explain("later.read", ADMIN, agent="a")
-        refused = {gate.gate: gate.detail for gate in found.gates if gate.verdict == "refused"}
+        refused = {gate.gate: gate.detail for gate in found.gates if gate.verdict == "refuses"}
         assert refused["toolset"].endswith("which tools there are is not known before a session has opened it")

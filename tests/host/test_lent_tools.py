@@ -135,7 +135,7 @@ async def test_what_is_lent_is_hidden_while_the_policy_of_sessions_is_disable(
         assert (shown["name"], shown["available"], shown["reason"]) == ("add", False, "disabled")
         why = host.explain("add", ALICE, session=session.code)
         [gate] = [gate for gate in why.gates if gate.gate == "policy"]
-        assert (why.found, gate.verdict, gate.origin) == (False, "refused", f"{path}:1")
+        assert (why.found, gate.verdict, gate.origin) == (False, "refuses", f"{path}:1")
         path.write_text("sessions: {policy: allow}\nstore: memory://\n")
         await host.reload(by=ALICE)
         assert (await answered(host, session, stream, "yes")).output == "yes"

@@ -173,7 +173,7 @@ async def test_a_listing_over_http_opens_what_lists_nothing_and_closes_it_withou
 @pytest.mark.requirement("I4-explain-gates", "C-5-explain")
 async def test_explain_names_what_keeps_a_tool_from_an_agent(client: AsyncClient) -> None:
     answer = (await client.get("/v1/explain?tool=web.echo&agent=writer", headers=ROOT)).json()
-    refused = [gate for gate in answer["gates"] if gate["verdict"] == "refused"]
+    refused = [gate for gate in answer["gates"] if gate["verdict"] == "refuses"]
     assert answer["callable"] is False
     assert [(gate["gate"], gate["detail"]) for gate in refused] == [
         ("allowlist", "agent 'writer' may not use toolset 'web'")

@@ -20,11 +20,11 @@ async def test_every_gate_and_knob_is_told_with_what_decided(sample_package: Non
         assert (await client.get("/v1/explain?tool=echo", headers=ALICE)).status_code == 403
         echo = (await client.get("/v1/explain?tool=echo", headers=ROOT)).json()
         assert (echo["name"], echo["found"], echo["callable"], echo["provider"]) == ("echo", True, True, "sample")
-        assert all(gate["verdict"] == "open" and gate["origin"] for gate in echo["gates"])
+        assert all(gate["verdict"] == "passes" and gate["origin"] for gate in echo["gates"])
         timeout = next(setting for setting in echo["settings"] if setting["knob"] == "timeout")
         assert timeout["value"].startswith("5")
         fails = (await client.get("/v1/explain?tool=fails", headers=ROOT)).json()
-        refused = [gate["gate"] for gate in fails["gates"] if gate["verdict"] == "refused"]
+        refused = [gate["gate"] for gate in fails["gates"] if gate["verdict"] == "refuses"]
         assert (fails["callable"], refused) == (False, ["policy"])
 
 

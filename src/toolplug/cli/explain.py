@@ -52,6 +52,8 @@ def _fields(explanation: Explanation) -> dict[str, object]:
         "name": explanation.name,
         "found": explanation.found,
         "callable": explanation.callable,
+        "verdict": explanation.verdict.answer,
+        "reason": explanation.verdict.reason,
         "provider": explanation.provider,
         "gates": [asdict(gate) for gate in explanation.gates],
         "settings": [item._asdict() for item in explanation.settings],
@@ -61,16 +63,9 @@ def _fields(explanation: Explanation) -> dict[str, object]:
 
 
 def _print(explanation: Explanation) -> None:
-    name = explanation.name
-    if explanation.callable:
-        once = ", once a person has approved the call" if explanation.asks else ""
-        typer.echo(f"{name} of provider {explanation.provider!r} can be called{once}\n")
-    elif explanation.found:
-        typer.echo(f"{name} of provider {explanation.provider!r} cannot be called\n")
-    else:
-        near = "; nearest: " if explanation.nearest else ""
-        near += ", ".join(f"{item.name!r} ({item.home})" for item in explanation.nearest)
-        typer.echo(f"no provider lists a tool {name!r}{near}\n")
+    answer, reason = explanation.verdict
+    owner = f" of provider {explanation.provider!r}" if explanation.found else ""
+    typer.echo(f"{explanation.name}{owner}: {answer}{f', {reason}' if reason else ''}\n")
     if explanation.gates:
         rows = [(gate.gate, gate.verdict, gate.detail, gate.origin) for gate in explanation.gates]
         print_table(("gate", "verdict", "why", "decided by"), rows)

@@ -16,15 +16,23 @@ from toolplug.errors import AccessError
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.explain_gates import (
+    AWAY,
+    NO_SCOPE,
     GateVerdict,
+    Verdict,
     agent_path,
+    ask_detail,
     equipped_gate,
     limit_gates,
+    only_agents,
     server_gates,
+    toolset_path,
     verdict,
+    verdict_of,
     where_a_server_has_it,
 )
 from toolplug.host.file.packages import only_installed
+from toolplug.host.file.settings import PROVIDER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
@@ -68,16 +76,12 @@ def _names(toolset: Toolset) -> list[str]:
     return [item.name for item in source.tools or ()]
 
 
-_ASK = "ask: a person must approve each call"
-_ASK_CALLER = "ask: a person must approve each call, the caller's own client may ask"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Whether and why one caller can call one tool.
 
     `gates` have the order of a call; `settings` are the effective value and the origin of every setting. For a name
-    that is not listed, `gates` tell which source has the tool, if any, and `nearest` the names that may be meant.
+    that nobody lists, `gates` tell which source has the tool, if any, and `nearest` the names that may be meant.
     """
 
     name: str
@@ -89,13 +93,17 @@ class Explanation:
 
     @property
     def callable(self) -> bool:
-        """Whether the tool is listed and no gate refuses this caller."""
-        return self.found and all(gate.verdict != "refused" for gate in self.gates)
+        """Whether this caller may call it now, perhaps once a person has approved that."""
+        return self.verdict.callable
 
     @property
-    def asks(self) -> bool:
-        """Whether a person must approve each call."""
-        return any(gate.verdict == "ask" for gate in self.gates)
+    def verdict(self) -> Verdict:
+        """Whether this caller may call it now, and if not, why."""
+        found = verdict_of(self.gates)
+        if self.found or not found.callable:
+            return found
+        near = ", ".join(f"{item.name!r} ({item.home})" for item in self.nearest)
+        return Verdict("refuses", f"no provider lists a tool {self.name!r}" + (f"; nearest: {near}" if near else ""))
 
 
 class Explainer:
@@ -118,6 +126,8 @@ class Explainer:
             own = session.executor.catalog  # also while its application is away
             tool = own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
             before = before if tool is None else before[:1]  # what is lent is in no toolset
+        if tool is None and way is None:  # without an agent: a toolset may have it
+            tool, before = self._of_agents_only(name, principal, session)
         if tool is None:
             gates = (*before, *self._hidden_of(session, name), *self._where_it_lives(name, principal.tenant))
             near = self._likely(name, principal, agent, session)
@@ -129,6 +139,16 @@ class Explainer:
             gates=(*self._source(tool, principal.tenant), *before, *self._gates(tool, principal, session)),
             settings=(*tool.plan.settings, *self._offered(tool, principal, agent, session)),
         )
+
+    def _of_agents_only(
+        self, name: str, principal: Principal, session: Session | None
+    ) -> tuple[Tool | None, tuple[GateVerdict, ...]]:
+        """Return the tool of a toolset of this name, with a gate that tells which agents have it."""
+        path = toolset_path(self._agents, name, principal.tenant, None if session is None else session.code)
+        if path is None or path.tool is None:
+            return None, () if path is None else path.gates
+        refusal = only_agents(self._agents, principal.tenant, path.toolset)
+        return path.tool, (*path.gates, verdict("agent", refusal, "the request", ""))
 
     def _offered(
         self, tool: Tool, principal: Principal, agent: str | None, session: Session | None
@@ -172,11 +192,11 @@ class Explainer:
         owner = ToolsetOwner(principal.tenant, principal.subject, session and session.code)
         equipped = self._parts.equipment.of(owner)
         if equipped is not None:
-            yield equipped_gate(equipped, always_listed(self._parts.current), tool)
+            yield equipped_gate(equipped, always_listed(self._parts.current), tool, tool.definition.name)
         given = {gate.name: gate for gate in plan.gates}
         yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         yield _policy(plan, given.pop("policy", None), principal)
-        scope = None if principal.has_scope(CALL_SCOPE) else f"the scope {CALL_SCOPE!r} is missing"
+        scope = None if principal.has_scope(CALL_SCOPE) else NO_SCOPE
         yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
         for gate in given.values():
             yield _said(gate.name, gate, principal, "admits", gate.origin)
@@ -186,8 +206,9 @@ class Explainer:
             names = ", ".join(map(repr, asked))
             yield verdict("hook", None, "code", f"before_call of {names} is asked at each call, and may refuse it")
         if plan.ref.kind == LENT and session is not None:
-            away = None if session.reachable else "the application that lends it is not connected (plugin_gone)"
-            state = f"application {session.plugin_status}"
+            away = None if session.reachable else AWAY
+            known = self._parts.sessions.serving
+            state = f"application {session.plugin_status}" if known else "GET /v1/explain of the running host tells"
             yield verdict("session", away, "POST /api/sessions/{code}/register-tools", state)
 
     def _hidden_of(self, session: Session | None, name: str) -> Iterator[GateVerdict]:
@@ -200,11 +221,12 @@ class Explainer:
     def _where_it_lives(self, name: str, tenant: str) -> Iterator[GateVerdict]:
         """Yield providers and servers that have the tool, or its name, with why it is not listed."""
         for key, generation in self._registry.running().items():
-            rule = generation.entry.tools.get(name)
+            own = self._own_name(name, tenant, f"{PROVIDER}{key}")
+            rule = generation.entry.tools.get(own)
             if rule is not None and rule.policy == "disable":
                 detail = f"provider {key!r} has it, and its policy is disable"
-                yield verdict("policy", detail, generation.entry.origin("tools", name, "policy"), "")
-        yield from where_a_server_has_it(self._parts.servers, tenant, name)
+                yield verdict("policy", detail, generation.entry.origin("tools", own, "policy"), "")
+        yield from where_a_server_has_it(self._parts.servers, self._agents, tenant, name)
         entries = self._configuration.providers
         for record in self._idle():
             if name in (record.key, record.type):
@@ -212,6 +234,11 @@ class Explainer:
                 is_entry = record.key in entries.keys
                 line = self._configuration.origin("providers", record.key) if is_entry else record.distribution
                 yield verdict("provider", detail, line, "")
+
+    def _own_name(self, name: str, tenant: str, source: str) -> str:
+        """Return the name of a tool without the prefix of a toolset that has this source, if it has one."""
+        prefixes = (item.prefix for item in self._agents.toolsets.of(tenant).values() if item.shown == source)
+        return next((name.removeprefix(f"{one}.") for one in prefixes if name.startswith(f"{one}.")), name)
 
     def _idle(self) -> tuple[ProviderRecord, ...]:
         """Return the providers that do not run, with those that are only installed."""
@@ -240,6 +267,7 @@ class Explainer:
             own = session.executor.catalog
             homes.update((item, "the session") for item in (*own, *(own.unavailable or EMPTY_CATALOG)))
         toolsets = () if acting is None else self._agents.toolsets.of(principal.tenant).values()
+        homes.pop(name, None)  # that one is known, and other gates tell of it
         meant = [whole for toolset in toolsets if (whole := f"{toolset.prefix}.{name}") in homes]
         for item in list(dict.fromkeys((*meant, *nearest_few(name, homes, MOST))))[:MOST]:
             yield LikelyName(item, homes[item])
@@ -253,8 +281,7 @@ def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdic
     default = Setting("policy", "allow", DEFAULT_ORIGIN)
     policy = next((item for item in plan.settings if item.knob == "policy"), default)
     if plan.approval is not None:
-        detail = _ASK_CALLER if plan.caller_approves else _ASK
-        return GateVerdict(gate="policy", verdict="ask", detail=detail, origin=policy.origin)
+        return GateVerdict(gate="policy", verdict="asks", detail=ask_detail(plan), origin=policy.origin)
     return _said("policy", denies, principal, policy.value, policy.origin)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.errors import AgentNotAllowed, AgentRequired
+from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.results import rounded
+from toolplug.host.file.settings import MCP
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -20,30 +23,99 @@ from toolplug.toolsets.saved.equipped import Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 from toolplug.toolsets.toolset import PerSession, Toolset
 
-Verdict = Literal["open", "ask", "refused"]
+VerdictWord = Literal["passes", "asks", "refuses"]
+
+
+class Verdict(NamedTuple):
+    """Whether a caller may call a tool, and if not, why, and who may.
+
+    `asks` lets a call pass once a person has approved that call. `GET /api/catalog`, `explain` and the console all give
+    this answer; the catalog leaves out what changes from one call to the next: rates, concurrency and breakers.
+    """
+
+    answer: VerdictWord
+    reason: str = ""
+
+    @property
+    def callable(self) -> bool:
+        """Whether a call is not refused."""
+        return self.answer != "refuses"
+
+
+PASSES = Verdict("passes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """The decision of one gate for a caller; `origin` is the line of the configuration, or the call, that decided.
-
-    `ask` lets a call pass once a person has approved that call.
-    """
+    """The decision of one gate for a caller; `origin` is the line of the configuration, or the call, that decided."""
 
     gate: str
-    verdict: Verdict
+    verdict: VerdictWord
     detail: str
     origin: str
 
 
 def verdict(gate: str, refusal: str | None, origin: str, otherwise: str) -> GateVerdict:
-    """Return an open gate with the detail `otherwise`, or a refusing one if there is a `refusal`."""
+    """Return a gate that passes with the detail `otherwise`, or a refusing one if there is a `refusal`."""
     return GateVerdict(
         gate=gate,
-        verdict="open" if refusal is None else "refused",
+        verdict="passes" if refusal is None else "refuses",
         detail=otherwise if refusal is None else refusal,
         origin=origin,
     )
+
+
+def verdict_of(gates: Sequence[GateVerdict]) -> Verdict:
+    """Return the verdict of the gates of a call: that of the first that refuses, else of one that asks."""
+    deciding = next((gate for gate in gates if gate.verdict == "refuses"), None)
+    deciding = deciding or next((gate for gate in gates if gate.verdict == "asks"), None)
+    return PASSES if deciding is None else Verdict(deciding.verdict, deciding.detail)
+
+
+ASKS = "a person must approve each call"
+_ASKS_CALLER = f"{ASKS}, the caller's own client may ask"
+
+
+def plan_verdict(plan: Plan, principal: Principal) -> Verdict:
+    """Return the verdict of a tool's own rules on a caller: its tenants, policy and scopes."""
+    if plan.gates:
+        refusals = (gate.refusal(principal) for gate in sorted(plan.gates, key=_order))
+        refusal = next((text for text in refusals if text is not None), None)
+        if refusal is not None:
+            return Verdict("refuses", refusal)
+    if not principal.has_scope(CALL_SCOPE):
+        return Verdict("refuses", NO_SCOPE)
+    if plan.approval is not None:
+        return Verdict("asks", ask_detail(plan))
+    return PASSES
+
+
+def _order(gate: Gate) -> int:
+    return ("tenants", "policy").index(gate.name) if gate.name in ("tenants", "policy") else 2
+
+
+def ask_detail(plan: Plan) -> str:
+    """Return who approves a call of a plan that needs an approval."""
+    return _ASKS_CALLER if plan.caller_approves else ASKS
+
+
+NO_SCOPE = f"the scope {CALL_SCOPE!r} is missing"
+AWAY = "the application that lends it is not connected (plugin_gone)"
+
+
+def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:
+    """Return why a caller without agent does not have the tools of a toolset, and which agents do."""
+    lists = tools.allowlists
+    agents = [name for name in lists.agents(tenant) if toolset.id in getattr(lists.of(tenant, name), "toolsets", ())]
+    if not agents:
+        return f"no agent may use its toolset {toolset.id!r}: put it on the allowlist of one (agents.NAME.toolsets)"
+    named = ", ".join(map(repr, sorted(agents)))
+    return f"only for agent{'s' if len(agents) > 1 else ''} {named}, by toolset {toolset.id!r}"
+
+
+def unexposed(server: str) -> str:
+    """Return why nobody can call the tools of an MCP server that neither a toolset nor a prefix exposes."""
+    return f"MCP server {server!r} has it, and is called through a toolset that has from: mcp:{server}, or its prefix"
 
 
 _DISCOVERY = "GET /api/mcp-servers/{id}"
@@ -56,28 +128,41 @@ def server_gates(servers: McpServers, tenant: str, tool: Tool) -> Iterator[GateV
         yield verdict("server", None, view.origin, f"MCP server {view.id!r} is on")
         name = tool.definition.ref.name
         waits = any(found.quarantined and found.name == name for found in view.record.tools)
-        refusal = "its definition has changed, and this is not accepted yet" if waits else None
+        refusal = "in quarantine: its definition has changed, and this is not accepted yet" if waits else None
         yield verdict("discovery", refusal, _DISCOVERY.format(id=view.id), _state(view.record))
 
 
-def where_a_server_has_it(servers: McpServers, tenant: str, name: str) -> Iterator[GateVerdict]:
-    """Yield a gate for each server that has a tool of this name, or of `server/tool`, with why it is not listed."""
+def where_a_server_has_it(servers: McpServers, tools: AgentTools, tenant: str, name: str) -> Iterator[GateVerdict]:
+    """Yield a gate for each server that has a tool of this name, or of `server/tool`, with why it is not listed.
+
+    For a server that was never asked: a gate that says so, if the name is below its id or one of its prefixes.
+    """
     server, slash, own = name.partition("/")
     for view in servers.servers(tenant):
         wanted = own if slash and server == view.id else name.rpartition(".")[2]
         found = next((tool for tool in view.record.tools if tool.name == wanted), None)
         if found is None:
+            if view.enabled and view.record.last_discovery is None and _is_below(name, view.id, tools, tenant):
+                detail = f"not yet discovered: what MCP server {view.id!r} has is not known ({view.record.status})"
+                yield verdict("discovery", detail, _DISCOVERY.format(id=view.id), "")
             continue
         if not view.enabled:
             yield verdict("server", f"MCP server {view.id!r} has it, and is not enabled", view.origin, "")
         elif view.tools.get(wanted, view.policy) == "disable":
             yield verdict("policy", f"MCP server {view.id!r} has it, and its policy is disable", view.origin, "")
         elif found.quarantined:
-            detail = f"MCP server {view.id!r} has changed its tool {wanted!r}, and this is not accepted yet"
+            detail = f"in quarantine: MCP server {view.id!r} has changed its tool {wanted!r}; nobody accepted it yet"
             yield verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
         else:
-            detail = f"MCP server {view.id!r} has it, and is called through a toolset that has from: mcp:{view.id}"
-            yield verdict("toolset", detail, view.origin, "")
+            yield verdict("toolset", unexposed(view.id), view.origin, "")
+
+
+def _is_below(name: str, server: str, tools: AgentTools, tenant: str) -> bool:
+    """Return whether a name is that of a tool of this server: `server/tool`, or below one of its prefixes."""
+    exposing = [item.prefix for item in tools.toolsets.of(tenant).values() if item.shown == f"{MCP}{server}"]
+    own = tools.toolsets.servers.get(server)
+    prefixes = (server, *exposing, *(() if own is None else (own.prefix,)))
+    return name.startswith((f"{server}/", *(f"{prefix}{joint}" for prefix in prefixes for joint in (".", "__"))))
 
 
 def _state(record: DiscoveryRecord) -> str:
@@ -104,6 +189,25 @@ def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
         yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.used)
 
 
+class ToolsetPath(NamedTuple):
+    """The toolset that has a name, its tool of this name, and the gate of the toolset."""
+
+    toolset: Toolset
+    tool: Tool | None
+    gates: tuple[GateVerdict, ...]
+
+
+def toolset_path(tools: AgentTools, name: str, tenant: str, session: str | None) -> ToolsetPath | None:
+    """Return the path of this name through a toolset of the tenant; None if no toolset has its prefix."""
+    found = next(_owners(tools, name, tenant, session), None)
+    if found is None:
+        return None
+    toolset, tool = found
+    shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
+    gate = verdict("toolset", None if tool is not None else _missing(toolset, shown), toolset.origin, shown)
+    return ToolsetPath(toolset, tool, (gate,))
+
+
 class AgentPath(NamedTuple):
     """The path of a call through an agent: the toolset's tool, allowed or not, and the gates before it."""
 
@@ -121,16 +225,11 @@ def agent_path(
         return AgentPath(None, (verdict("agent", str(error), CREDENTIAL, ""),))
     if acting is None:
         return None
-    gates = [verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")]
-    found = next(_owners(tools, name, principal.tenant, session), None)
-    if found is None:
-        gates.append(_no_toolset(tools, name, principal.tenant))
-        return AgentPath(None, tuple(gates))
-    toolset, tool = found
-    shown = f"toolset {toolset.id!r} has the prefix {toolset.prefix!r}, its tools are those of {toolset.shown}"
-    gates.append(verdict("toolset", None if tool is not None else _missing(toolset, shown), toolset.origin, shown))
-    gates.append(_allowed(tools, toolset, principal.tenant, acting))
-    return AgentPath(tool, tuple(gates))
+    first = verdict("agent", None, CREDENTIAL, f"it may act as agent {acting!r}")
+    path = toolset_path(tools, name, principal.tenant, session)
+    if path is None:
+        return AgentPath(None, (first, _no_toolset(tools, name, principal.tenant)))
+    return AgentPath(path.tool, (first, *path.gates, _allowed(tools, path.toolset, principal.tenant, acting)))
 
 
 def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
@@ -171,10 +270,10 @@ def _allowed(tools: AgentTools, toolset: Toolset, tenant: str, agent: str) -> Ga
     return verdict("allowlist", refusal, allowlist.origin, f"agent {agent!r} may use toolset {toolset.id!r}")
 
 
-def equipped_gate(toolset: SavedToolset, stays: Stays, tool: Tool) -> GateVerdict:
-    """Return whether the equipped toolset leaves the tool in; `stays` tells which tools it never leaves out."""
+def equipped_gate(toolset: SavedToolset, stays: Stays, tool: Tool, called: str) -> GateVerdict:
+    """Return whether the equipped toolset leaves in the tool of this canonical name; `stays`: whatever is equipped."""
     name = toolset.name
-    left_in = tool.definition.name in toolset.tools or stays(tool)
+    left_in = called in toolset.tools or stays(tool)
     refusal = None if left_in else f"saved toolset {name!r} is equipped, and does not have this tool"
     detail = f"saved toolset {name!r} is equipped, and leaves it in"
     return verdict("equipped", refusal, f"POST /api/toolsets/{name}/equip", detail)

@@ -291,7 +291,7 @@ class Parts:
                 views=views,
                 toolsets=toolsets,
                 servers=servers,
-                infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources),
+                infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
                 approvals=approvals,
                 sessions=sessions,
                 queued=queued,

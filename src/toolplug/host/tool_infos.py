@@ -14,8 +14,10 @@ import orjson
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.plan import Tool
 from toolplug.discovery.record import DiscoveryRecord
-from toolplug.execution.plans import DEFAULT_POLICY
+from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
+from toolplug.host.explain_gates import AWAY, Verdict, equipped_gate, only_agents, plan_verdict, unexposed
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.toolsets.sources import ToolsetSources
@@ -25,6 +27,8 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
+from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
+from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 from toolplug.toolsets.toolset import Toolset
 
 _TYPES = frozenset({"native", "mcp", "session", "remote"})
@@ -40,7 +44,7 @@ class CatalogPage(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """The tools of one source, with `lead` before their names; those of an `away` source cannot be called.
+    """The tools of one source, with `lead` before their names; `refusal` is why the caller cannot call any of them.
 
     `stale`: the source of a plugin is not connected, and these are what it listed last.
     """
@@ -50,7 +54,7 @@ class _Section(NamedTuple):
     toolset: str | None = None
     server: str | None = None
     record: DiscoveryRecord | None = None
-    away: bool = False
+    refusal: str = ""
     offer: str | None = None
     stale: bool = False
 
@@ -59,13 +63,21 @@ class ToolInfos:
     """Writes the catalog pages of one host."""
 
     def __init__(
-        self, registry: FunctionRegistry, toolsets: AgentTools, servers: McpServers, sources: ToolsetSources
+        self,
+        registry: FunctionRegistry,
+        toolsets: AgentTools,
+        servers: McpServers,
+        sources: ToolsetSources,
+        equipment: EquippedToolsets,
+        stays: Stays,
     ) -> None:
         self._sources = sources
+        self._equipment = equipment
+        self._stays = stays
         self._registry = registry
         self._toolsets = toolsets
         self._servers = servers
-        self._written: LeastRecentlyUsed[tuple[object, ...], tuple[_Section, bytes]] = LeastRecentlyUsed(_SECTIONS)
+        self._written: LeastRecentlyUsed[tuple[object, ...], _Written] = LeastRecentlyUsed(_SECTIONS)
         self._pages: LeastRecentlyUsed[tuple[int, ...], tuple[tuple[bytes, ...], CatalogPage]] = LeastRecentlyUsed(
             _PAGES
         )
@@ -84,7 +96,9 @@ class ToolInfos:
         else:
             reach = AgentReach.of(self._toolsets, principal.tenant, (acting,))
             sections = self._of_agent(principal, reach, session)
-        return self._joined(tuple([text for section in sections if (text := self._text(section))]))
+        owner = ToolsetOwner(principal.tenant, principal.subject, None if session is None else session.code)
+        rules = _CallerRules(principal, self._equipment.of(owner), self._stays)
+        return self._joined(tuple([text for section in sections if (text := self._text(section, rules))]))
 
     def _joined(self, parts: tuple[bytes, ...]) -> CatalogPage:
         key = tuple(map(id, parts))
@@ -104,7 +118,9 @@ class ToolInfos:
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
             section = self._of_toolset(toolset, principal, session, listed)
             exposed.update(() if section.server is None else (section.server,))
-            yield from _seen(section, principal)
+            yield from _seen(
+                section._replace(refusal=only_agents(self._toolsets, principal.tenant, toolset)), principal
+            )
         for server in self._toolsets.toolsets.servers.values() if principal.agents is None else ():
             exposed.add(server.id)
             record = self._servers.record(principal.tenant, server.id)
@@ -112,7 +128,8 @@ class ToolInfos:
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)
-                yield _Section(catalog.visible_to(principal), f"{server}/", None, server, record, away=True)
+                visible, refusal = catalog.visible_to(principal), unexposed(server)
+                yield _Section(visible, f"{server}/", None, server, record, refusal)
 
     def _of_agent(self, principal: Principal, reach: AgentReach, session: Session | None) -> Iterator[_Section]:
         listed = self._servers.listed(principal.tenant)
@@ -134,18 +151,18 @@ class ToolInfos:
                 known, f"{toolset.prefix}.", toolset.id, server, record, offer=toolset.offered and toolset.offered.how
             )
         catalog = (opened or self._toolsets.part(toolset)).catalog
-        stale = self._sources.problem(toolset.id) is not None
-        return _Section(catalog, "", toolset.id, server, record, away=stale, stale=stale)
+        problem = self._sources.problem(toolset.id)
+        return _Section(catalog, "", toolset.id, server, record, problem or "", stale=problem is not None)
 
-    def _text(self, section: _Section) -> bytes:
+    def _text(self, section: _Section, rules: _CallerRules) -> bytes:
         """Return the JSON of the section's tools, separated by commas; the same object until something changes."""
-        key = (id(section.catalog), id(section.record), *section[1:4], section.away, section.offer, section.stale)
+        key = (id(section.catalog), id(section.record), *section[1:4], *section[5:], *rules.key)
         kept = self._written.get(key)
         if kept is None:
-            text = orjson.dumps(list(_infos(section)))[1:-1]
-            kept = (section, text)
+            text = orjson.dumps(list(_infos(section, rules)))[1:-1]
+            kept = (section, rules, text)
             self._written.put(key, kept)
-        return kept[1]
+        return kept[2]
 
 
 def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
@@ -153,26 +170,60 @@ def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
     catalog = section.catalog.visible_to(principal)
     yield section._replace(catalog=catalog)
     if catalog.unavailable is not None:
-        yield section._replace(catalog=catalog.unavailable, away=True)
+        away = section._replace(catalog=catalog.unavailable)
+        yield away if away.refusal else away._replace(refusal=AWAY)
 
 
-def _infos(section: _Section) -> Iterator[dict[str, object]]:
+class _CallerRules(NamedTuple):
+    """What decides about a tool besides its source and its own rules: the caller, and what that has equipped."""
+
+    principal: Principal
+    equipped: SavedToolset | None
+    stays: Stays
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a page depends on, of a caller that sees the same tools."""
+        return self.principal.has_scope(CALL_SCOPE), id(self.equipped)
+
+    def verdict(self, name: str, tool: Tool, refusal: str) -> Verdict:
+        """Return the verdict of `explain` on a tool of this name; `refusal` is that of its section."""
+        if refusal and refusal != AWAY:
+            return Verdict("refuses", refusal)
+        if self.equipped is not None:
+            gate = equipped_gate(self.equipped, self.stays, tool, name)
+            if gate.verdict == "refuses":
+                return Verdict("refuses", gate.detail)
+        own = plan_verdict(tool.plan, self.principal)
+        return Verdict("refuses", refusal) if refusal and own.callable else own
+
+
+_Written = tuple[_Section, _CallerRules, bytes]
+"""The JSON of a section, with what its key names by identity."""
+
+
+def _infos(section: _Section, rules: _CallerRules) -> Iterator[dict[str, object]]:
     record = section.record
     home = {
         key: value for key, value in (("server", section.server), ("toolset", section.toolset)) if value is not None
     }
-    for definition, plan in section.catalog.values():
+    for tool in section.catalog.values():
+        definition, plan = tool
         if definition.hints.internal:
             continue
+        name = section.lead + definition.name
+        verdict = rules.verdict(name, tool, section.refusal)
         policy = next((setting.value for setting in plan.settings if setting.knob == "policy"), DEFAULT_POLICY)
         kind, offered = definition.ref.kind, definition.offered
         how = offered.how if offered.of_tool or section.offer is None else section.offer
         yield {
-            "name": section.lead + definition.name,
+            "name": name,
             "description": definition.description,
             "type": kind if kind in _TYPES else NATIVE,
             **home,
-            "callable": not section.away and policy != "deny",
+            "callable": verdict.callable,
+            "verdict": verdict.answer,
+            **({"reason": verdict.reason} if verdict.reason else {}),
             "configuredPolicy": policy,
             **({} if how == "always" else {"offer": how}),
             "discoveryStatus": None if record is None else record.status,

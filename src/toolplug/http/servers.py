@@ -13,9 +13,10 @@ from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
 from toolplug.errors import InvalidJson
 from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
+from toolplug.host.explain_gates import VerdictWord
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
-from toolplug.host.servers.records import ServerRecord, ServerSource, ServerView, not_found
+from toolplug.host.servers.records import ServerRecord, ServerSource, ServerState, ServerView, not_found
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.request_body import (
@@ -137,7 +138,8 @@ class ServerAnswer(Answer):
     pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
     toolPolicies: Annotated[dict[str, PolicyAnswer], Field(description="of tools with a policy of their own")]
     transport: NotRequired[Annotated[TransportAnswer, Field(title="Transport", description="for admin alone")]]
-    status: Status
+    state: Annotated[ServerState, Field(description="quarantined: none of its tools can be called yet")]
+    status: Annotated[Status, Field(description="of the last discovery")]
     tools: list[FoundToolAnswer]
     lastDiscovery: str | None
     error: str | None
@@ -165,6 +167,8 @@ class ToolInfo(Answer):
     server: NotRequired[str]
     toolset: NotRequired[str]
     callable: bool
+    verdict: Annotated[VerdictWord, Field(description="on a call of the caller, as GET /v1/explain has it")]
+    reason: NotRequired[Annotated[str, Field(description="why it asks or refuses, and who may call the tool")]]
     configuredPolicy: PolicyWord
     offer: NotRequired[Annotated[Offer, Field(description="to models, where it is not always")]]
     discoveryStatus: Annotated[Status | None, Field(description="of its server")]
@@ -237,6 +241,7 @@ def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
         "pin": view.pin,
         "toolPolicies": {name: _policy(policy) for name, policy in view.tools.items()},
         **reached,
+        "state": view.state,
         "status": record.status,
         "tools": [_tool(view, found) for found in record.tools],
         "lastDiscovery": record.last_discovery,

@@ -75,7 +75,7 @@ class Sessions:
         serving: bool = True,
         processes: Processes | None = None,
     ) -> None:
-        self._serving = serving
+        self.serving: bool = serving
         self._begun = begun
         self._over = over
         self._live: dict[str, Session] = {}
@@ -110,7 +110,7 @@ class Sessions:
         return tuple(self._live.values())
 
     async def __aenter__(self) -> Self:
-        if not self._serving:
+        if not self.serving:
             return self
         try:
             if self._peers is not None:

@@ -312,7 +312,7 @@ def _start_screen(host: Host, url: str) -> str:
     rows = {
         "console": "" if console is None else f"{url}{console}",
         "providers": _providers(host),
-        "MCP servers": ", ".join(f"{view.id} {view.state}" for view in host.servers.servers(ANONYMOUS.tenant)),
+        "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
         "MCP": f"{url}/mcp",
         "responses": f"{url}/v1/responses" if host.settings.responses is not None else "",

@@ -169,6 +169,10 @@ def added_server(record: ServerRecord) -> Server:
 ServerSource = Literal["file", "api"]
 
 
+ServerState = Literal["disabled", "never", "discovering", "up", "stale", "quarantined", "failed"]
+"""What an operator is shown of a server; the status of its record is that of the last discovery."""
+
+
 class ServerView(NamedTuple):
     """One server and its discovery record. `transport` shows `***` for every value that could be a secret.
 
@@ -188,13 +192,28 @@ class ServerView(NamedTuple):
     record: DiscoveryRecord
 
     @property
-    def state(self) -> str:
-        """The state of discovery in a few words, for the log."""
-        if not self.enabled:
-            return "off"
+    def state(self) -> ServerState:
+        """The state of the server; `quarantined`: none of its tools can be called until someone accepts them."""
         record = self.record
-        known = f"{record.status}, {counted(len(record.tools), 'stale tool' if record.stale else 'tool')}"
-        return known if record.error is None else f"{known} ({record.error})"
+        if not self.enabled:
+            return "disabled"
+        if record.stale:
+            return "stale"
+        if record.status == "success":
+            return "quarantined" if record.tools and self._held == len(record.tools) else "up"
+        return record.status
+
+    @property
+    def summary(self) -> str:
+        """The state in a few words, such as `up, 1 of 2 tools in quarantine`."""
+        record, tools = self.record, counted(len(self.record.tools), "tool")
+        known = f"{self._held} of {tools} in quarantine" if self._held else tools
+        text = f"{self.state if self.state != 'quarantined' else 'up'}, {known}"
+        return text if record.error is None else f"{text} ({record.error})"
+
+    @property
+    def _held(self) -> int:
+        return sum(tool.quarantined for tool in self.record.tools)
 
 
 def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset[str]) -> ServerView:

@@ -14,7 +14,7 @@ from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import Reloaded
-from toolplug.host.explain_gates import Verdict
+from toolplug.host.explain_gates import VerdictWord
 from toolplug.host.file.values import ValueSource
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, ProblemAnswer, invalid_request
@@ -86,7 +86,7 @@ class GateAnswer(TypedDict):
     """One gate on the way of a call, what it says to the caller, and the line or call that decided."""
 
     gate: str
-    verdict: Annotated[Verdict, Field(description="ask: open once a person has approved the call")]
+    verdict: Annotated[VerdictWord, Field(description="asks: passes once a person has approved the call")]
     detail: str
     origin: str
 
@@ -100,7 +100,7 @@ class SettingAnswer(TypedDict):
 
 
 class ExplainAnswer(TypedDict):
-    """Why a call of this tool would run for the caller, or not.
+    """Why a call of this tool would run for the caller, or not; `reason` is empty where it passes.
 
     `nearest` are the names probably meant where nothing is called so, and `homes` says of each where it lives.
     """
@@ -108,6 +108,8 @@ class ExplainAnswer(TypedDict):
     name: str
     found: bool
     callable: bool
+    verdict: VerdictWord
+    reason: str
     provider: str
     gates: list[GateAnswer]
     settings: list[SettingAnswer]
@@ -326,6 +328,8 @@ async def explain(request: HostRequest) -> OrjsonResponse[ExplainAnswer]:
         "name": found.name,
         "found": found.found,
         "callable": found.callable,
+        "verdict": found.verdict.answer,
+        "reason": found.verdict.reason,
         "provider": found.provider,
         "gates": [
             {"gate": gate.gate, "verdict": gate.verdict, "detail": gate.detail, "origin": gate.origin}

@@ -74,7 +74,7 @@ export function Since({ moment }) {
 }
 
 const TONES = {
-  good: ["active", "success", "attached", "allow", "pass", "allowed", "approved", "ok", "live", "used"],
+  good: ["active", "up", "success", "attached", "allow", "pass", "allowed", "approved", "ok", "live", "used"],
   wait: ["discovering", "ask", "running", "pending", "stale", "waiting", "shadowed", "connecting", "none", "limited", "wait",
     "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered"],
 };

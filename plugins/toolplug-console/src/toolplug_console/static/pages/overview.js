@@ -16,7 +16,7 @@ export function Overview({ visitor }) {
   return html`<header class="page"><div><h1>Overview</h1><p class="quiet">What runs on this host, and how it does.</p></div></header>
     <div class="tiles">
       <${Tile} label="Providers" all=${configured} good=${(each) => each.state === "active"} word="active" href="#/overview"/>
-      <${Tile} label="MCP servers" all=${servers.data?.servers} good=${(each) => each.status === "success" && !each.stale} word="up" href="#/servers"/>
+      <${Tile} label="MCP servers" all=${servers.data?.servers} good=${(each) => each.state === "up"} word="up" href="#/servers"/>
       <${Tile} label="Sessions" all=${sessions.data?.sessions} good=${(each) => each.pluginStatus === "attached"} word="attached" href="#/sessions"/>
       <div class="tile"><span class="label">Calls since the start</span><strong>${series.total ? series.total.calls.toLocaleString("en") : "–"}</strong>
         <span class="quiet">${series.total ? `${series.total.errors.toLocaleString("en")} not successful` : " "}</span></div>
@@ -97,7 +97,7 @@ function Servers({ found }) {
     ${!found.data && !found.error && html`<${Loading} rows=${2}/>`}
     ${found.data && !rows.length && html`<${Empty} title="No MCP servers">Servers under <code>mcp_servers</code>, and those added over HTTP, appear here.<//>`}
     <ul class="rows">${rows.slice(0, SHOWN).map((each) => html`<li key=${each.id}><div><strong><${Text} value=${each.id} longest=${64}/></strong></div>
-      <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${!each.enabled ? "disabled" : each.stale ? "stale" : each.status}/>
+      <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
       ${each.error && html`<p class="reason"><${Text} value=${each.error} longest=${300}/></p>`}</li>`)}</ul><//>`;
 }
 

@@ -15,8 +15,8 @@ export function Servers({ visitor, rest }) {
         ${data && !servers.length && html`<${Empty} title="No MCP servers">Name one under <code>mcp_servers</code> in the configuration, or add one with <code>POST /api/mcp-servers</code>.<//>`}
         <ul class="rows pick">${servers.map((each) => html`<li key=${each.id} class=${each === chosen ? "chosen" : ""}>
           <div><a href=${`#/servers/${encodeURIComponent(each.id)}`} aria-current=${each === chosen ? "true" : undefined}><${Text} value=${each.id} longest=${64}/></a></div>
-          <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${stateOf(each)}/>
-          <p class="reason">${quarantined(each).length > 0 ? html`<span class="tone wait">${count(quarantined(each).length, "tool")} in quarantine</span>` : html`checked <${Since} moment=${each.lastDiscovery}/>`}</p></li>`)}</ul><//>
+          <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
+          <p class="reason">${quarantined(each).length > 0 ? html`<span class="tone wait">${quarantined(each).length} of ${count(each.tools.length, "tool")} in quarantine</span>` : html`checked <${Since} moment=${each.lastDiscovery}/>`}</p></li>`)}</ul><//>
       ${chosen ? html`<${Detail} key=${chosen.id} server=${chosen} visitor=${visitor} done=${reload}/>` : html`<${Card}><${Empty} title="Choose a server">Its tools and its status appear here.<//><//>`}
     </div>`;
 }
@@ -24,7 +24,6 @@ export function Servers({ visitor, rest }) {
 const MOST_WAITING = 50;
 
 const quarantined = (server) => server.tools.filter((tool) => tool.quarantined);
-const stateOf = (server) => (!server.enabled ? "disabled" : server.stale && server.status === "success" ? "stale" : server.status);
 
 function Detail({ server, visitor, done }) {
   const [state, setState] = useState({});
@@ -45,7 +44,7 @@ function Detail({ server, visitor, done }) {
     <a class="plain back" href="#/servers">‹ All servers</a>
     <${Card}>
       <div class="line"><h2 class="name"><${Text} value=${server.id} longest=${64}/></h2>${admin && server.enabled && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("discover", "discover?wait=true")}>${state.busy === "discover" ? "Discovering …" : "Discover again"}</button>`}</div>
-      <div class="labels"><${Badge} value=${stateOf(server)}/>${server.stale && html`<${Badge} value="stale"/>`}${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
+      <div class="labels"><${Badge} value=${server.state}/>${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
       <${Problem} error=${state.error}/>
       ${server.error && html`<p class="why"><${Text} value=${server.error} longest=${1_000}/></p>`}
       <dl class="facts"><dt>Last discovery</dt><dd><${Since} moment=${server.lastDiscovery}/></dd>

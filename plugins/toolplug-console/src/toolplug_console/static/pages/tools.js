@@ -71,8 +71,8 @@ function useSettled(value) {
 
 function Row({ tool }) {
   const home = tool.server ?? tool.toolset ?? (tool.type === "native" ? "" : tool.type);
-  return html`<span class="line"><strong><${Text} value=${tool.name} longest=${100}/></strong>${!tool.callable && html`<${Badge} tone="wait">not callable<//>`}${
-    tool.configuredPolicy !== "allow" && html`<${Badge} value=${tool.configuredPolicy}/>`}${home && html`<small>${home}</small>`}</span>
+  return html`<span class="line"><strong><${Text} value=${tool.name} longest=${100}/></strong>${tool.verdict !== "passes" && html`<${Badge} tone=${VERDICTS[tool.verdict]}>${tool.verdict}<//>`}${
+    tool.stale && html`<${Badge} value="stale"/>`}${home && html`<small>${home}</small>`}</span>
     <span class="cut"><${Text} value=${tool.description || "No description"} longest=${160}/></span>`;
 }
 
@@ -84,12 +84,14 @@ function Detail({ name, tool, definition, waits, query, visitor, back }) {
     <${Card}>
       <div><h2 class="mono"><${Text} value=${name} longest=${200}/></h2></div>
       <p><${Text} value=${tool?.description || definition?.description || "No description"}/></p>
+      ${tool?.reason && !visitor.can("admin") && html`<p class="reason"><${Text} value=${tool.reason} longest=${400}/></p>`}
       <div class="labels">
         ${tool ? html`<${Badge} tone="fact">${tool.type}<//>` : html`<${Badge} tone="bad">not in this catalog<//>`}
         ${tool?.server && html`<${Badge} tone="fact">server ${tool.server}<//>`}
         ${tool?.toolset && html`<${Badge} tone="fact">toolset ${tool.toolset}<//>`}
-        ${tool && html`<${Badge} value=${tool.configuredPolicy}>policy: ${tool.configuredPolicy}<//>`}
-        ${(tool?.stale || tool?.discoveryStatus) && html`<${Badge} value=${tool.stale ? "stale" : tool.discoveryStatus}/>`}
+        ${tool && html`<${Badge} tone=${VERDICTS[tool.verdict]}>${tool.verdict}<//>`}
+        ${tool && html`<${Badge} tone="fact">policy: ${tool.configuredPolicy}<//>`}
+        ${tool?.stale && html`<${Badge} value="stale"/>`}
         ${facts.readOnlyHint && html`<${Badge} tone="good">read only<//>`}${facts.destructiveHint && html`<${Badge} tone="bad">destructive<//>`}
         ${tokens && html`<${Badge} tone="fact">about ${count(tokens, "token")}<//>`}
       </div>
@@ -99,24 +101,22 @@ function Detail({ name, tool, definition, waits, query, visitor, back }) {
     ${!query.tenant && visitor.can("tools:call") && definition && tool?.callable !== false && html`<${TryIt} name=${name} definition=${definition} query=${query} visitor=${visitor}/>`}
     ${definition ? html`<${Card} title="Schema"><${Code} value=${definition.inputSchema} label="Input schema"/>${
       definition.outputSchema && html`<h3>Output</h3><${Code} value=${definition.outputSchema} label="Output schema"/>`}<//>`
-      : waits ? html`<${Card}><${Loading}/><//>` : tool && html`<${Card}><${Empty} title="Models are not offered this tool">${tool.callable ? "It is deferred: a model finds it by search_tools." : "No toolset exposes it to a caller."}<//><//>`}
+      : waits ? html`<${Card}><${Loading}/><//>` : tool && html`<${Card}><${Empty} title="Models are not offered this tool">${!tool.callable ? html`<${Text} value=${tool.reason} longest=${400}/>` : tool.offer === "search" ? "It is deferred: a model finds it by search_tools." : "Its provider offers it on request only."}<//><//>`}
   </div>`;
 }
 
-const VERDICTS = { open: ["good", "open"], ask: ["wait", "asks"], refused: ["bad", "refused"] };
+const VERDICTS = { passes: "good", asks: "wait", refuses: "bad" };
 
 function Gates({ name, query }) {
   const { data, error, reload } = useAnswer("/v1/explain", { query: { ...query, tool: name } });
   if (error) return html`<${Problem} error=${error} retry=${reload}/>`;
   if (!data) return html`<${Card} title="Gates"><${Loading} rows=${2}/><//>`;
-  const whose = query.tenant ? "a call with your scopes" : "a call of yours";
-  const note = !data.found ? "not found" : data.callable ? `${whose} runs` : `${whose} does not run`;
-  return html`<${Card} title="Gates" note=${html`<span class=${`tone ${data.callable ? "good" : "bad"}`}>${note}</span>`}>
-    <ol class="gates">${data.gates.map((gate) => {
-      const [tone, word] = VERDICTS[gate.verdict] ?? ["bad", gate.verdict];
-      return html`<li key=${gate.gate} class=${tone}><b><span>${gate.gate}</span><span class=${`tone ${tone}`}>${word}</span></b>
-        <span><${Text} value=${gate.detail} longest=${240}/></span><small><${Text} value=${gate.origin} longest=${120}/></small></li>`;
-    })}</ol>
+  const whose = query.tenant ? "A call with your scopes" : "A call of yours";
+  const words = { passes: "passes", asks: "needs an approval", refuses: "is refused" };
+  return html`<${Card} title="Gates" note=${html`<span class=${`tone ${VERDICTS[data.verdict]}`}>${data.verdict}</span>`}>
+    <p>${whose} ${words[data.verdict]}${data.reason && html`: <${Text} value=${data.reason} longest=${400}/>`}.</p>
+    <ol class="gates">${data.gates.map((gate) => html`<li key=${gate.gate} class=${VERDICTS[gate.verdict]}><b><span>${gate.gate}</span><span class=${`tone ${VERDICTS[gate.verdict]}`}>${gate.verdict}</span></b>
+        <span><${Text} value=${gate.detail} longest=${240}/></span><small><${Text} value=${gate.origin} longest=${120}/></small></li>`)}</ol>
     ${data.nearest.length > 0 && html`<p class="quiet">Did you mean ${data.nearest.map((each, n) => html`${n > 0 && ", "}<a key=${each} href=${`#/tools/${encodeURIComponent(each)}`}>${each}</a>`)}?</p>`}
     ${data.settings.length > 0 && html`<details><summary class="quiet">Limits and where they come from</summary><dl class="facts">${data.settings.map((each) => html`<dt key=${each.knob}>${each.knob}</dt><dd>${each.value} <small>${each.origin}</small></dd>`)}</dl></details>`}
   <//>`;
