@@ -154,7 +154,7 @@ def test_secrets_are_left_to_the_environment_and_shown_nowhere(run: Run, write: 
         "GITHUB_GITHUB_TOKEN": "env GITHUB_TOKEN of github",
         "OTHER_GITHUB_TOKEN": "env GITHUB_TOKEN of other",
         "PLAIN": "env PLAIN of other",
-        "DOCS_APIKEY": "parameter apiKey of docs",
+        "DOCS_APIKEY": "url apiKey of docs",
         "DOCS_AUTHORIZATION": "header Authorization of docs",
     }
     assert "s3cret" not in done.out + done.err + config.read_text()
@@ -220,7 +220,7 @@ def test_wrong_servers_are_told_and_the_others_added(run: Run, write: Write, tmp
     [
         ("{", "not_json"),
         ("[]", "no_servers"),
-        ('{"mcp_servers": {}}', "no_servers"),
+        ('{"mcp_server": {}}', "no_servers"),
         ('{"mcpServers": 1}', "no_servers"),
     ],
 )

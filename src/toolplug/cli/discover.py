@@ -42,7 +42,7 @@ async def discover(
         typer.Option(
             "--import",
             metavar="FILE",
-            help="Add the servers of a desktop client's file, {mcpServers: {…}}, to the configuration.",
+            help="Add the servers of another program's file (Claude, VS Code, Zed, Codex …) to the configuration.",
             show_default=False,
         ),
     ] = None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SECRET_WORD = re.compile(
-    r"apikey|auth|authorization|cookie|credentials?|dsn|keys?|pass(phrase|wd|words?)|pwd|secrets?|tokens?"
+    r"apikey|auth|authorization|bearer|cookie|credentials?|dsn|keys?|pass(code|phrase|wd|words?)?|pat|pwd|sas|secrets?"
+    r"|sig|signature|tokens?"
 )
 _SECRET_PARENTS = frozenset(("env", "environment", "headers", "cookies", "secrets", "credentials"))
 MASK = "***"
@@ -42,8 +43,23 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 _NAMED = re.compile(r"(?P<before>(?P<name>[A-Za-z_][\w-]*)(?:=|: *))(?P<value>[^/\s].*)", re.DOTALL)
 """`TOKEN=x`, as after `--env`, or `Authorization: x`, as after `--header`, but no address."""
-_PASSWORD = re.compile(r"(?P<before>[A-Za-z][\w+.-]*://[^/@\s:]*:)(?P<password>[^/\s]+)(?P<after>@.*)", re.DOTALL)
+_PASSWORD = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^/@\s:]*:(?P<password>[^/\s]+)@")
+_QUERY = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^?\s]*\?(?P<query>[^#\s]+)")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
+_KEY = re.compile(r"(?<![\w-])(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}")
+"""API keys of well-known services, by their prefixes."""
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_MOST_NESTED = 8
+"""Levels of text within text that are looked into, such as a header within JSON within an argument."""
+
+_SHORT = 4
+
+
+class Secret(NamedTuple):
+    """A secret as it is written in a longer text, with the name that it has there; empty for none."""
+
+    name: str
+    text: str
 
 
 class NamedArgument(NamedTuple):
@@ -52,19 +68,6 @@ class NamedArgument(NamedTuple):
     before: str
     name: str
     value: str
-
-    @property
-    def secret(self) -> bool:
-        """True if the name is that of a secret."""
-        return looks_secret((self.name,))
-
-
-class Password(NamedTuple):
-    """An address in three parts: the text before its password, the password, and the text after it."""
-
-    before: str
-    password: str
-    after: str
 
 
 def named_arguments(args: Iterable[str]) -> Iterator[NamedArgument]:
@@ -87,32 +90,97 @@ def _named(before: str, name: str, value: str) -> NamedArgument:
     return NamedArgument(before, name, value)
 
 
-def password_in(address: str) -> Password | None:
-    """Split an address `scheme://user:password@place` at its password; None if it has none."""
-    found = _PASSWORD.fullmatch(address)
-    return Password(**found.groupdict()) if found else None
+def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
+    """Return the secrets in a value, in its order. `name`: what the value is called where it is written.
+
+    The one function that decides what is a secret within a value, of whatever place: what its name says is one (of
+    `Bearer x` only x), also as a parameter of an address, a pair `name=value;`, a key of JSON or a header; passwords of
+    addresses; and the keys of well-known services. References to the environment, `${NAME}`, are none.
+    """
+    if not text or _depth > _MOST_NESTED or not _REFERENCE.sub("", text).strip():
+        return []
+    if scheme := _SCHEME.fullmatch(text):
+        return [] if _REFERENCE.search(scheme["secret"]) else [Secret(name, scheme["secret"])]
+    if looks_secret((name,)):
+        return [] if _REFERENCE.search(text) else [Secret(name, text)]
+    parts = _json_leaves(text) or _pairs(text)
+    found = [secret for key, part in parts for secret in find_secrets(part, key or name, _depth=_depth + 1)]
+    if not parts:
+        found += [Secret("password", part[1]) for part in _PASSWORD.finditer(text)]
+        found += [Secret(name, part[0]) for part in _KEY.finditer(text)]
+    found = [_as_written(item, text) for item in dict.fromkeys(found) if not _REFERENCE.search(item.text)]
+    # One that cannot be told from the rest of the text takes the rest with it.
+    odd = any(item.text not in text or (len(item.text) < _SHORT and text.count(item.text) > 1) for item in found)
+    return [Secret(name, text)] if odd else found
+
+
+def _as_written(secret: Secret, text: str) -> Secret:
+    """Return a secret with its text as it is in this one: escaped as in JSON, and in JSON within that, or as it is."""
+    once = json.dumps(secret.text)[1:-1]
+    forms = (secret.text, once, json.dumps(once)[1:-1])
+    return secret._replace(text=next((form for form in forms if form in text), secret.text))
+
+
+def _json_leaves(text: str) -> list[tuple[str, str]]:
+    """Return the texts of a JSON object or list with their keys."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return []
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    found: list[tuple[str, str]] = []
+    waiting: list[tuple[str, object]] = [("", whole)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(cast("dict[str, object]", value).items())
+        elif isinstance(value, list):
+            waiting.extend((key, item) for item in cast("list[object]", value))
+        elif isinstance(value, str):
+            found.append((key, value))
+    return found
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return the parameters of an address, the pairs of `a=1;b=2`, or the one of `NAME=value` or `Name: value`."""
+    if query := _QUERY.search(text):
+        pairs = [pair.partition("=") for pair in query["query"].split("&")]
+        before = text[: query.start("query")]
+        return [("", before), *((unquote(key), value) for key, _, value in pairs)]
+    if ";" in text and "=" in text:
+        pairs = [pair.partition("=") for pair in text.split(";")]
+        return [(key.strip(), value.strip()) for key, _, value in pairs]
+    if named := _NAMED.fullmatch(text):
+        return [(named["name"], named["value"])]
+    return []
 
 
 def secrets_in(args: Iterable[str]) -> Iterator[str]:
-    """Yield the secrets among the arguments; of `Bearer X` both the whole and X."""
+    """Yield the secrets among the arguments; of `Bearer X` both the whole and X, of a password its decoded form too."""
     for argument in named_arguments(args):
-        if argument.secret:
-            yield argument.value
-            if scheme := _SCHEME.fullmatch(argument.value):
-                yield scheme["secret"]
-        elif address := password_in(argument.value):
-            yield address.password
-            yield unquote(address.password)
+        for secret in find_secrets(argument.value, argument.name):
+            yield from forms_of(secret.text, argument.value)
+
+
+def forms_of(secret: str, value: str) -> Iterator[str]:
+    """Yield the forms in which a message may repeat a secret of this value."""
+    if value != secret and _SCHEME.fullmatch(value):
+        yield value
+    yield secret
+    if (decoded := unquote(secret)) != secret:
+        yield decoded
 
 
 def without_secrets(args: Iterable[str]) -> Iterator[str]:
-    """Yield the arguments with values of secret options and passwords in addresses masked."""
+    """Yield the arguments with their secrets masked."""
     for argument in named_arguments(args):
-        if argument.secret:
-            yield f"{argument.before}{MASK}"
-        else:
-            value = argument.value
-            yield f"{argument.before}{without_credentials(value) if '://' in value else value}"
+        value = argument.value
+        if "://" in value and not looks_secret((argument.name,)):
+            value = without_credentials(value)
+        for secret in find_secrets(value, argument.name):
+            value = value.replace(secret.text, MASK)
+        yield f"{argument.before}{value}"
 
 
 def without_credentials(url: str) -> str:

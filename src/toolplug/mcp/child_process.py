@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from toolplug.config.masking import looks_secret, masked, secrets_in
+from toolplug.config.masking import find_secrets, forms_of, looks_secret, masked, secrets_in
 from toolplug.mcp.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.server_config import Command
@@ -285,10 +285,10 @@ def _called(command: Command, secrets: Sequence[str]) -> str:
 
 def secrets_of(command: Command) -> tuple[str, ...]:
     """Return the secret values in the arguments and the environment: by their names, or too long for an option."""
-    values = (
-        value for key, value in command.env.items() if value and (looks_secret((key,)) or len(value) >= _LONG_VALUE)
-    )
-    return (*values, *secrets_in(command.args))
+    env = [(key, value) for key, value in command.env.items() if value]
+    whole = (value for key, value in env if looks_secret((key,)) or len(value) >= _LONG_VALUE)
+    parts = (form for key, value in env for part in find_secrets(value, key) for form in forms_of(part.text, value))
+    return (*whole, *parts, *secrets_in(command.args))
 
 
 def _exit(code: int) -> str:

@@ -1,113 +1,28 @@
-"""Reads a desktop client's file of MCP servers: `{"mcpServers": {name: {command, args, env} or {url, headers}}}`."""
+"""Entries of the configuration for servers of another program's file, with variables in place of secrets."""
 
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple, cast
-from urllib.parse import unquote
 
-import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from toolplug.cli.importing.client_files import ClientServer
+from toolplug.config.masking import find_secrets, named_arguments
+from toolplug.config.yaml_tree import Value
 
-from toolplug.config.masking import looks_secret, named_arguments, password_in
-from toolplug.config.nearest import name_hint
-from toolplug.config.wording import own_text, right_shape
-from toolplug.config.yaml_tree import Mark, Value, problem_at, shown_path
-from toolplug.errors import ConfigError, Problem
-
-SERVERS = "mcpServers"
 MAX_ID = 64
 
+_EDITOR_VARIABLES = (
+    *("cwd", "userHome", "execPath", "pathSeparator", "/", "defaultBuildTask"),
+    *("workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "relativeFile", "relativeFileDirname"),
+    *("file", "fileBasename", "fileBasenameNoExtension", "fileDirname", "fileExtname", "fileWorkspaceFolder"),
+    *("lineNumber", "selectedText"),
+)
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
-_FOREIGN = re.compile(r"\$\{(?P<kind>env|input):(?P<name>[^}]+)\}")
-"""An environment variable, or a value that the editor asks for, in the syntax of editors."""
-_SCHEME = re.compile(r"(?P<scheme>Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
-_KEY = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}.*")
-"""API keys of well-known services, by their prefixes."""
-
-
-def _text_of_scalar(value: object) -> object:
-    """Convert numbers and booleans to text, as those clients do for a process."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-_Text = Annotated[str, BeforeValidator(_text_of_scalar)]
-
-
-class ClaudeServer(BaseModel):
-    """A server of the file. Keys without a meaning here are ignored, and reported."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", strict=True, frozen=True)
-
-    type: str | None = None
-    command: Annotated[str | None, Field(min_length=1)] = None
-    args: list[_Text] = []
-    env: dict[str, _Text | None] = {}
-    cwd: str | None = None
-    url: Annotated[str | None, Field(pattern="^https?://")] = None
-    headers: dict[str, _Text] = {}
-    disabled: bool = False
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """The keys without a meaning here."""
-        return tuple(self.model_extra or ())
-
-
-class Reading(NamedTuple):
-    """The valid servers by their names in the file, and the problems of the others."""
-
-    servers: Mapping[str, ClaudeServer]
-    problems: tuple[Problem, ...]
-
-
-def read_claude_file(file: Path) -> Reading:
-    """Read the servers. Raises `OSError`, and `ConfigError` for a file without a mapping of servers."""
-    servers: dict[str, ClaudeServer] = {}
-    problems: list[Problem] = []
-    for name, value in _entries(file).items():
-        try:
-            server = ClaudeServer.model_validate(value)
-        except ValidationError as error:
-            problems.extend(_problems(error, str(file), name))
-            continue
-        if (server.command is None) == (server.url is None):
-            both = "has both 'command' and 'url'; keep one" if server.url else "has neither 'command' nor 'url'"
-            problems.append(_problem(str(file), (name,), both))
-        else:
-            servers[name] = server
-    return Reading(servers, tuple(problems))
-
-
-def _entries(file: Path) -> Mapping[str, object]:
-    try:
-        whole = orjson.loads(file.read_bytes().removeprefix(BOM_UTF8))
-    except orjson.JSONDecodeError as error:
-        mark = Mark(line=error.lineno, column=error.colno)
-        raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
-    sections = cast("dict[str, object]", whole) if isinstance(whole, dict) else {}  # keys of JSON are text
-    found = sections.get(SERVERS)
-    if not isinstance(found, dict):
-        message = f"the file has no mapping {SERVERS!r}"
-        others = [key for key in sections if key != SERVERS]
-        hint = name_hint(SERVERS, others) or f'it should read {{"{SERVERS}": {{"name": {{"command": …}}}}}}'
-        raise ConfigError([Problem(code="no_servers", message=message, file=str(file), hint=hint)])
-    return cast("dict[str, object]", found)  # as above
-
-
-def _problems(error: ValidationError, file: str, name: str) -> Iterator[Problem]:
-    for item in error.errors(include_url=False, include_input=False):
-        shape = right_shape(item)
-        yield _problem(file, (name, *item["loc"]), own_text(item) if shape is None else f"should be {shape}")
-
-
-def _problem(file: str, path: tuple[str | int, ...], message: str) -> Problem:
-    return Problem(code="invalid_server", message=message, file=file, path=shown_path((SERVERS, *path)))
+_FOREIGN = re.compile(
+    r"\$\{(?:(?P<kind>env|input|config|command):(?P<name>[^}]+)|(?P<editor>EDITORS)(?::[^}]*)?)\}"
+    r"|\$\{\{ ?(?P<stored>(?:secrets|inputs)\.[\w.-]+) ?\}\}".replace("EDITORS", "|".join(_EDITOR_VARIABLES))
+)
+"""A variable in the syntax of editors: of the environment, asked for, kept, or a fact such as the open folder."""
 
 
 def legal_ids(names: Iterable[str]) -> Mapping[str, str]:
@@ -132,7 +47,7 @@ def _legal_id(name: str) -> str:
     return (plain if plain[0].isalpha() else f"server-{plain}")[:MAX_ID]
 
 
-def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mapping[str, Value]:
+def server_entry(server: ClientServer, name: str, variables: Variables) -> Mapping[str, Value]:
     """Return the entry for the configuration under this id, with references to `variables` in place of secrets."""
     entry: dict[str, Value] = {}
     if server.command is not None:
@@ -141,14 +56,14 @@ def server_entry(server: ClaudeServer, name: str, variables: Variables) -> Mappi
         entry["env"] = _named(server.env, name, "env", variables)
         entry["cwd"] = server.cwd
     elif server.url is not None:
-        entry["url"] = _url(server.url, name, variables)
+        entry["url"] = variables.referring(name, "url", "", server.url)
         entry["headers"] = _named(server.headers, name, "header", variables)
     if server.disabled:
         entry["enabled"] = False
     return {key: value for key, value in entry.items() if value is not None and value not in ([], {})}
 
 
-def remarks(server: ClaudeServer) -> Iterator[str]:
+def remarks(server: ClientServer) -> Iterator[str]:
     """Yield notes for the user on what the entry leaves out."""
     if server.ignored:
         yield f"left out: {', '.join(server.ignored)}"
@@ -162,28 +77,8 @@ def _named(values: Mapping[str, str | None], server: str, kind: str, variables: 
 
 def _arguments(args: Sequence[str], server: str, variables: Variables) -> Iterator[str]:
     for argument in named_arguments(args):
-        value = _address(argument.value, server, variables, kind="argument", name=argument.name)
-        yield f"{variables.plain(argument.before)}{value}"
-
-
-def _url(url: str, server: str, variables: Variables) -> str:
-    """Replace the secrets of a URL: its password and parameters of its query."""
-    place, mark, query = url.partition("?")
-    address = _address(place, server, variables, kind="url", name="")
-    pairs = [pair.partition("=") for pair in query.split("&")]
-    parameters = [
-        f"{key}{equals}{variables.referring(server, 'parameter', unquote(key), value)}" for key, equals, value in pairs
-    ]
-    return f"{address}{mark}{'&'.join(parameters)}"
-
-
-def _address(text: str, server: str, variables: Variables, *, kind: str, name: str) -> str:
-    """Replace the password of an address, or the whole of another text that looks like a secret."""
-    address = password_in(text)
-    if address is None:
-        return variables.referring(server, kind, name, text)
-    password = variables.referring(server, kind, "password", address.password)
-    return f"{variables.plain(address.before)}{password}{variables.plain(address.after)}"
+        value = variables.referring(server, "argument", argument.name, argument.value)
+        yield f"{variables.referring(server, 'argument', '', argument.before)}{value}"
 
 
 class Variables:
@@ -203,23 +98,30 @@ class Variables:
 
         `kind`: the place of the value (`env`, `header` …). `name`: its name there.
         """
-        for found in _FOREIGN.finditer(value):
-            if found["kind"] == "input":
-                variable = _variable(found["name"])
-                self._values.setdefault(variable, found[0])
-                self._uses.setdefault(variable, f"{kind} {name} of {server}")
-        text = _own_references(value)
-        if not text or _REFERENCE.search(text) or not (looks_secret((name,)) or _KEY.fullmatch(text)):
+        text = self._own_references(server, kind, name, value)
+        references: dict[str, str] = {}
+        for secret in find_secrets(text, name):
+            known = name if secret.name in ("", name) else f"{name}_{secret.name}" if kind == "env" else secret.name
+            variable = self._add(server, kind, known or kind, secret.text)
+            self._uses.setdefault(variable, " ".join(f"{kind} {secret.name or name} of {server}".split()))
+            references[secret.text] = f"${{{variable}}}"
+        if not references:
             return _escaped(text)
-        scheme = _SCHEME.fullmatch(text)
-        secret = scheme["secret"] if scheme else text
-        variable = self._add(server, kind, name, secret)
-        self._uses.setdefault(variable, f"{kind} {name} of {server}")
-        return f"{scheme['scheme']} ${{{variable}}}" if scheme else f"${{{variable}}}"
+        either = "|".join(re.escape(secret) for secret in sorted(references, key=len, reverse=True))
+        return "".join(references.get(part) or _escaped(part) for part in re.split(f"({either})", text))
 
-    def plain(self, text: str) -> str:
-        """Return a text that has no secrets for the configuration."""
-        return _escaped(_own_references(text))
+    def _own_references(self, server: str, kind: str, name: str, value: str) -> str:
+        """Return the value with `${NAME}` in place of editors' variables; all but the environment's are to be set."""
+
+        def own(found: re.Match[str]) -> str:
+            variable = _variable(found["name"] or found["editor"] or (found["stored"] or "").partition(".")[2])
+            if found["kind"] != "env":
+                self._values.setdefault(variable, found[0])
+                use = f"{found[0]} of the editor, in the" if found["editor"] else ""
+                self._uses.setdefault(variable, " ".join(f"{use} {kind} {name} of {server}".split()))
+            return f"${{{variable}}}"
+
+        return _FOREIGN.sub(own, value)
 
     def _add(self, server: str, kind: str, name: str, secret: str) -> str:
         """Add a variable and return its name: `name` for `env`; else, or if that is taken, the server and `name`."""
@@ -231,12 +133,9 @@ class Variables:
         return wanted
 
 
-def _own_references(text: str) -> str:
-    return _FOREIGN.sub(lambda found: f"${{{_variable(found['name'])}}}", text)
-
-
 def _variable(text: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper()
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text) if text in _EDITOR_VARIABLES else text
+    name = re.sub(r"[^A-Za-z0-9]+", "_", spaced).strip("_").upper()
     return name if name and not name[0].isdigit() else f"_{name}"
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import typer
 
 from toolplug.catalog.text import counted
-from toolplug.cli.importing.client_config import Variables, legal_ids, read_claude_file, remarks, server_entry
+from toolplug.cli.importing.client_config import Variables, legal_ids, remarks, server_entry
+from toolplug.cli.importing.client_files import read_client_file
 from toolplug.cli.importing.yaml_insertion import section_text, with_servers
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.yaml_tree import Value
@@ -24,8 +25,8 @@ class ImportPlan:
     """The entries to add to the configuration `config`, by id.
 
     `comments`: a line to write below an entry, by id. `kept`: ids already in the configuration, which is not changed.
-    `notes`: for the user, by id. `variables`: the environment variables to set, with their uses. `problems`: of the
-    invalid servers.
+    `notes`: for the user, by id. `own`: what is built into the program of the file. `variables`: the environment
+    variables to set, with their uses. `problems`: of the invalid servers.
     """
 
     config: Path
@@ -33,6 +34,7 @@ class ImportPlan:
     comments: Mapping[str, str]
     kept: Sequence[str]
     notes: Mapping[str, Sequence[str]]
+    own: Sequence[str]
     variables: Mapping[str, str]
     problems: Sequence[Problem]
 
@@ -59,7 +61,7 @@ class ImportPlan:
 
 def plan_import(file: Path, config: Path) -> ImportPlan:
     """Read the file to import and the configuration. Raises `OSError`, and `ConfigError` if either is invalid."""
-    reading = read_claude_file(file)
+    reading = read_client_file(file)
     document = read_document(config).value
     section = document.get(SECTION)
     present = set(section) if isinstance(section, dict) else set[str]()
@@ -80,7 +82,7 @@ def plan_import(file: Path, config: Path) -> ImportPlan:
             taken.add(key)
             notes[key] = [*([f"called {name!r} in the file"] if name != key else ()), *remarks(server)]
     kept = [key for key in ids.values() if key in present]
-    return ImportPlan(config, entries, comments, kept, notes, variables.uses, reading.problems)
+    return ImportPlan(config, entries, comments, kept, notes, reading.own, variables.uses, reading.problems)
 
 
 def _prefixes(document: Mapping[str, Value]) -> set[str]:
@@ -118,6 +120,7 @@ def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
         "comments": plan.comments,
         "kept": plan.kept,
         "notes": {name: notes for name, notes in plan.notes.items() if notes},
+        "builtIn": [*plan.own],
         "variables": plan.variables,
         "yaml": plan.text,
     }
@@ -129,5 +132,7 @@ def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
     yield from (f"{name}: exists already and is unchanged" for name in plan.kept)
     yield from (f"{name}: no prefix, which {line.partition('  # ')[2]}" for name, line in plan.comments.items())
     yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)
+    if plan.own:
+        yield f"left out, as the file's own program alone has them: {', '.join(plan.own)}"
     for name, use in plan.variables.items():
         yield f"set the environment variable {name}: its value is the {use}"

@@ -1,0 +1,238 @@
+"""Reads the MCP servers of other programs' files: editors, desktop clients and agents, in JSON, YAML and TOML.
+
+Each program has its own place and words for the same few facts; they become one `ClientServer`. The shapes are those
+that the programs document: Claude Desktop and Code, Cursor, VS Code, Zed, Windsurf, Gemini CLI, opencode, Codex,
+Continue, Goose and LibreChat.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, NamedTuple, cast
+
+import json5
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from toolplug.config.document import parse_document
+from toolplug.config.nearest import name_hint
+from toolplug.config.wording import own_text, right_shape
+from toolplug.config.yaml_tree import Mark, problem_at, shown_path
+from toolplug.errors import ConfigError, Problem
+
+MAX_FILE_BYTES = 1024 * 1024
+"""Of a file to import; a larger one is refused."""
+
+SECTIONS: tuple[tuple[str, ...], ...] = (
+    ("mcpServers",),  # Claude, Cursor, Windsurf, Gemini, LibreChat; a list in Continue's
+    ("servers",),  # VS Code: mcp.json
+    ("mcp", "servers"),  # VS Code: settings.json
+    ("context_servers",),  # Zed
+    ("mcp_servers",),  # Codex
+    ("extensions",),  # Goose
+    ("mcp",),  # opencode
+)
+"""The places of servers, each a mapping by name, or a list of mappings with a `name`."""
+
+_WORDS: Mapping[str, str] = {
+    "cmd": "command",
+    "envs": "env",
+    "environment": "env",
+    "uri": "url",
+    "httpUrl": "url",
+    "serverUrl": "url",
+    "http_headers": "headers",
+}
+"""What other programs call a key."""
+
+_OF_PROGRAM = frozenset({"builtin", "platform", "extension", "frontend", "inline_python"})
+"""Kinds of servers that are part of the program itself."""
+
+
+def _text_of_scalar(value: object) -> object:
+    """Convert numbers and booleans to text, as those clients do for a process."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+_Text = Annotated[str, BeforeValidator(_text_of_scalar)]
+
+
+class ClientServer(BaseModel):
+    """A server of such a file. Keys without a meaning here are ignored, and reported."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    type: str | None = None
+    command: Annotated[str | None, Field(min_length=1)] = None
+    args: list[_Text] = []
+    env: dict[str, _Text | None] = {}
+    cwd: str | None = None
+    url: Annotated[str | None, Field(pattern="^https?://")] = None
+    headers: dict[str, _Text] = {}
+    disabled: bool = False
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The keys without a meaning here."""
+        return tuple(self.model_extra or ())
+
+
+class Reading(NamedTuple):
+    """The valid servers by their names in the file, the names of those that only its program has, and the problems."""
+
+    servers: Mapping[str, ClientServer]
+    own: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_client_file(file: Path) -> Reading:
+    """Read the servers. Raises `OSError`, and `ConfigError` for a file that has none or cannot be read."""
+    servers: dict[str, ClientServer] = {}
+    own: list[str] = []
+    problems: list[Problem] = []
+    for path, name, value in _entries(file, _parsed(file)):
+        entry = _mapping(value)
+        if _is_of_program(entry):
+            own.append(name)
+            continue
+        try:
+            server = ClientServer.model_validate(_in_our_words(entry) if isinstance(value, dict) else value)
+        except ValidationError as error:
+            problems.extend(_problems(error, str(file), path))
+            continue
+        if (server.command is None) == (server.url is None):
+            both = "has both 'command' and 'url'; keep one" if server.url else "has neither 'command' nor 'url'"
+            problems.append(_problem(str(file), path, both))
+        else:
+            servers[name] = server
+    return Reading(servers, tuple(own), tuple(problems))
+
+
+def _parsed(file: Path) -> Mapping[str, object]:
+    """Return the whole file as a mapping. Raises `OSError` and `ConfigError`."""
+    with file.open("rb") as stream:
+        data = stream.read(MAX_FILE_BYTES + 1).removeprefix(BOM_UTF8)
+    if len(data) > MAX_FILE_BYTES:
+        hint = "is it the file of settings?"
+        raise ConfigError([Problem(code="too_large", message="larger than 1 MiB", file=str(file), hint=hint)])
+    if file.suffix in (".yaml", ".yml"):
+        return parse_document(data, file=str(file)).value
+    try:
+        if file.suffix == ".toml":
+            return tomllib.loads(data.decode())
+        return _mapping(_json(data, file))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([Problem(code="not_toml", message=f"not TOML: {error}", file=str(file))]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(code="not_utf8", message="not UTF-8 text", file=str(file))]) from None
+
+
+def _json(data: bytes, file: Path) -> object:
+    """Return the value of JSON, also with comments and trailing commas, as editors have it."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        try:
+            # It takes JavaScript's words too; orjson's place is that of the fault where neither reads the text.
+            return cast("object", json5.loads(data.decode()))
+        except (ValueError, RecursionError):
+            mark = Mark(line=error.lineno, column=error.colno)
+            raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}  # keys of all three formats are text
+
+
+def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
+    """Yield path, name and value of each server. Raises `ConfigError` if there is no place of servers."""
+    places = [*_places(whole)]
+    if not places:
+        names = ", ".join(".".join(path) for path in SECTIONS)
+        shape = f'it should read {{"mcpServers": {{"name": {{"command": …}}}}}}; servers are read from {names}'
+        hint = name_hint("mcpServers", [key for key in whole if key != "mcpServers"]) or shape
+        message = "the file has no mapping 'mcpServers'"
+        raise ConfigError([Problem(code="no_servers", message=message, file=str(file), hint=hint)])
+    for path, value in places:
+        yield from _named(path, value)
+
+
+def _places(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield the first place of servers that the file has, then that of each project (Claude Code)."""
+    for path in SECTIONS:
+        found: object = _below(whole, path)
+        if isinstance(found, dict) or (isinstance(found, list) and found):
+            yield path, found
+            break
+    for name, project in _mapping(whole.get("projects")).items():
+        if servers := _mapping(project).get("mcpServers"):
+            yield ("projects", name, "mcpServers"), servers
+
+
+def _below(value: Mapping[str, object], path: tuple[str, ...]) -> object:
+    found: object = value
+    for key in path:
+        found = _mapping(found).get(key)
+    return found
+
+
+def _named(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
+    if isinstance(value, list):
+        for index, item in enumerate(cast("list[object]", value)):
+            name = _mapping(item).get("name")
+            yield (*path, index), name if isinstance(name, str) else f"server-{index + 1}", item
+    else:
+        for name, item in _mapping(value).items():
+            yield (*path, name), name, item
+
+
+def _is_of_program(entry: Mapping[str, object]) -> bool:
+    """Return whether a server is built into its program, which alone can start it."""
+    kind = entry.get("type") or entry.get("source")
+    return kind in _OF_PROGRAM and not any(entry.get(key) for key in ("command", "cmd", "url", "uri"))
+
+
+def _in_our_words(entry: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a server's entry in the words of `ClientServer`; what is null counts as absent."""
+    found = {_WORDS.get(key, key): item for key, item in entry.items() if item is not None}
+    found.pop("name", None)
+    if found.get("source") == "custom":  # Zed
+        del found["source"]
+    command = found.get("command")
+    if isinstance(command, list) and command:  # opencode
+        found["command"], *found["args"] = cast("list[object]", command)
+    elif isinstance(command, dict):  # Zed, formerly
+        found.update({"path": None, **_mapping(cast("object", command))})
+        found["command"] = found.pop("path")
+    if isinstance(enabled := found.pop("enabled", None), bool):
+        found["disabled"] = not enabled or found.get("disabled", False)
+    _add_named_variables(found)
+    return found
+
+
+def _add_named_variables(found: dict[str, object]) -> None:
+    """Add the environment and headers that an entry takes from variables by their names (Goose, Codex)."""
+    names = found.pop("env_keys", None) or found.pop("env_vars", None)
+    if isinstance(names, list):
+        taken = {name: f"${{input:{name}}}" for name in cast("list[object]", names) if isinstance(name, str)}
+        found["env"] = {**taken, **_mapping(found.get("env"))}
+    headers = {name: f"${{{of}}}" for name, of in _mapping(found.pop("env_http_headers", None)).items()}
+    if isinstance(token := found.pop("bearer_token_env_var", None), str):
+        headers["Authorization"] = f"Bearer ${{{token}}}"
+    if headers:
+        found["headers"] = {**headers, **_mapping(found.get("headers"))}
+
+
+def _problems(error: ValidationError, file: str, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    for item in error.errors(include_url=False, include_input=False):
+        shape = right_shape(item)
+        yield _problem(file, (*path, *item["loc"]), own_text(item) if shape is None else f"should be {shape}")
+
+
+def _problem(file: str, path: tuple[str | int, ...], message: str) -> Problem:
+    return Problem(code="invalid_server", message=message, file=file, path=shown_path(path))
