@@ -310,3 +310,31 @@ def test_a_file_of_thousands_of_faults_is_left_at_a_hundred(
     write("\n".join([f"{section}:", *lines]))
     done = run("check")
     assert (done.code, done.err, len(problems(done))) == (1, "check stopped at 100 problems\n", 100)
+
+
+@pytest.mark.process
+@pytest.mark.requirement("C-10-check")
+def test_metadata_of_a_foreign_package_that_cannot_be_read_is_a_line_and_stops_nothing(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write("providers: {hello: {enabled: true}}")
+    broken = tmp_path / "site" / "unrelated-1.0.dist-info"
+    broken.mkdir(parents=True)
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: unrelated\nVersion: 1.0\n")
+    (broken / "entry_points.txt").write_text("[console_scripts]\nno equals sign here\n")
+    done = toolplug("call", "hello", "name=Ada", folder=tmp_path, site=tmp_path / "site")
+    assert (done.code, done.out) == (0, "Hello, Ada!\n")
+    assert done.err.count("\n") == 1
+    assert "unrelated-1.0.dist-info/entry_points.txt: cannot be read" in done.err
+
+
+def test_an_unknown_type_is_told_with_the_package_that_cannot_be_read(
+    tmp_path: Path, run: Run, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("providers: {odd: {enabled: true}}")
+    broken = tmp_path / "site" / "toolplug_odd-1.0.dist-info"
+    broken.mkdir(parents=True)
+    (broken / "METADATA").write_bytes(b"\xff\xfe no name")
+    (broken / "entry_points.txt").write_text("[toolplug.providers]\nodd = odd:Odd\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert run("check", "--json").codes == ["unknown_provider", "metadata_unreadable"]

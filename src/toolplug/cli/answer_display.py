@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, cast
 
-import typer
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.cli.output import echo
+from toolplug.cli.standard_output import answers
 
 _SHOWN = 160
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
@@ -50,8 +50,8 @@ class AnswerDisplay:
         kind = str(event["type"])
         if kind in _TEXT:
             self._stop()
-            sys.stdout.write(cleaned(str(event["delta"])))
-            sys.stdout.flush()
+            answers().write(cleaned(str(event["delta"])))
+            answers().flush()
             self._line_open = True
         elif kind == "response.output_item.added":
             self._begin(event["output_index"], cast("Json", event["item"]))
@@ -107,7 +107,7 @@ class AnswerDisplay:
 
     def _wait(self, text: str) -> None:
         """Show on the status line what is waited for."""
-        if not (self._console.is_terminal and sys.stdout.isatty()):
+        if not (self._console.is_terminal and answers().isatty()):
             return
         self._end_line()
         if self._status is None:
@@ -123,7 +123,7 @@ class AnswerDisplay:
 
     def _end_line(self) -> None:
         if self._line_open:
-            typer.echo()
+            echo()
             self._line_open = False
 
 

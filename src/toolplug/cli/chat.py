@@ -26,7 +26,7 @@ from toolplug.cli.options import (
     found_config,
     missing_package,
 )
-from toolplug.cli.output import print_problems, problems_in
+from toolplug.cli.output import echo, print_problems, problems_in
 from toolplug.cli.running_host import KeyFileOption, check_url, host_problem, read_key
 from toolplug.errors import ConfigError, HostError, Problem, ToolplugError
 from toolplug.responses.hosted import ticket_of
@@ -123,13 +123,13 @@ class Chat:
         waiting = _approvals(response)
         for request in waiting:
             text = f"{request['name']} {request['arguments']} waits for approval {ticket_of(str(request['id']))}"
-            typer.echo(f"{text}; a chat at a terminal asks for it", err=True)
+            echo(f"{text}; a chat at a terminal asks for it", err=True)
         return int(bool(waiting) or response["status"] != "completed")
 
     def converse(self) -> int:
         """Answer the messages typed at a terminal until Ctrl-D, or Ctrl-C twice."""
         import_module("readline")  # `input` then has a history and can be edited
-        typer.echo("Type a message. Ctrl-C cancels an answer, Ctrl-D ends the chat.", err=True)
+        echo("Type a message. Ctrl-C cancels an answer, Ctrl-D ends the chat.", err=True)
         interrupted = False
         while True:
             try:
@@ -138,14 +138,14 @@ class Chat:
                 if message:
                     self._answer(message)
             except EOFError:
-                typer.echo("", err=True)
+                echo("", err=True)
                 return 0
             except KeyboardInterrupt:
                 if interrupted:
-                    typer.echo("", err=True)
+                    echo("", err=True)
                     return 0
                 interrupted = True
-                typer.echo("\ncancelled; Ctrl-C again ends the chat", err=True)
+                echo("\ncancelled; Ctrl-C again ends the chat", err=True)
 
     def _answer(self, message: str) -> None:
         """Answer a message, and ask about the calls in it that wait for approval."""
@@ -180,7 +180,7 @@ class Chat:
 
     def _show(self, event: Item) -> None:
         if self._as_json:
-            typer.echo(orjson.dumps(event).decode())
+            echo(orjson.dumps(event).decode())
         else:
             self._display.show(event)
 
@@ -215,12 +215,12 @@ def _decision(request: Item, asked: set[str]) -> Item | None:
     """Ask about a call at the terminal; None leaves it undecided. `asked` has the tickets asked about before."""
     ticket = ticket_of(str(request["id"]))
     if ticket in asked:
-        typer.echo(f"this key may not decide it; toolplug approvals approve {ticket} does, then repeat", err=True)
+        echo(f"this key may not decide it; toolplug approvals approve {ticket} does, then repeat", err=True)
     asked.add(ticket)
     arguments = json.dumps(request["arguments"]) if not isinstance(request["arguments"], str) else request["arguments"]
     answer = input(f"Approve {request['name']} {arguments}? [y/n, Enter: later] ").strip().lower()
     if answer not in ("y", "yes", "n", "no"):
-        typer.echo("left undecided", err=True)
+        echo("left undecided", err=True)
         return None
     return {
         "type": "mcp_approval_response",

@@ -11,7 +11,7 @@ import typer
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.output import print_json, print_problems, problem_fields
+from toolplug.cli.output import echo, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
@@ -40,8 +40,9 @@ async def check(
     Example: toolplug check -c providers.yaml --json
     """
     file = config_file(config)
+    found = installed()
     try:
-        configuration = read_configuration(file, os.environ, installed())
+        configuration = read_configuration(file, os.environ, found)
         if configuration.servers.problems:
             raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
         if start:
@@ -50,11 +51,13 @@ async def check(
         else:
             warnings = tolerated_failures(configuration)
     except ConfigError as error:
-        print_problems(error.problems, as_json=as_json, answer=True)
+        # A type may be unknown because the metadata of its package cannot be read.
+        print_problems([*error.problems, *found.problems], as_json=as_json, answer=True)
         if len(error.problems) == MAX_PROBLEMS:
-            typer.echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
+            echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
         return 1
-    _print_valid(file, configuration, [*warnings, *await _long_notes(configuration)], started=start, as_json=as_json)
+    warnings = [*found.problems, *warnings, *await _long_notes(configuration)]
+    _print_valid(file, configuration, warnings, started=start, as_json=as_json)
     return 0
 
 
@@ -87,9 +90,9 @@ def _print_valid(
         print_json(fields)
         return
     on = sum(item.build is not None for item in entries.wanted.values())
-    typer.echo(f"{file} is valid: {counted(on, 'provider')} enabled, {len(entries.wanted) - on} disabled")
+    echo(f"{file} is valid: {counted(on, 'provider')} enabled, {len(entries.wanted) - on} disabled")
     for what in unchecked:
-        typer.echo(f"not checked: {what}")
+        echo(f"not checked: {what}")
     print_problems(warnings, as_json=False)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from typing import Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
-from toolplug.cli.output import print_problems, problems_in
+from toolplug.cli.output import echo, print_problems, problems_in
+from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.errors import Problem, ToolplugError
 
 COMMANDS = {
@@ -68,7 +70,8 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in given
     reset_log_options()
     try:
-        code: object = _command(given)(given, prog_name="toolplug", standalone_mode=False)
+        with packages_print_to_stderr() if _answers(given) else nullcontext():
+            code: object = _imported_command(given)(given, prog_name="toolplug", standalone_mode=False)
     except typer.TyperException as error:
         return _wrong_command_line(error, as_json)
     except typer.Abort:
@@ -79,12 +82,50 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _answers(given: Sequence[str]) -> bool:
+    """Return whether our own command prints an answer; the help is Typer's, and commands of plugins print as they do.
+
+    `serve` answers on a port, and on standard output for `--stdio`, where it keeps that apart itself.
+    """
+    return bool(given) and given[0] in COMMANDS and given[0] != "serve" and not any(word in HELP for word in given)
+
+
 def _with_list(given: Sequence[str]) -> Sequence[str]:
     """Insert `list` after the name of a group without a command."""
     group, named = given[:1], given[1:2]
     if LISTING.isdisjoint(group) or any(not word.startswith("-") or word in HELP for word in named):
         return given
     return [*group, "list", *given[1:]]
+
+
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
+
+def _imported_command(given: Sequence[str]) -> Callable[..., object]:
+    """Import the command that is named, also where the metadata of a foreign package cannot be read.
+
+    The first class of pydantic looks for its plugins in the entry points of all packages, and raises what the worst of
+    them makes the parser raise.
+    """
+    try:
+        return _command(given)
+    except Exception:
+        broken = [] if _NO_PLUGINS in os.environ else [*_unreadable()]
+        if not broken:
+            raise
+        for path, error in broken:
+            echo(f"toolplug: warning: {path}: cannot be read ({error}); reinstall its package", err=True)
+        os.environ[_NO_PLUGINS] = "__all__"
+        return _command(given)
+
+
+def _unreadable() -> Iterator[tuple[str, str]]:
+    """Yield file and fault of each distribution whose entry points cannot be read."""
+    for distribution in distributions():
+        try:
+            len(distribution.entry_points)
+        except Exception as error:  # noqa: BLE001  whatever a foreign file makes the parser raise
+            yield f"{getattr(distribution, '_path', '')}/entry_points.txt", type(error).__name__
 
 
 def _command(given: Sequence[str]) -> Callable[..., object]:

@@ -16,7 +16,7 @@ from toolplug.cli.monitoring.alerts import alerts
 from toolplug.cli.monitoring.board import board
 from toolplug.cli.monitoring.monitored import monitored
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.output import print_json
+from toolplug.cli.output import echo, print_json
 from toolplug.host.file.configuration import read_configuration
 from toolplug.providers.entry_points import installed
 
@@ -61,5 +61,5 @@ def dashboard(
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=1_000)
     (folder / RULES_FILE).write_text(text, "utf-8")
     panels = sum(panel["type"] != "row" for row in shown["panels"] for panel in (row, *row.get("panels", ())))
-    typer.echo(f"{folder / BOARD_FILE} is written, with {counted(panels, 'panel')}")
-    typer.echo(f"{folder / RULES_FILE} is written, with {counted(len(rules['groups'][0]['rules']), 'alert')}")
+    echo(f"{folder / BOARD_FILE} is written, with {counted(panels, 'panel')}")
+    echo(f"{folder / RULES_FILE} is written, with {counted(len(rules['groups'][0]['rules']), 'alert')}")

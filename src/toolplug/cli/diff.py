@@ -11,7 +11,7 @@ import typer
 
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
-from toolplug.cli.output import print_json, print_table
+from toolplug.cli.output import echo, print_json, print_table
 from toolplug.host.admin.reload import Difference, difference
 from toolplug.host.file.configuration import read_configuration
 from toolplug.providers.entry_points import installed
@@ -56,8 +56,8 @@ def _print(found: Difference, providers: Mapping[str, Sequence[str]], tools: Map
     rows += [("section", name, "changed") for name in found.sections]
     print_table(("part", "name", "what"), rows)
     if found.tools.reordered:
-        typer.echo("\nthe order of the tools changes")
+        echo("\nthe order of the tools changes")
     for key in found.unknown:
-        typer.echo(f"\nprovider {key!r} lists its tools only when it runs")
+        echo(f"\nprovider {key!r} lists its tools only when it runs")
     for name in found.restart:
-        typer.echo(f"\nsection {name!r} cannot change while a host runs: a reload is refused, restart instead")
+        echo(f"\nsection {name!r} cannot change while a host runs: a reload is refused, restart instead")

@@ -13,7 +13,7 @@ from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.importing.import_plan import import_fields, plan_import, print_import
 from toolplug.cli.options import TenantOptions, config_file, operator
-from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
+from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import ConfigFiles
@@ -118,14 +118,14 @@ async def _discover(
 
 def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:
     if not views:
-        typer.echo(f"{files} has no MCP server that is enabled; toolplug discover --import FILE adds some")
+        echo(f"{files} has no MCP server that is enabled; toolplug discover --import FILE adds some")
         return
     print_table(("server", "status", "tools", "removed", "error"), [_row(view) for view in views])
     for view in views:
         held = [tool.name for tool in view.record.tools if tool.quarantined]
         if held:
-            typer.echo(f"\n{view.id}: changed, and held back until accepted: {', '.join(held)}")
-            typer.echo(f"  toolplug discover {view.id} --accept '{EVERY}'")
+            echo(f"\n{view.id}: changed, and held back until accepted: {', '.join(held)}")
+            echo(f"  toolplug discover {view.id} --accept '{EVERY}'")
 
 
 def _row(view: ServerView) -> tuple[str, ...]:

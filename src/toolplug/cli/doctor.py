@@ -16,7 +16,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_json, print_table, problem_fields, problems_in
+from toolplug.cli.output import echo, print_json, print_table, problem_fields, problems_in
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem, ToolplugError
 from toolplug.host.file.settings import Auth
@@ -94,9 +94,9 @@ async def _key_set(auth: Auth | None) -> list[Problem]:
 
 
 def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
-    typer.echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
+    echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
     if records:
-        typer.echo("")
+        echo("")
         rows = [(record.key, record.state, ", ".join(record.tools) or "-") for record in records]
         print_table(("provider", "state", "tools"), rows)
     _print_findings(found)
@@ -105,8 +105,8 @@ def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
 def _print_findings(found: Findings) -> None:
     for title, problems in (("error", found.errors), ("warning", found.warnings)):
         for problem in problems:
-            typer.echo(f"\n{title}: {problem}")
-    typer.echo(f"\n{counted(len(found.errors), 'error')}, {counted(len(found.warnings), 'warning')}")
+            echo(f"\n{title}: {problem}")
+    echo(f"\n{counted(len(found.errors), 'error')}, {counted(len(found.warnings), 'warning')}")
 
 
 def _versions() -> dict[str, str]:

@@ -17,7 +17,7 @@ from toolplug.catalog.call import CallContext, ToolCall, text_of_result
 from toolplug.catalog.catalog import Catalog
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import CallerOptions, config_file, operator
-from toolplug.cli.output import print_json, print_progress, print_table
+from toolplug.cli.output import echo, print_json, print_progress, print_table
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import validated
@@ -146,9 +146,9 @@ async def evaluate(
         print_json({"model": name, "right": right, "of": len(outcomes), "cases": [*map(_fields, outcomes)]})
     else:
         print_table(("asked", "expected", "called", "result"), [*map(_row, outcomes)])
-        typer.echo(f"\n{right} of {len(outcomes)} right")
+        echo(f"\n{right} of {len(outcomes)} right")
         for expected, called, times in _confusions(outcomes):
-            typer.echo(f"{times} × {called} instead of {expected}")
+            echo(f"{times} × {called} instead of {expected}")
     return int(right < least * len(outcomes))
 
 

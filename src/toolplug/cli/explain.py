@@ -10,7 +10,7 @@ import typer
 from toolplug.cli.completion import complete_tool
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import CallerOptions, config_file, operator
-from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
+from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.explain import Explanation
 from toolplug.host.inspection import open_inspected
@@ -65,10 +65,10 @@ def _fields(explanation: Explanation) -> dict[str, object]:
 def _print(explanation: Explanation) -> None:
     answer, reason = explanation.verdict
     owner = f" of provider {explanation.provider!r}" if explanation.found else ""
-    typer.echo(f"{explanation.name}{owner}: {answer}{f', {reason}' if reason else ''}\n")
+    echo(f"{explanation.name}{owner}: {answer}{f', {reason}' if reason else ''}\n")
     if explanation.gates:
         rows = [(gate.gate, gate.verdict, gate.detail, gate.origin) for gate in explanation.gates]
         print_table(("gate", "verdict", "why", "decided by"), rows)
     if explanation.settings:
-        typer.echo("")
+        echo("")
         print_table(("knob", "value", "set by"), explanation.settings)

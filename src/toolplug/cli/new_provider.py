@@ -18,7 +18,7 @@ import typer
 from packaging.version import Version
 
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_answer, print_problems, problem_fields
+from toolplug.cli.output import echo, print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.providers.entry_points import InstalledProvider, installed
 from toolplug.providers.loading import file_module, load, names_file, provider_file
@@ -133,7 +133,7 @@ def new_provider(
 
 def _asked() -> frozenset[Part]:
     """Ask the person at the terminal for each part."""
-    typer.echo("A tool and a setting are in it. What else should it have?")
+    echo("A tool and a setting are in it. What else should it have?")
     return frozenset(part for part, what in QUESTIONS.items() if typer.confirm(f"  {what}", default=part in USUAL))
 
 

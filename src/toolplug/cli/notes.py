@@ -8,7 +8,7 @@ import typer
 
 from toolplug.catalog.definition import Note
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.output import print_answer, print_listing
+from toolplug.cli.output import echo, print_answer, print_listing
 from toolplug.cli.store import AgentOwnerOptions, ToolsetName, saved_toolsets
 from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
@@ -57,7 +57,7 @@ async def add(
     async with saved_toolsets(options) as (saved, owner):
         added = await saved.add_notes(owner, ToolReference(tool), given, toolset=toolset, replace_existing=replace)
     for warning in () if options.as_json else added.warnings:
-        typer.echo(warning, err=True)
+        echo(warning, err=True)
     print_answer(options.as_json, added.fields(), f"{added.tool}: added {', '.join(added.added) or 'nothing'}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from toolplug.cli.standard_output import answers
 from toolplug.errors import ApiError, ConfigError, Problem
 
 COLOURS = MappingProxyType(
@@ -51,14 +51,19 @@ STATUS_COLOURS = MappingProxyType({"success": "green", "panic": "red", "timeout"
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print a line of an answer, or with `err` a line for the person at the terminal."""
+    typer.echo(text, file=None if err else answers(), err=err)
+
+
 def print_json(value: object) -> None:
     """Print a value on stdout as indented JSON."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_answer(as_json: bool, fields: object, text: str) -> None:
     """Print the result of a command on stdout: `fields` as JSON, or `text`."""
-    print_json(fields) if as_json else typer.echo(text)
+    print_json(fields) if as_json else echo(text)
 
 
 def print_listing(
@@ -73,16 +78,16 @@ def print_listing(
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: on a terminal in colour and fitted to its width, elsewhere as aligned columns of any width."""
-    if not sys.stdout.isatty():
+    if not answers().isatty():
         lines = [[column.upper() for column in columns], *rows]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         for line in lines:
-            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+            echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
     table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    Console().print(table)
+    Console(file=answers()).print(table)
 
 
 def problems_in(error: Exception) -> Sequence[Problem]:
@@ -107,7 +112,7 @@ def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool =
         print_json({"problems": problem_fields(problems)})
         return
     for problem in problems:
-        typer.echo(str(problem), err=not answer)
+        echo(str(problem), err=not answer)
 
 
 def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
@@ -118,10 +123,10 @@ def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
 
 def print_result(output: str, status: str | None, hint: str = "") -> None:
     """Print the output of a call on stdout, and its status, None for a success, on stderr."""
-    typer.echo(output)
+    echo(output)
     if status is not None:
         shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
-        typer.echo(f"{shown} ({hint})" if hint else shown, err=True)
+        echo(f"{shown} ({hint})" if hint else shown, err=True)
 
 
 def coloured(text: str, colour: str) -> str:
@@ -132,4 +137,4 @@ def coloured(text: str, colour: str) -> str:
 def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
     """Print the progress of a running call on stderr. Can be used as `CallContext.report`."""
     of = f" of {total:g}" if total is not None else ""
-    typer.echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)
+    echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)

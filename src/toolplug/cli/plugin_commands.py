@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import config_file, found_config
-from toolplug.cli.output import problems_in
+from toolplug.cli.output import echo, problems_in
 from toolplug.config.nearest import name_hint
 from toolplug.crashes import CodeOwner, log_crash, outlined
 from toolplug.errors import ConfigError, InvalidDefinition, NoSuchProvider, Problem, ToolplugError
@@ -87,7 +87,7 @@ def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
                 owners[name] = f"is taken by provider {entry.key!r}, which comes first"
                 group.add_command(command, name)
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
 
 
 def _config(given: Sequence[str]) -> Path | None:

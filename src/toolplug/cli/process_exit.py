@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Collection
 
+from toolplug.cli.standard_output import answers
+
 GRACE_S = 1.0
 """Seconds for cancelled tasks to end, and then for threads of `to_thread`."""
 
@@ -16,6 +18,7 @@ _LOG = logging.getLogger("toolplug.cli")
 
 def leave_now(code: int) -> None:
     """Flush the output, and end the process without waiting for anything else."""
+    answers().flush()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

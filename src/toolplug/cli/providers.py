@@ -10,7 +10,7 @@ import typer
 
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_json, print_problems, print_table, problem_fields
+from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry import ProviderRecord
@@ -51,20 +51,20 @@ def _print_order(asked: Mapping[str, Sequence[str]]) -> None:
     """Print the plugins that are asked in turn, for each hook with more than one."""
     for name, keys in asked.items():
         if len(keys) > 1 and HOOKS[name].asked != "provider":
-            typer.echo(f"\n{name}: {', '.join(keys)}")
+            echo(f"\n{name}: {', '.join(keys)}")
 
 
 def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:
     if not records:
-        typer.echo("no provider is installed; try: pip install toolplug-hello")
+        echo("no provider is installed; try: pip install toolplug-hello")
         return
     columns = ("provider", "type", "state", "hooks" if hooks else "tools", "routes", "package")
     print_table(columns, [_row(record, hooks=hooks) for record in records])
     for record in records:
         if record.reason:
-            typer.echo(f"\n{record.key}: {record.reason}")
+            echo(f"\n{record.key}: {record.reason}")
         if record.fix:
-            typer.echo("\n".join(f"  {line}" for line in record.fix.splitlines()))
+            echo("\n".join(f"  {line}" for line in record.fix.splitlines()))
 
 
 def _row(record: ProviderRecord, *, hooks: bool) -> tuple[str, ...]:

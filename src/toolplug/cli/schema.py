@@ -11,7 +11,7 @@ import typer
 from toolplug.catalog.text import counted
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import print_json
+from toolplug.cli.output import echo, print_json
 from toolplug.cli.progress import progress
 from toolplug.host.file.schema import file_schema, settings_schemas
 from toolplug.providers.entry_points import installed
@@ -51,11 +51,11 @@ def schema(
         found = settings_schemas(types, done)
     for name, answer in found.items():
         if answer.error:
-            typer.echo(f"{name}: its settings are not known: {answer.error}", err=True)
+            echo(f"{name}: its settings are not known: {answer.error}", err=True)
     document = file_schema(found)
     if as_json or output == Path("-"):
         print_json(document)
         return
     file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
     file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    typer.echo(f"{file} is written, with {counted(len(found), 'provider type')}")
+    echo(f"{file} is written, with {counted(len(found), 'provider type')}")

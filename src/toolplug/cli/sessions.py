@@ -26,7 +26,7 @@ from toolplug.cli.options import (
     found_config,
     missing_package,
 )
-from toolplug.cli.output import print_json, print_listing, print_table
+from toolplug.cli.output import echo, print_json, print_listing, print_table
 from toolplug.cli.running_host import DEFAULT_URL, KeyFileOption, check_url, host_problem, read_key
 from toolplug.cli.store import open_shared_store
 from toolplug.errors import (
@@ -182,7 +182,7 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
                     message = f"the log does not hold event {item.event}; all that it holds follows"
                     _print_notice("resync", {"message": message}, as_json)
                 else:
-                    typer.echo(orjson.dumps(item._asdict()).decode() if as_json else event_line(item))
+                    echo(orjson.dumps(item._asdict()).decode() if as_json else event_line(item))
         except SessionGone as error:
             _print_notice("error", {"code": error.state, "message": str(error)}, as_json)
 
@@ -190,9 +190,9 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
 def _print_notice(event: str, data: Mapping[str, str], as_json: bool) -> None:
     """Print something that is not in the log: as JSON an event without id on stdout, else a line on stderr."""
     if as_json:
-        typer.echo(orjson.dumps({"event": event, "data": data}).decode())
+        echo(orjson.dumps({"event": event, "data": data}).decode())
     else:
-        typer.echo(data["message"], err=True)
+        echo(data["message"], err=True)
 
 
 @asynccontextmanager
@@ -270,12 +270,12 @@ def _print_session(session: StoredSession, status: Mapping[str, object] | None, 
         "environment": cleaned(json.dumps(dict(state.environment), ensure_ascii=False)),
     }
     for name, value in facts.items():
-        typer.echo(f"{name:<14}{value}")
-    typer.echo("")
+        echo(f"{name:<14}{value}")
+    echo("")
     if not state.registered:
-        typer.echo("nothing is registered: it shows the tools of sessions.default_toolset, where that is set")
+        echo("nothing is registered: it shows the tools of sessions.default_toolset, where that is set")
     elif not state.tools:
-        typer.echo("it lends no tools now")
+        echo("it lends no tools now")
     else:
         print_table(("tool", "requires", "description"), [_tool_row(tool) for tool in state.tools.tools.values()])
 

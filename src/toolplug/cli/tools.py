@@ -15,7 +15,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.completion import keep_for_completion
 from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.options import CallerOptions, config_file, operator
-from toolplug.cli.output import print_json, print_table
+from toolplug.cli.output import echo, print_json, print_table
 from toolplug.host.host import Host, open_host
 from toolplug.providers.entry import ProviderState
 
@@ -68,10 +68,10 @@ async def tools(
             rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
             print_table(("tool", "provider", "parameters", "description"), rows)
         else:
-            typer.echo(_reason(host, agent, session))
+            echo(_reason(host, agent, session))
         if dialect is None and agent is None and session is None:
             for line in await _elsewhere(host, caller):
-                typer.echo(line, err=True)
+                echo(line, err=True)
 
 
 def _reason(host: Host, agent: str | None, session: str | None) -> str:

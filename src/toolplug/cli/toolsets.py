@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,8 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.output import print_answer, print_json, print_listing, print_table
+from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
+from toolplug.cli.standard_output import answers
 from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
@@ -130,7 +130,7 @@ async def export(
     """
     async with saved_toolsets(options) as (saved, owner):
         document = await saved.document(owner, name)
-    sys.stdout.write(document_text(document, "json" if options.as_json else "yaml").decode())
+    answers().write(document_text(document, "json" if options.as_json else "yaml").decode())
 
 
 @async_command(app, "import")
@@ -165,7 +165,7 @@ def _print(shown: ShownToolset, as_json: bool) -> None:
     toolset = shown.toolset
     noted = {item.tool: len(item.notes) for item in toolset.notes}
     state = "equipped" if shown.equipped else "not equipped"
-    typer.echo(f"{toolset.name}: {state}, version {toolset.version}, {counted(len(toolset.tools), 'tool')}")
+    echo(f"{toolset.name}: {state}, version {toolset.version}, {counted(len(toolset.tools), 'tool')}")
     rows = [
         (tool, "yes" if tool in shown.catalog else "no", str(noted.get(tool, 0)), ToolReference.of(tool).ref_id or "")
         for tool in toolset.tools

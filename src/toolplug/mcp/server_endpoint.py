@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, NotRequired, Protocol, cast
+from typing import Literal, NamedTuple, NotRequired, Protocol, TextIO, cast
 
 import orjson
 from typing_extensions import TypedDict
@@ -189,7 +189,7 @@ class McpServerEndpoint(Protocol):
         """Answer any other request; `headers` must agree with it. `questions`: of a client that can answer them."""
         ...
 
-    async def serve_stdio(self, caller: Caller) -> None:
+    async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
         """Serve one client of either era on standard input and output until it closes its end."""
         ...
 

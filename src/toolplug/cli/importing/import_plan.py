@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from toolplug.catalog.text import counted
 from toolplug.cli.importing.client_config import Variables, legal_ids, remarks, server_entry
 from toolplug.cli.importing.client_files import read_client_file
 from toolplug.cli.importing.yaml_insertion import section_text, with_servers
+from toolplug.cli.output import echo
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
@@ -104,11 +103,11 @@ def _no_prefix(key: str, taken: set[str], *, has_auth: bool) -> str | None:
 def print_import(plan: ImportPlan, *, written: bool) -> None:
     """Print the plan: what was done on stdout, or else the lines to add on stdout and the rest on stderr."""
     if not written and plan.entries:
-        typer.echo(plan.text)
+        echo(plan.text)
     for line in _lines(plan, "added" if written else "to add"):
-        typer.echo(line, err=not written)
+        echo(line, err=not written)
     if plan.entries and written:
-        typer.echo("toolplug discover lists their tools")
+        echo("toolplug discover lists their tools")
 
 
 def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TextIO
 
 from toolplug.catalog.call import CallContext
 from toolplug.cli.event_loop import LEAVE_S, entered, run_to_end
@@ -11,6 +12,7 @@ from toolplug.cli.options import missing_package, operator
 from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
+from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.server_endpoint import Caller
@@ -19,10 +21,11 @@ from toolplug.toolsets.first_use import LazyExecutor
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
     """Serve until the client disconnects or a signal, and return the exit code. Raises `ConfigError`."""
-    return run_to_end(_serve(open_host(files, sessions=False), agent))
+    with packages_print_to_stderr() as out:
+        return run_to_end(_serve(open_host(files, sessions=False), agent, out))
 
 
-async def _serve(host: Host, agent: str | None) -> int:
+async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     stopped, reloading = asyncio.Event(), Reloading(host)
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with entered(host):
@@ -30,7 +33,7 @@ async def _serve(host: Host, agent: str | None) -> int:
                 endpoint = await host.mcp.speaker()
             except ModuleNotFoundError as error:
                 raise missing_package("serve --stdio", error, "mcp") from None
-            serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, agent)))
+            serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, agent), out))
             others = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run())]
             done, _ = await asyncio.wait((serving, *others), return_when=asyncio.FIRST_COMPLETED)
             for task in others:

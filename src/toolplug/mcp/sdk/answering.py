@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import anyio
 import mcp_types as types
@@ -168,8 +168,11 @@ class SdkServerEndpoint:
         reply, _ = await self._answered(message, connection, caller, _Channel(message, notify, questions))
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
-    async def serve_stdio(self, caller: Caller) -> None:
-        """Serve one client until it closes its end. An older client is notified of changes after it has initialized."""
+    async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
+        """Serve one client on standard input and `out` until it closes its end.
+
+        An older client is notified of changes after it has initialized.
+        """
         server = _server(orjson.loads, caller._replace(found=FoundTools()))
         async with asyncio.TaskGroup() as group:
             telling: set[asyncio.Task[None]] = set()
@@ -180,7 +183,8 @@ class SdkServerEndpoint:
             server.add_notification_handler(_INITIALIZED, types.NotificationParams, begin_to_tell)
             with _own_stdin() as stdin:
                 lines = _ExactLines(stdin)
-                async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (read, write):
+                stdout = anyio.wrap_file(out)
+                async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
                     lines.answer = write.send
                     await server.run(read, write, options_with_instructions(self._options, caller))
             for task in telling:
