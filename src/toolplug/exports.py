@@ -63,16 +63,46 @@ HOMES = {
     "tool": "toolplug.providers.authoring",
 }
 
-NAMES = list(HOMES)
+OF_EXTRAS = frozenset({"TenantOption", "checked_transport", "state_folder"})
+"""Names that need an extra. `from toolplug import *` leaves them out, so that it works without one."""
+
+NAMES = [name for name in HOMES if name not in OF_EXTRAS]
+
+_EXTRAS = {
+    **dict.fromkeys(("json5", "rich", "typer"), "toolplug[cli]"),
+    **dict.fromkeys(("httpx2", "tenacity"), "toolplug[client]"),
+    **dict.fromkeys(("httpcore2", "mcp"), "toolplug[mcp]"),
+    **dict.fromkeys(("aiosqlite",), "toolplug[sqlite]"),
+    **dict.fromkeys(("pytest",), "toolplug[testing]"),
+    **dict.fromkeys(("vcr",), "toolplug[recording]"),
+}
+
+
+def not_installed(error: ImportError, what: str, package: str = "") -> ImportError:
+    """Return the error of something whose package is missing, with what installs it; `package`: for any of its modules.
+
+    An error that names no package of an extra is returned as it is.
+    """
+    wanted = package or _EXTRAS.get((error.name or "").partition(".")[0], "")
+    if not wanted:
+        return error
+    other = "" if isinstance(error, ModuleNotFoundError) else f", and the installed {error.name!r} is not it ({error})"
+    return type(error)(f"{what} needs {wanted}{other}; pip install '{wanted}'", name=error.name, path=error.path)
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package, for public names by their modules; it raises `AttributeError`."""
+    """Return the `__getattr__` of a package, for public names by their modules.
+
+    It raises `AttributeError`, and `ModuleNotFoundError` with the extra to install.
+    """
 
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        try:
+            return getattr(import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            raise not_installed(error, f"{package}.{name}") from None
 
     return load
 

@@ -5,26 +5,85 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.requirement_table import ROOT
 
 import toolplug
-from toolplug.exports import HOMES
+from toolplug.exports import HOMES, OF_EXTRAS
 
 STUB = ast.parse((ROOT / "src/toolplug/__init__.pyi").read_text("utf-8"))
 
 
 def test_the_package_gives_exactly_what_type_checkers_are_told() -> None:
-    assert sorted(HOMES) == sorted(toolplug.__all__)
+    assert sorted(HOMES) == sorted({*toolplug.__all__, *OF_EXTRAS})
     told = {alias.name: node.module for node in STUB.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    given = {name: getattr(toolplug, name) for name in toolplug.__all__}
+    given = {name: getattr(toolplug, name) for name in HOMES}
     assert {name: getattr(sys.modules[str(module)], name) for name, module in told.items()} == given
 
 
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'toolplug' has no attribute 'Wombat'$"):
         toolplug.Wombat  # pyright: ignore  # noqa: B018
+
+
+WITHOUT_EXTRAS = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+EXTRAS = ("typer", "rich", "httpx2", "httpcore2", "mcp", "agents", "langchain_core", "llama_index", "pydantic_ai")
+
+
+@pytest.mark.process
+@pytest.mark.requirement("X-extras-named")
+def test_what_needs_an_extra_says_which_and_the_rest_works_without() -> None:
+    code = (
+        WITHOUT_EXTRAS.format(blocked=EXTRAS)
+        + """
+from importlib import import_module
+from toolplug import *
+import toolplug
+for module, name in (
+    ("toolplug", "TenantOption"), ("toolplug", "state_folder"), ("toolplug", "checked_transport"),
+    ("toolplug.client", ""), ("toolplug.integrations.openai_agents", ""), ("toolplug.integrations.langchain", ""),
+    ("toolplug.integrations.llama_index", ""), ("toolplug.integrations.pydantic_ai", ""),
+):
+    try:
+        getattr(import_module(module), name)
+    except ImportError as error:
+        print(error)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "toolplug.TenantOption needs toolplug[cli]; pip install 'toolplug[cli]'",
+        "toolplug.state_folder needs toolplug[cli]; pip install 'toolplug[cli]'",
+        "toolplug.checked_transport needs toolplug[mcp]; pip install 'toolplug[mcp]'",
+        "toolplug.client needs toolplug[client]; pip install 'toolplug[client]'",
+        "toolplug.integrations.openai_agents needs openai-agents; pip install 'openai-agents'",
+        "toolplug.integrations.langchain needs langchain-core; pip install 'langchain-core'",
+        "toolplug.integrations.llama_index needs llama-index-core; pip install 'llama-index-core'",
+        "toolplug.integrations.pydantic_ai needs pydantic-ai-slim; pip install 'pydantic-ai-slim'",
+    ]
+
+
+@pytest.mark.process
+def test_another_package_of_the_name_is_said_to_be_another(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text("x = 1")
+    code = "import toolplug.integrations.openai_agents"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert "needs openai-agents, and the installed 'agents' is not it" in done.stderr
 
 
 @pytest.mark.process

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from langchain_core.tools import BaseTool, ToolException
-
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
+from toolplug.exports import not_installed
+
+try:
+    from langchain_core.tools import BaseTool, ToolException
+except ImportError as error:
+    raise not_installed(error, __name__, "langchain-core") from None
 
 Content = str | list[str | dict[str, Any]]
 

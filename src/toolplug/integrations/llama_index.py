@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_index.core.base.llms.types import ImageBlock, TextBlock
-from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
-
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
+from toolplug.exports import not_installed
+
+try:
+    from llama_index.core.base.llms.types import ImageBlock, TextBlock
+    from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
+except ImportError as error:
+    raise not_installed(error, __name__, "llama-index-core") from None
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[AsyncBaseTool]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents import FunctionTool, ToolOutputImage, ToolOutputText
-
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
+from toolplug.exports import not_installed
+
+try:
+    from agents import FunctionTool, ToolOutputImage, ToolOutputText
+except ImportError as error:
+    raise not_installed(error, __name__, "openai-agents") from None
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:

@@ -6,9 +6,6 @@ from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_ai import AbstractToolset, ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
-from pydantic_ai.messages import BinaryContent
-from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolStatus, is_image, text_of_result
@@ -17,6 +14,14 @@ from toolplug.catalog.definition import ToolDefinition as Definition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
+from toolplug.exports import not_installed
+
+try:
+    from pydantic_ai import AbstractToolset, ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai.messages import BinaryContent
+    from pydantic_ai.toolsets import ToolsetTool
+except ImportError as error:
+    raise not_installed(error, __name__, "pydantic-ai-slim") from None
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 
