@@ -13,7 +13,15 @@ from graphlib import CycleError, TopologicalSorter
 from typing import cast
 from urllib.parse import unquote
 
-from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, Node, at_pointer, references, subschemas
+from toolplug.catalog.schema_walk import (
+    BELOW_VALUE,
+    NO_VALUE,
+    SAME_VALUE,
+    Node,
+    at_pointer,
+    references,
+    subschemas,
+)
 from toolplug.errors import InvalidDefinition
 
 MAX_EXPANDED_REFERENCES = 10_000
@@ -99,6 +107,8 @@ class References:
             found = at_pointer(root, fragment) if _may_name(address, identifier) else None
             if isinstance(found, Mapping):
                 yield cast("Node", found)
+            elif found is False:
+                yield NO_VALUE
 
 
 def _may_name(address: str, identifier: str | None) -> bool:
