@@ -9,7 +9,7 @@ values over the budget was not needed: see `docs/explanation/trust.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import cast
 
@@ -59,10 +59,14 @@ def _has_at_most(count: int, value: object) -> bool:
     """Return True if there are at most so many values, containers and what is inside them; looks at no more."""
     found = [value]
     for each in found:  # grows while it is walked
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        if len(found) + len(cast("Batch", inner)) > count:
+        inner: Collection[object] = ()
+        if isinstance(each, dict):
+            inner = cast("Node", each).values()
+        elif isinstance(each, list):
+            inner = cast("Batch", each)
+        if len(found) + len(inner) > count:
             return False
-        found.extend(cast("Batch", inner))
+        found.extend(inner)
     return True
 
 
