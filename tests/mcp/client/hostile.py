@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 FRAME = 4 * 1024 * 1024
 TOOLS = [
@@ -213,7 +214,12 @@ AT: dict[str, dict[str, Odd]] = {
         ),
     },
     "answers twice": {"tools/call": lambda request: (answered(request), answered(request))},
-    "sloppy answers": {"tools/call": lambda request: answer(request, {"content": "text", "isError": "perhaps"})},
+    "sloppy answers": {"tools/call": lambda request: answer(request, {"content": 7, "isError": "perhaps"})},
+    "as asked": {"tools/call": lambda request: answer(request, request["params"]["arguments"]["result"])},  # pyright: ignore
+    "offers as asked": {
+        "prompts/get": lambda request: answer(request, json.loads(request["params"]["arguments"]["result"])),  # pyright: ignore
+        "resources/read": lambda request: answer(request, json.loads(unquote(request["params"]["uri"][4:]))),  # pyright: ignore
+    },
     "sloppy tools": {"tools/list": sloppy_list},
     "headers that are none": {
         "server/discover": lambda request: answer(
