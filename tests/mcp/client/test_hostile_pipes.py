@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
 from toolplug.catalog.text import counted
+from toolplug.mcp.child_process import descendants, kill
 from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -339,3 +341,26 @@ async def test_no_descriptor_stays_open(hostile_server: Opened) -> None:
         async with hostile_server("sane") as connection:
             await connection.tools()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_processes_of_a_server_are_found_without_a_look_at_all_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[str] = []
+    listdir = os.listdir
+
+    def seen(path: Path) -> list[str]:
+        looked_at.append(str(path))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", seen)
+    script = "sh -c 'sleep 60 & echo; wait' & setsid sleep 60 & wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the innermost one runs
+        found = descendants(process.pid)
+        kill(found)
+        process.kill()
+    assert len(found) in (3, 4), "setsid may still be about to fork"
+    assert set(looked_at) == {f"/proc/{each}/task" for each in (process.pid, *(child.pid for child in found))}
+    assert descendants(process.pid) == []

@@ -75,6 +75,9 @@ from toolplug.mcp.server_endpoint import (
 from toolplug.search.tools import FoundTools, found_names
 from toolplug.signatures.values import as_object, encoded
 
+MAX_CLIENT_BYTES = 16 * 1024
+"""What a client says of itself, which is kept as long as its session."""
+
 _LOG = logging.getLogger("toolplug.mcp")
 
 _LIST = "tools/list"
@@ -146,12 +149,16 @@ class SdkServerEndpoint:
 
     async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
+        params = message.params or {}
+        about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
+        if len(_encoded(about)) > MAX_CLIENT_BYTES:
+            too_long = f"clientInfo and capabilities have over {MAX_CLIENT_BYTES} bytes"
+            return refusal(400, INVALID_PARAMS, too_long, message.id), None
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
         reply, done = await self._answered(message, connection, caller, _Channel(message))
         if not done:
             return reply, None
-        params = message.params or {}
-        return reply, Client(connection.protocol_version, params.get("clientInfo"), params.get("capabilities"))
+        return reply, Client(connection.protocol_version, about["clientInfo"], about["capabilities"])
 
     async def answer(
         self,
