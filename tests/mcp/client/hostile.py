@@ -282,6 +282,11 @@ AT: dict[str, dict[str, Odd]] = {
             key: [*value, 7, None, {}, {"name": 7, "uri": [], "uriTemplate": 1}] for key, value in OFFERS.items()
         }
     ),
+    "offers refused": {
+        "resources/list": lambda request: say(
+            {"id": request["id"], "error": {"code": -32601, "message": "no such method"}}
+        )
+    },
     "offers and dies": at_requests(lambda _: sys.exit(7)),
     "offers and is mute": at_requests(lambda _: None),
     "offers a flood": at_requests(lambda _: for_ever(b"x" * 65536)),

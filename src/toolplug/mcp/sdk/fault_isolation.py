@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 import httpx2
 import orjson
-from mcp.client.auth import OAuthFlowError
+from mcp.client.auth import OAuthFlowError, OAuthTokenError
 from mcp_types import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -379,8 +379,10 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
     def _failed(self, error: Exception) -> httpx2.Response:
         if isinstance(error, AnswerRefused):
             return _error(BAD_ANSWER, str(error))
-        if isinstance(error, OAuthFlowError):
-            return _error(FAILED, f"it refuses our credentials ({type(error).__name__})")
+        if isinstance(error, OAuthTokenError):
+            return _error(FAILED, f"it refuses our credentials ({error})")
+        if isinstance(error, OAuthFlowError):  # a wrong issuer among others
+            return _error(FAILED, f"our credentials were not sent: {error}; check its url and oauth.issuer")
         if isinstance(error, TimeoutError):
             return _error(FAILED, "it did not end what was cancelled")
         if isinstance(error, httpx2.ConnectError):
