@@ -201,6 +201,13 @@ AT: dict[str, dict[str, Odd]] = {
     "endless pings": {
         "tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * 500),
     },
+    "a byte order mark": {"tools/call": lambda request: (put(b"\xef\xbb\xbf"), answered(request))},
+    "no line end": {
+        "tools/call": lambda request: (
+            put(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": echoed(request)}).encode()),
+            sys.exit(0),
+        )
+    },
     "some garbage": {"tools/call": lambda request: (put(b"{\n\nnull\n[]\n{}\n" * 100), answered(request))},
     "not UTF-8": {
         "tools/call": lambda request: (put(b'{"jsonrpc": "2.0", "id": "\xff\xfe"}\n' * 9), answered(request))

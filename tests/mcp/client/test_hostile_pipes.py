@@ -212,6 +212,12 @@ async def test_a_flood_on_stderr_costs_ten_lines(hostile_server: Opened, caplog:
     assert [len(text) for text in said_of] == [500, *[1] * 9]
 
 
+@pytest.mark.parametrize("mode", ["a byte order mark", "no line end"])
+async def test_an_answer_in_a_line_that_begins_or_ends_oddly_is_read(hostile_server: Opened, mode: str) -> None:
+    async with hostile_server(mode) as connection:
+        assert await connection.call("echo", {"a": 1}, None) == said('{"a": 1}')
+
+
 @pytest.mark.requirement("H-mcp-garbage")
 async def test_an_answer_that_does_not_follow_the_protocol_is_a_bad_answer_of_that_request(
     hostile_server: Opened,

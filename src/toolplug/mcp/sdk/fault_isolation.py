@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -350,7 +351,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         if kind == _EVENTS:
             await response.aclose()
             return self._refused(request, response, None)
-        body = await response.aread()
+        body = (await response.aread()).removeprefix(BOM_UTF8)
         if response.has_redirect_location:
             return httpx2.Response(response.status_code, headers=response.headers)
         if kind == "application/json" and (answer := _answer(body)) is not None:
