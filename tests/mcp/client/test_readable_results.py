@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from time import thread_time
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.longest_callback import UNBOUNDED_MS
 from tests.mcp.client.conftest import Opened
 
 from toolplug.mcp.connection import BadAnswer, ServerConnection
+from toolplug.mcp.sdk.readable_results import readable_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-readable-results")]
 
@@ -43,9 +46,9 @@ UNUSABLE: list[tuple[object, str]] = [
     (None, "a block that is no object"),
     (7, "a block that is no object"),
     ([TEXT], "a block that is no object"),
-    ({"text": "no type"}, "a block of the type 'None'"),
+    ({"text": "no type"}, "a block without a type"),
     ({"type": "hologram", "data": "x"}, "a block of the type 'hologram'"),
-    ({"type": ["text"], "text": "x"}, "a block of the type \"['text']\""),
+    ({"type": ["text"], "text": "x"}, "a block without a type"),
     ({"type": "text", "text": None}, "a block of the type 'text' without a valid text"),
     ({"type": "text", "text": {"a": 1}}, "a block of the type 'text' without a valid text"),
     ({"type": "image", "data": PICTURE["data"]}, "a block of the type 'image' without a valid data or mimeType"),
@@ -183,3 +186,21 @@ async def test_contents_of_a_resource_are_read_one_by_one(hostile_server: Opened
                 await read({"contents": [odd]})
         assert (await read({"contents": [{**good, "mimeType": 5}, good], "_meta": []}))["contents"][-1] == good
         assert (await read({"contents": [{**good, "_meta": 5}]}))["contents"] == [good]
+
+
+MANY: dict[str, Json] = {
+    "base64 in lines": {"content": [{**PICTURE, "data": "AAAA\n" * 800_000}]},
+    "no base64": {"content": [{**PICTURE, "data": "A A " * 1_000_000}, TEXT]},
+    "a type that is a list": {"content": [{"type": [0] * 1_900_000}, TEXT]},
+    "blocks": {"content": [TEXT] + [{"type": "x"}] * 250_000},
+    "odd blocks": {"content": [{**TEXT, "annotations": {"priority": 5}, "x": "y" * 3_900} for _ in range(1_000)]},
+    "odd fields": {"content": [{**TEXT, "annotations": 5, **{f"k{n}": 1 for n in range(250_000)}}]},
+    "a long address": {"content": [{**LINK, "uri": " " * 1_000_000 + "\tx" * 1_000_000}, TEXT]},
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_no_result_of_four_mebibytes_takes_long_to_read(name: str) -> None:
+    began = thread_time()
+    readable_call(MANY[name])
+    assert (thread_time() - began) * 1_000 <= UNBOUNDED_MS

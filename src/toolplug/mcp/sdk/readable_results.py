@@ -8,7 +8,6 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -23,6 +22,7 @@ from toolplug.signatures.values import as_object
 MAX_BLOCKS = 1_000
 """Blocks of one result that are read; later ones are counted in a line."""
 _MAX_SHOWN = 200
+_MAX_NAMED = 5
 
 _FIELDS = {
     "text": ("text",),
@@ -135,9 +135,12 @@ def _read_block(raw: object, at: str) -> Iterator[Json]:
         return
     block = dict(as_object(raw))
     kind = block.get("type")
-    needed = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str):
+        yield _line(at, "a block without a type" if block else "a block that is no object")
+        return
+    needed = _FIELDS.get(kind)
     if needed is None:
-        yield _line(at, f"a block of the type {_shown(kind)}" if block else "a block that is no object")
+        yield _line(at, f"a block of the type {_shown(kind)}")
         return
     if not _fits(_block, block):
         plain = {key: value for key, value in block.items() if key == "type" or key in needed}
@@ -146,7 +149,7 @@ def _read_block(raw: object, at: str) -> Iterator[Json]:
         if not _fits(_block, plain):
             yield _line(at, f"a block of the type {_shown(kind)} without a valid {' or '.join(needed)}")
             return
-        odd = [key for key in block if key not in plain]
+        odd = [key for key in block if key not in plain][:_MAX_NAMED]
         yield _line(at, f"the field {' or '.join(map(_shown, odd))}, which has another type" if odd else "odd fields")
         block = plain
     yield from _safe(block, at)
@@ -179,15 +182,13 @@ def _safe(block: Json, at: str) -> Iterator[Json]:
 
 
 def _scheme(uri: str) -> str:
-    try:
-        return urlsplit("".join(uri.split())).scheme.lower()
-    except ValueError:
-        return ""
+    """Return the scheme as browsers read it: without blanks, also within it."""
+    return "".join(uri.lstrip()[:_MAX_SHOWN].split()).partition(":")[0].lower()
 
 
 def _base64(data: object) -> str | None:
     """Return base64 without the line breaks that some servers put into it; None if it is none."""
-    text = "".join(str(data).split())
+    text = str(data).replace("\n", "").replace("\r", "")
     try:
         binascii.a2b_base64(text, strict_mode=True)
     except (ValueError, binascii.Error):
@@ -211,5 +212,5 @@ def _line(at: str, what: str) -> Json:
     return _Line(type="text", text=f"[left out: {at}: {what}]")
 
 
-def _shown(value: object) -> str:
-    return repr(in_one_line(cleaned(str(value)[:_MAX_SHOWN])))
+def _shown(text: str) -> str:
+    return repr(in_one_line(cleaned(text[:_MAX_SHOWN])))
