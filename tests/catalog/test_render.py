@@ -52,6 +52,26 @@ def test_chat_completions_tools() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("schema", "rendered_as"),
+    [
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": ["array", "null"], "minItems": 1}, {"type": ["array", "null"], "minItems": 1, "items": {}}),
+        ({"anyOf": [{"items": {"type": "array"}}]}, {"anyOf": [{"items": {"type": "array", "items": {}}}]}),
+        ({"type": "array", "items": False}, {"type": "array", "items": False}),
+        ({"type": "array", "unevaluatedItems": False}, {"type": "array", "unevaluatedItems": False}),
+        ({"enum": ["array"], "maximum": 1 << 64}, {"enum": ["array"], "maximum": 1 << 64}),
+        ({"properties": {"type": {"const": "array"}}}, {"properties": {"type": {"const": "array"}}}),
+    ],
+)
+def test_an_array_has_items_for_models(schema: object, rendered_as: object) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    catalog = Catalog([plain_tool("t", parameters=parameters)])
+    for dialect, key in (("responses", "parameters"), ("anthropic", "input_schema"), ("mcp", "inputSchema")):
+        [tool] = json.loads(catalog.render(dialect))
+        assert tool[key]["properties"]["a"] == (schema if dialect == "mcp" else rendered_as)
+
+
 @pytest.mark.requirement("I2-2-render", "C-1-wire-in-listings")
 def test_responses_tools() -> None:
     assert rendered(CATALOG, "responses") == [

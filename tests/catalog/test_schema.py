@@ -316,7 +316,16 @@ def test_what_is_no_json_schema_is_refused_in_one_line_when_it_is_compiled(value
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("value", [{"a": b"x"}, {"a": {1}}, {1: "x"}, {"a": "\ud800"}, {"a": 1 << 70}])
+@pytest.mark.requirement("C-3-exact-integers")
+def test_bounds_over_64_bits_are_exact() -> None:
+    schema = Schema({"properties": {"a": {"maximum": 1 << 64}, "b": {"enum": [10**40 + 1]}}})
+    assert b"18446744073709551616" in schema.text
+    assert schema.refusals({"a": 1 << 64, "b": 10**40 + 1}) == ()
+    assert len(schema.refusals({"a": (1 << 64) + 1, "b": 10**40})) == 2
+    assert schema.value["properties"] == {"a": {"maximum": 2.0**64}, "b": {"enum": [1e40]}}
+
+
+@pytest.mark.parametrize("value", [{"a": b"x"}, {"a": {1}}, {1: "x"}, {"a": "\ud800"}, {"a": [b"x", 1 << 70]}])
 def test_what_is_not_json_is_no_schema(value: dict[str, object]) -> None:
     with pytest.raises(InvalidDefinition, match="the schema is not JSON"):
         Schema(value)

@@ -12,6 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.done import Done
 from tests.host.plain_server import PlainServer
 from tests.http.mcp_sources import DEAD_SERVER
+from tests.mcp.client import hostile
 
 Write = Callable[..., Path]
 Package = Callable[..., None]
@@ -67,6 +68,15 @@ def test_every_enabled_server_is_listed_and_one_that_fails_costs_the_others_noth
     assert [tool["name"] for tool in view["tools"]] == ["fetch", "echo"]
     assert (view["source"], view["transport"]["command"], one.json["problems"]) == ("file", sys.executable, [])
     assert not web.runs()
+
+
+def test_a_list_that_a_server_refuses_is_said_and_not_counted_as_removed(run: Run, write: Write) -> None:
+    script = Path(hostile.__file__)
+    odd = {"command": sys.executable, "args": [script.name, "offers refused"], "cwd": str(script.parent)}
+    write(config({"odd": odd}))
+    done = run("discover")
+    assert rows(done.out)[1] == ["odd", "success", "2", "0"]
+    assert "odd: resources are not listed: no such method" in done.out.splitlines()
 
 
 @pytest.mark.requirement("C-8-record", "C-8-last-good")

@@ -210,7 +210,7 @@ def test_a_description_of_just_the_limit_stays() -> None:
         (
             {"patternProperties": {"(a)\\1": {}, "^b": {}}},
             {"patternProperties": {"^b": {}}},
-            "/patternProperties/(a)\\1: a pattern that takes more than linear time or 1 MiB, or is none",
+            "/patternProperties/(a)\\1: a pattern that takes more than linear time or 1 MiB, or is no pattern",
         ),
         ({"anyOf": []}, {}, "/anyOf: not a value for this keyword"),
         ({"anyOf": {}}, {}, "/anyOf: not a value for this keyword"),
@@ -244,13 +244,13 @@ OUT = "a reference that leads out of the schema, or nowhere"
     "reference",
     [
         *("https://evil.example/s", "http://169.254.169.254/#/x", "file:///etc/passwd", "//evil.example", "other.json"),
-        *("#/$defs/none", "#/components/schemas/x", "#none", "#/allOf/7", "http://[", 7, None),
+        *("#/$defs/none", "#/components/schemas/x", "#none", "#/allOf/7", "http://["),
     ],
 )
-def test_a_reference_that_leads_out_or_nowhere_admits_anything(reference: object) -> None:
+def test_a_reference_that_leads_out_or_nowhere_is_removed(reference: object) -> None:
     value, cut = kept({"type": "object", "properties": {"a": {"$ref": reference, "title": "A"}, "b": {}}})
-    assert value == {"type": "object", "properties": {"a": {}, "b": {}}}
-    assert cut == (f"/inputSchema/properties/a: {OUT}",)
+    assert value == {"type": "object", "properties": {"a": {"title": "A"}, "b": {}}}
+    assert cut == (f"/inputSchema/properties/a/$ref: {OUT}",)
 
 
 @pytest.mark.parametrize(
@@ -269,29 +269,19 @@ def test_a_reference_within_the_schema_stays(more: Mapping[str, object]) -> None
     assert kept({"type": "object", **more}) == ({"type": "object", **more}, ())
 
 
-def test_what_is_emptied_leads_on_to_what_named_it() -> None:
+def test_what_is_next_to_a_reference_that_leads_out_can_still_be_named() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/x/properties/y"}},
         "$defs": {"x": {"$ref": "https://evil.example", "properties": {"y": {}}}},
     }
     value, cut = kept(schema)
-    assert value == {"type": "object", "properties": {"a": {}}, "$defs": {"x": {}}}
-    assert cut == (f"/inputSchema/$defs/x: {OUT}", f"/inputSchema/properties/a: {OUT}")
+    assert value == {"type": "object", **schema, "$defs": {"x": {"properties": {"y": {}}}}}
+    assert cut == (f"/inputSchema/$defs/x/$ref: {OUT}",)
 
 
 def test_an_address_that_is_none_leads_nowhere() -> None:
     value, cut = kept({"$id": "https://a.example/s", "properties": {"a": {"$ref": "http://["}}})
-    assert (value["properties"], cut) == ({"a": {}}, (f"/inputSchema/properties/a: {OUT}",))
-
-
-def test_a_long_chain_of_references_that_leads_out_admits_any_object() -> None:
-    links: dict[str, object] = {
-        str(n): {"$ref": f"#/$defs/{n + 1}/properties/a", "properties": {"a": {}}} for n in range(20)
-    }
-    links["20"] = {"$ref": "https://evil.example"}
-    value, cut = kept({"properties": {f"a{n}": {"$ref": f"#/$defs/{n}"} for n in range(21)}, "$defs": links})
-    assert value == ANY
-    assert cut[0].startswith("/inputSchema: not a valid JSON Schema: ")
+    assert (value["properties"], cut) == ({"a": {}}, (f"/inputSchema/properties/a/$ref: {OUT}",))
 
 
 def nested(levels: int) -> dict[str, object]:
@@ -321,10 +311,6 @@ def nested(levels: int) -> dict[str, object]:
             },
             "the schema's references expand more than 10000 times",
         ),
-        ({"properties": {"a": {"minimum": "x"}}}, "not a valid JSON Schema"),
-        ({"properties": {"a": {"minItems": {}}}}, "not a valid JSON Schema"),
-        ({"minLength": -1}, "not a valid JSON Schema"),
-        ({"default": 2**70}, "the schema is not JSON"),
         ({"type": "array"}, "is of type 'array', not object"),
         ({"type": ["array", "null"]}, "is of type ['array', 'null'], not object"),
     ],

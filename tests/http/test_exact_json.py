@@ -86,6 +86,19 @@ async def test_integers_are_exact_through_a_session() -> None:
 
 
 @pytest.mark.requirement("C-3-exact-integers")
+async def test_a_bound_of_a_definition_is_exact() -> None:
+    async with sessions_host() as served:
+        plugin = await new_plugin(served.client, tool("m", inputSchema={"properties": {"a": {"maximum": WEI}}}))
+        listed = await served.client.get(f"{plugin.place}/metadata", headers=ALICE)
+        assert f'"maximum":{WEI}' in listed.text
+        called = await served.client.post(
+            f"{plugin.place}/tool-calls", headers=ALICE, json={"tool": "m", "arguments": {"a": WEI + 1}}
+        )
+    assert called.json()["status"] == "invalid_arguments"
+    assert called.json()["output"].endswith(f"/a: is greater than the maximum of {WEI}")
+
+
+@pytest.mark.requirement("C-3-exact-integers")
 async def test_a_result_with_a_longer_integer_is_not_json() -> None:
     async with attached() as it:
         calling = it.calling()

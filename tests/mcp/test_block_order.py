@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolplug.catalog.call import ToolResult, text_of_result
 from toolplug.mcp.connection import Answer
 from toolplug.mcp.content import content_of
 from toolplug.mcp.plans import result_of
@@ -39,3 +40,19 @@ def test_blocks_keep_the_order_that_the_server_gave_them(blocks: list[dict[str, 
 def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
     result = result_of(Answer([text("secret"), IMAGE, text("b")], None, False), None)._replace(output="[removed]")
     assert content_of(result, lambda _: True, wrapped=False)["content"] == [text("[removed]"), IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("result", "blocks", "told"),
+    [
+        (ToolResult(output="a", parts=(text("a"),)), [text("a")], "a"),
+        (ToolResult(output="a", parts=(text("a"), IMAGE)), [text("a"), IMAGE], "a\n[image image/png]"),
+        (ToolResult(output="a", parts=(text("b"),)), [text("a"), text("b")], "a\nb"),
+        (ToolResult(parts=(text("b"),)), [text("b")], "b"),
+    ],
+)
+def test_a_text_that_is_output_and_part_is_sent_once(
+    result: ToolResult, blocks: list[dict[str, Any]], told: str
+) -> None:
+    assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
+    assert text_of_result(result) == told

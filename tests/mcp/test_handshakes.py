@@ -7,44 +7,79 @@ import asyncio
 import pytest
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
-from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions
+from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
 from toolplug.mcp.server_endpoint import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
 
+ALICE, BOB = SessionOwner("a", "alice"), SessionOwner("b", "bob")
 CLIENT = Client("2025-11-25", {"name": "test"}, {})
 
 
 async def test_only_its_owner_finds_it_and_nobody_once_it_has_ended() -> None:
     known = McpSessions()
-    mine = known.open("alice", CLIENT)
-    assert known.find(mine.id, "alice") is mine
-    assert known.find(mine.id, "bob") is None
-    assert known.find("nobody", "alice") is None
+    mine = known.open(ALICE, CLIENT)
+    assert known.find(mine.id, ALICE) is mine
+    assert known.find(mine.id, BOB) is None
+    assert known.find("nobody", ALICE) is None
     known.end(mine)
-    assert known.find(mine.id, "alice") is None
+    assert known.find(mine.id, ALICE) is None
 
 
-async def test_beyond_the_limit_the_one_that_was_used_longest_ago_goes_with_what_runs_for_it() -> None:
-    called_off: list[str] = []
-    known = McpSessions(most=2)
-    first, second = known.open("alice", CLIENT), known.open("alice", CLIENT)
-    second.running[1] = lambda: called_off.append("call")
-    second.stream = lambda: called_off.append("stream")
-    assert known.find(first.id, "alice") is first
-    third = known.open("alice", CLIENT)
-    assert called_off == ["call", "stream"]
-    assert [known.find(each.id, "alice") for each in (first, second, third)] == [first, None, third]
+def busy(handshake: Handshake, ended: list[str]) -> None:
+    """Let a call and a stream run for the session."""
+    handshake.running[1] = lambda: ended.append("call")
+    handshake.stream = lambda: ended.append("stream")
+
+
+async def test_beyond_the_limit_of_its_principal_one_goes_that_nothing_runs_for() -> None:
+    ended: list[str] = []
+    known = McpSessions(most_of_one=3)
+    first, second, third = (known.open(ALICE, CLIENT) for _ in range(3))
+    busy(first, ended)
+    assert known.find(second.id, ALICE) is second
+    fourth = known.open(ALICE._replace(agent="writer"), CLIENT)
+    known.open(BOB, CLIENT)
+    assert [known.get(each.id) for each in (first, second, third, fourth)] == [first, second, None, fourth]
+    assert ended == []
+
+
+async def test_where_something_runs_for_all_the_least_used_one_goes_with_it() -> None:
+    ended: list[str] = []
+    known = McpSessions(most_of_one=2)
+    first, second = known.open(ALICE, CLIENT), known.open(ALICE, CLIENT)
+    busy(first, [])
+    busy(second, ended)
+    assert known.find(first.id, ALICE) is first
+    third = known.open(ALICE, CLIENT)
+    assert ended == ["call", "stream"]
+    assert [known.get(each.id) for each in (first, second, third)] == [first, None, third]
+
+
+@pytest.mark.requirement("H-mcp-sessions-apart")
+async def test_no_tenant_ends_the_sessions_of_another() -> None:
+    known = McpSessions(most=20, most_of_one=6)
+    alices = [known.open(ALICE, CLIENT) for _ in range(5)]
+    for number in range(200):
+        known.open(SessionOwner("b", f"bob {number % 7}"), CLIENT)
+    assert [known.get(each.id) for each in alices] == alices
+    colleague = known.open(SessionOwner("b", "bea"), CLIENT)
+    for _ in range(50):
+        known.open(BOB, CLIENT)
+    assert known.get(colleague.id) is colleague
+    for each in alices:
+        known.end(each)
+    assert known.open(ALICE, CLIENT).owner == ALICE
 
 
 def test_one_that_nobody_uses_is_forgotten_but_not_while_something_runs_for_it() -> None:
     async def scenario(jump: Jump) -> None:
         known = McpSessions()
-        idle, open_ = known.open("alice", CLIENT), known.open("alice", CLIENT)
+        idle, open_ = known.open(ALICE, CLIENT), known.open(ALICE, CLIENT)
         open_.stream = lambda: None
         jump(IDLE_S)
-        assert known.find(idle.id, "alice") is None
-        assert known.find(open_.id, "alice") is open_
+        assert known.find(idle.id, ALICE) is None
+        assert known.find(open_.id, ALICE) is open_
 
     on_jumping_loop(scenario)
 
@@ -52,13 +87,13 @@ def test_one_that_nobody_uses_is_forgotten_but_not_while_something_runs_for_it()
 def test_each_is_over_once_however_it_is_forgotten() -> None:
     async def scenario(jump: Jump) -> None:
         over: list[Handshake] = []
-        known = McpSessions(most=3, over=over.append)
-        pushed, ended, idle, late = (known.open("alice", CLIENT) for _ in range(4))
+        known = McpSessions(most_of_one=3, over=over.append)
+        pushed, ended, idle, late = (known.open(ALICE, CLIENT) for _ in range(4))
         known.end(ended)
         known.end(ended)
         assert over == [pushed, ended]
         jump(IDLE_S / 2)
-        assert known.find(late.id, "alice") is late
+        assert known.find(late.id, ALICE) is late
         for forgotten in ([idle], [idle, late]):
             jump(IDLE_S / 2)
             while over[2:] != forgotten:
@@ -69,14 +104,14 @@ def test_each_is_over_once_however_it_is_forgotten() -> None:
 
 async def test_nobody_is_looked_after_once_it_has_stopped() -> None:
     known = McpSessions()
-    known.open("alice", CLIENT)
+    known.open(ALICE, CLIENT)
     known.stop()
     McpSessions().stop()
 
 
 async def test_a_request_is_called_off_by_its_id_as_it_was_sent() -> None:
     called_off: list[object] = []
-    known = McpSessions().open("alice", CLIENT)
+    known = McpSessions().open(ALICE, CLIENT)
     known.running[7] = lambda: called_off.append(7)
     known.cancel("7")
     known.cancel(None)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.faulty_store import FaultyStore
 
-from toolplug.mcp.mcp_sessions import Handshake
+from toolplug.mcp.mcp_sessions import Handshake, SessionOwner
 from toolplug.mcp.peer_sessions import PeerMcpSessions
 from toolplug.mcp.server_endpoint import Client, ClientAnswer
 from toolplug.stores.memory import MemoryStore
@@ -18,7 +18,7 @@ from toolplug.stores.processes import Processes
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp", "I17-2-mcp")]
 
 CLIENT = Client("2025-11-25", {"name": "test"}, {"elicitation": {}})
-ALICE, BOB = ("t1", "alice", None, None), ("t1", "bob", None, None)
+ALICE, BOB = SessionOwner("t1", "alice"), SessionOwner("t1", "bob")
 
 Two = tuple[PeerMcpSessions, PeerMcpSessions]
 

@@ -10,14 +10,20 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from tests.mcp.conftest import ERAS
 from tests.mcp.test_tools import WAIT_S, text_of
 
 from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.errors import StoreError
+from toolplug.mcp.sdk.answering import without_details
 from toolplug.sessions.negotiation import Registration
 
 pytestmark = [pytest.mark.requirement("C-10-stdio"), pytest.mark.mcp]
@@ -102,6 +108,53 @@ def test_it_ends_with_its_client_and_writes_nothing_but_the_protocol(config: Pat
         [TOOLPLUG, "serve", "--stdio", "-c", str(config)], input=b"", capture_output=True, timeout=WAIT_S, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.requirement("C-5-optional-null")
+def test_a_meta_of_null_is_as_if_absent_and_no_text_of_an_exception_is_sent(config: Path) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    call = {"name": "hello", "arguments": {"name": "World"}, "_meta": None}
+    sent = [
+        {"id": 1, "method": "initialize", "params": params},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    with subprocess.Popen(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in sent:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.stdin.close()
+        assert process.wait(WAIT_S) == 0
+    assert answers[1]["result"]["content"] == [{"type": "text", "text": "Hello, World!"}]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("C-5-optional-null")
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (KeyError("a detail of ours"), "Internal error; the log of the host has the cause"),
+        (StoreError("the store is down"), "the store is down"),
+    ],
+)
+async def test_a_fault_of_the_host_is_an_internal_error(
+    fault: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def call_next(_: object) -> None:
+        raise fault
+
+    with pytest.raises(MCPError) as refused:
+        await without_details(cast("Any", SimpleNamespace(method="tools/list")), call_next)
+    assert (refused.value.error.code, refused.value.error.message) == (INTERNAL_ERROR, said)
+    assert ("a detail of ours" in caplog.text) is isinstance(fault, KeyError)
 
 
 @pytest.mark.requirement("C-3-duplicate-keys")

@@ -8,7 +8,7 @@ import pytest
 from httpx2 import AsyncClient
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, ImageContent, TextContent
-from tests.mcp.conftest import Opened, settings
+from tests.mcp.conftest import Opened, application, settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-5-mcp")]
 
@@ -42,6 +42,30 @@ async def test_a_list_may_be_kept_for_some_seconds_by_its_caller_only(opened: Op
     async with opened() as client:
         listed = await client.list_tools()
     assert (listed.ttl_ms, listed.cache_scope) == (3_000, "private")
+
+
+SAVING = settings(providers={"speaking": {"enabled": True}, "toolsets": {"enabled": True}})
+
+
+@pytest.mark.parametrize("era", ["2026-07-28"], indirect=True)
+@pytest.mark.parametrize("configured", [SAVING])
+@pytest.mark.requirement("C-5-own-change-uncached")
+async def test_a_list_that_its_callers_own_call_can_change_is_not_kept(opened: Opened) -> None:
+    async with opened() as client:
+        before = await client.list_tools()
+        offered = (await client.list_prompts(), await client.list_resources(), await client.list_resource_templates())
+        await client.call_tool("build-toolset", {"name": "mine", "tools": [{"namespacedName": "say"}]})
+        await client.call_tool("equip-toolset", {"name": "mine"})
+        after = await client.list_tools()
+    assert [listed.ttl_ms for listed in (before, *offered)] == [0] * 4
+    assert "draw" in {tool.name for tool in before.tools} - {tool.name for tool in after.tools}
+
+
+@pytest.mark.parametrize("era", ["2026-07-28"], indirect=True)
+@pytest.mark.requirement("C-5-own-change-uncached")
+async def test_a_list_at_the_endpoint_of_a_session_is_not_kept(opened: Opened, url: str) -> None:
+    async with application(url) as app, opened(f"/api/sessions/{app.code}/mcp") as client:
+        assert (await client.list_tools()).ttl_ms == 0
 
 
 async def test_a_good_result_is_text_and_structured_and_what_is_no_object_is_put_in_one(opened: Opened) -> None:

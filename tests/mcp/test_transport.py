@@ -257,3 +257,35 @@ asyncio.run(main())
 def test_a_host_that_no_client_asks_imports_nothing_for_it_and_says_what_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SDK], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n") == ["False", "503 not_installed", ""]
+
+
+@pytest.mark.parametrize("path", ["/mcp/", "/mcp"])
+async def test_the_url_may_end_with_a_slash(alice: AsyncClient, path: str) -> None:
+    known = await introduced(alice, path)
+    called = await alice.post(path, json=message("tools/call", SAY), headers=known)
+    assert called.json()["result"]["content"] == [{"type": "text", "text": "hello"}]
+    assert (await alice.delete(path, headers=known)).status_code == 204
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", 5, {"toolplug/approval": 5, "traceparent": []}])
+@pytest.mark.requirement("C-5-optional-null")
+async def test_an_optional_field_of_another_kind_is_as_if_absent(alice: AsyncClient, odd: object) -> None:
+    known = await introduced(alice)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**SAY, "_meta": odd}}
+    called = await alice.post("/mcp", json=call, headers=known)
+    assert called.status_code == 200
+    if odd is None or isinstance(odd, dict):
+        assert called.json()["result"]["content"] == [{"type": "text", "text": "hello"}]
+    else:
+        assert called.json()["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "resources/list", "resources/templates/list"])
+async def test_an_empty_cursor_is_none(alice: AsyncClient, method: str) -> None:
+    known = await introduced(alice)
+    first = await alice.post("/mcp", json=message(method), headers=known)
+    for params in ({"cursor": ""}, {"cursor": None}, {"_meta": None}):
+        again = await alice.post(
+            "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, headers=known
+        )
+        assert again.json() == first.json()

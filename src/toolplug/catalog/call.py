@@ -228,12 +228,21 @@ def data_url(image: Part) -> str:
     return f"data:{image['mimeType']};base64,{image['data']}"
 
 
+def repeats(part: Part, output: str) -> bool:
+    """Return True for a text block that is the output once more, as in the results of MCP servers."""
+    return part.get("type") == "text" and part.get("text") == output
+
+
 def text_of_result(result: ToolResult) -> str:
-    """Return the output and a line for each part; of the parts, only images are sent to a model in addition."""
-    return "\n".join([*([result.output] if result.output else []), *map(_line, result.parts)])
+    """Return the output and a line for each other part; of the parts, only images are sent to a model in addition."""
+    parts = [_line(part) for part in result.parts if not repeats(part, result.output)]
+    return "\n".join([*([result.output] if result.output else []), *parts])
 
 
 def _line(part: Part) -> str:
+    text = part.get("text")
+    if part.get("type") == "text" and isinstance(text, str):
+        return text
     inner = part.get("resource")
     resource = cast("Part", inner) if isinstance(inner, Mapping) else EMPTY
     where = part.get("uri") or resource.get("uri")

@@ -99,6 +99,8 @@ SEARCH_TOOLS = "search_tools"
 CALL_TOOL = "call_tool"
 SEARCH_SOURCE = "_search"
 """The source of `search_tools` and `call_tool`: no provider can have this key."""
+EQUIP_TOOLSET = "equip-toolset"
+"""The tool of a provider of saved toolsets with which a caller replaces its own list (docs/reference/toolsets.md)."""
 
 
 class Note(NamedTuple):

@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple, cast
 import orjson
 
 from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, Note, ToolDefinition, ToolHints
+from toolplug.catalog.exact_json import dump_json, load_own_json
+from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
+from toolplug.catalog.validation.schema_repair import places
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
@@ -74,13 +77,34 @@ def _responses(definition: ToolDefinition) -> bytes:
 
 
 def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> bytes:
-    """Return name, description and schema, the last under this key; a wire name needs no escapes."""
+    """Return name, description and schema for a model, the last under this key; a wire name needs no escapes."""
+    return _with_schema(definition, parameters, _with_items(definition.parameters))
+
+
+def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
     name, description = definition.wire.encode(), orjson.dumps(described(definition))
-    return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, parameters, definition.parameters.text)
+    return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
+
+
+def _with_items(schema: Schema) -> bytes:
+    """Return the JSON of the schema with `items` for each array: model APIs refuse a whole request without them."""
+    if b'"array"' not in schema.text:
+        return schema.text
+    value = load_own_json(schema.text)
+    incomplete = [each for each, _ in places(value, ()) if _lacks_items(each)]
+    for each in incomplete:
+        each["items"] = {}
+    return dump_json(value) if incomplete else schema.text
+
+
+def _lacks_items(schema: Mapping[str, object]) -> bool:
+    kinds = schema.get("type")
+    is_array = "array" in cast("list[object]", kinds) if isinstance(kinds, list) else kinds == "array"
+    return is_array and "items" not in schema and "unevaluatedItems" not in schema
 
 
 def _mcp(definition: ToolDefinition) -> bytes:
-    start = _function(definition, b"inputSchema")
+    start = _with_schema(definition, b"inputSchema", definition.parameters.text)
     output, hints = definition.output_schema, definition.hints
     title, icons = definition.title, definition.icons
     if output is None and hints is NO_HINTS and definition.wire == definition.name and not (title or icons):

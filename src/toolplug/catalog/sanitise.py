@@ -1,13 +1,15 @@
 """Sanitising schemas from untrusted sources: known keywords, local references and no hidden characters.
 
-Removals are reported. A hidden character is removed from a text; in a name, a pattern or a constant, which are compared
-with values, it makes the tool invalid.
+Removals are reported, each with its own pointer; the rest of the schema stays. A hidden character is removed from a
+text; in a name, a pattern or a constant, which are compared with values, it makes the tool invalid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+import re
+from collections.abc import Mapping
+from itertools import chain, count
+from typing import cast
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolplug.catalog.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
@@ -19,11 +21,11 @@ from toolplug.catalog.schema_walk import (
     Path,
     at_pointer,
     pointer_part,
-    references,
-    subschemas,
 )
 from toolplug.catalog.text import cleaned, cleaned_json, hidden_character, in_one_line
-from toolplug.catalog.validation.patterns import automaton_kib
+from toolplug.catalog.validation.patterns import MAX_PATTERNS, MAX_PATTERNS_KIB, automaton_kib
+from toolplug.catalog.validation.schema_references import CircularReferences, References
+from toolplug.catalog.validation.schema_repair import NOT_A_VALUE, is_address, places, repair_schema
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 MAX_LINES = 20
@@ -101,9 +103,7 @@ def fits(keyword: str, value: object) -> bool:
         case "type":
             names = cast("list[object]", value) if isinstance(value, list) else [value]
             return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
-        case "required":
-            return isinstance(value, list) and all(isinstance(name, str) for name in cast("list[object]", value))
-        case "enum" | "examples":
+        case "required" | "enum" | "examples":
             return isinstance(value, list)
         case "format" | "x-mcp-header" | "title" | "description" | "$comment" | "$id" | "$anchor" | "$dynamicAnchor":
             return isinstance(value, str)
@@ -114,29 +114,32 @@ def fits(keyword: str, value: object) -> bool:
 _MAX_ANNOTATION = 256
 """Characters under an `x-` keyword."""
 
-_PASSES = 8
-"""An emptied schema may have held the target of another reference; after the last pass compiling finds the rest."""
+_HOLDS_SEVERAL = SCHEMAS_BY_NAME | SCHEMA_LISTS | {"dependencies"}
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
+LEADS_OUT = "a reference that leads out of the schema, or nowhere"
+CIRCULAR = "a reference that leads back to itself without going into the value"
 
 Node = dict[str, object]
 
 
-class _Place(NamedTuple):
-    schema: Node
-    at: Path
-
-
-def _empty_foreign_references(document: Node, at: Path, cuts: RemovedParts) -> None:
-    """Empty each schema of the document, itself included, that refers to no place in the document."""
-    for _ in range(_PASSES):
-        places = list(_places(document, at))
-        holders = [place for place in places if not REFERENCES.isdisjoint(place.schema)]
-        names = _Names(document, [place.schema for place in places])
-        foreign = [place for place in holders if not all(map(names.include, references(place.schema)))]
-        for place in foreign:
-            cuts.add(place.at, "a reference that leads out of the schema, or nowhere")
-            place.schema.clear()
-        if not foreign:
-            break
+def _remove_foreign_references(document: Node, at: Path, removed: RemovedParts) -> None:
+    """Remove each reference that names no place in the document, and those that lead back to themselves."""
+    every = list(places(document, at))
+    names = _Names(document, [place.schema for place in every])
+    for schema, path in every:
+        for keyword in REFERENCES & schema.keys():
+            if not names.include(schema[keyword]):
+                del schema[keyword]
+                removed.add((*path, keyword), LEADS_OUT)
+    paths = {id(schema): path for schema, path in every}
+    try:
+        References(document)
+    except CircularReferences as error:
+        for schema in error.holders:
+            for keyword in REFERENCES & schema.keys():
+                del cast("Node", schema)[keyword]
+                removed.add((*paths[id(schema)], keyword), CIRCULAR)
 
 
 class _Names:
@@ -168,21 +171,20 @@ class _Names:
             return ""
 
 
-def _places(document: Node, at: Path) -> Iterator[_Place]:
-    """Yield every schema of the document, itself first."""
-    waiting = [_Place(document, at)]
-    while waiting:
-        place = waiting.pop()
-        yield place
-        waiting.extend(
-            _Place(cast("Node", inner), (*place.at, *path))
-            for _, path, inner in subschemas(place.schema)
-            if isinstance(inner, dict)
-        )
-
-
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _is_copied(pointer: str) -> bool:
+    """Return True if the place is under keywords that hold schemas, which are copied."""
+    parts = pointer.split("/")[1:]
+    while parts:
+        keyword = parts.pop(0)
+        if keyword in _HOLDS_SEVERAL or (keyword == "items" and parts and parts[0].isdecimal()):
+            parts = parts[1:]
+        elif keyword not in SCHEMAS and keyword != "items":
+            return False
+    return True
 
 
 MAX_LOOKS = 4 * MAX_SCHEMA_NODES
@@ -192,23 +194,56 @@ MAX_LOOKS = 4 * MAX_SCHEMA_NODES
 def sanitise_schema(raw: Node, at: Path, removed: RemovedParts) -> Node:
     """Return a copy of the schema with only known keywords, local references and clean texts.
 
-    `at` is the path of the schema in reports. Raises `HiddenCharacter` for a name, pattern or constant that has one,
-    and `InvalidDefinition` for a schema over the limits.
+    `at` is the path of the schema in reports. A keyword of another draft is converted where it can be, one that the
+    metaschema refuses is removed. Raises `HiddenCharacter` for a name, pattern or constant that has one, and
+    `InvalidDefinition` for a schema over the limits.
     """
-    walk = _Walk(removed)
-    value = walk.schema(raw, at, 0)
+    walk = _Walk(raw, at, removed)
+    value = walk.document()
+    repair_schema(value, at, removed.add)
     if walk.has_references:
-        _empty_foreign_references(value, at, removed)
+        _remove_foreign_references(value, at, removed)
     return value
 
 
 class _Walk:
     """Copies one schema, keyword by keyword. Raises `InvalidDefinition` past its limits."""
 
-    def __init__(self, cuts: RemovedParts) -> None:
-        self._cuts = cuts
+    def __init__(self, raw: Node, at: Path, removed: RemovedParts) -> None:
+        self._raw = raw
+        self._at = at
+        self._cuts = removed
         self._left = MAX_LOOKS
+        self._unknown: list[Path] = []
+        self._moved: dict[str, str] = {}
+        self._patterns = 0
+        self._patterns_kib = 0
         self.has_references = False
+
+    def document(self) -> Node:
+        """Return the copy of the whole schema, with what it refers to under other keywords in its `$defs`.
+
+        A schema that is a reference to such a place becomes what is there.
+        """
+        kept = self.schema(self._raw, self._at, 0)
+        definitions: Node = {}
+        while len(definitions) < len(self._moved):
+            pointer, name = list(self._moved.items())[len(definitions)]
+            target = at_pointer(self._raw, pointer)
+            definitions[name] = self._inner(target, (*self._at, *pointer.split("/")[1:]), 0)
+        for place in self._unknown:
+            under = "".join(map(pointer_part, place[len(self._at) :]))
+            if not any(pointer.startswith(f"{under}/") for pointer in self._moved):
+                self._cuts.add(place, "no keyword of JSON Schema")
+        if definitions:
+            kept["$defs"] = {**cast("Node", kept.get("$defs", {})), **definitions}
+        whole = definitions.get(str(kept.get("$ref")).removeprefix("#/$defs/"))
+        if isinstance(whole, dict):
+            target = cast("Node", whole)
+            if kept.keys().isdisjoint(target.keys() - {"type"}):
+                del kept["$ref"]
+                return {**target, **kept}
+        return kept
 
     def schema(self, raw: Node, at: Path, depth: int) -> Node:
         if depth > MAX_SCHEMA_DEPTH:
@@ -219,6 +254,8 @@ class _Walk:
             place = (*at, str(keyword))
             if keyword in SCHEMAS_BY_NAME or keyword == "dependencies":
                 self._put(kept, keyword, self._by_name(keyword, value, place, depth), place)
+            elif keyword == "$ref":
+                self._leaf(kept, keyword, self._reference(value), place)
             elif keyword == "items":
                 items = self._list(value, place, depth)
                 kept[keyword] = self._inner(value, place, depth) if items is None else items
@@ -229,6 +266,19 @@ class _Walk:
             else:
                 self._leaf(kept, keyword, value, place)
         return kept
+
+    def _reference(self, value: object) -> object:
+        """Return a reference, that to a place under no keyword as one to the `$defs` which it is moved to."""
+        pointer = unquote(value[1:]) if isinstance(value, str) and value.startswith("#/") else ""
+        if not pointer or _is_copied(pointer) or not isinstance(at_pointer(self._raw, pointer), dict | bool):
+            return value
+        if pointer not in self._moved:
+            base = _NO_NAME.sub("_", pointer.rpartition("/")[2])[:60] or "schema"
+            defined = self._raw.get("$defs")
+            taken = {*(cast("Node", defined) if isinstance(defined, dict) else ()), *self._moved.values()}
+            numbered = (f"{base}_{number}" for number in count(2))
+            self._moved[pointer] = next(name for name in chain((base,), numbered) if name not in taken)
+        return f"#/$defs/{self._moved[pointer]}"
 
     def _inner(self, value: object, at: Path, depth: int) -> object:
         if isinstance(value, bool):
@@ -246,8 +296,9 @@ class _Walk:
             self._look()
             place = (*at, str(name))
             self._check_visible(name, place)
-            if keyword == "patternProperties" and automaton_kib(name) is None:
-                self._cuts.add(place, "a pattern that takes more than linear time or 1 MiB, or is none")
+            problem = self._pattern_problem(name) if keyword == "patternProperties" else ""
+            if problem:
+                self._cuts.add(place, f"a pattern that {problem}")
             elif keyword == "dependencies" and isinstance(inner, list):
                 self._check_visible(cast("object", inner), place)
                 kept[name] = cast("object", inner)
@@ -265,20 +316,21 @@ class _Walk:
         """Copy a keyword that holds no schema."""
         if keyword == "pattern":
             self._check_visible(value, at)
-            is_bounded = isinstance(value, str) and automaton_kib(value) is not None
-            why_not = "takes more than linear time or 1 MiB, or is no pattern"
-            self._put(kept, keyword, value if is_bounded else None, at, why_not)
+            problem = self._pattern_problem(value)
+            self._put(kept, keyword, None if problem else value, at, problem)
         elif keyword == "$schema":
             is_draft = isinstance(value, str) and value.removesuffix("#") in DRAFTS
             self._put(kept, keyword, value if is_draft else None, at, "an unknown dialect")
         elif keyword not in LEAVES:
             if not keyword.startswith("x-"):
-                self._cuts.add(at, "no keyword of JSON Schema")
+                self._unknown.append(at)
             elif value is None or isinstance(value, bool | int | float | str):
                 is_short = not isinstance(value, str) or len(value) <= _MAX_ANNOTATION
                 if is_short and self._hidden_in([keyword, value]) is None:
                     kept[keyword] = value
-        elif not fits(keyword, value):
+        elif keyword == "required" and isinstance(value, list):
+            self._required(kept, cast("list[object]", value), at)
+        elif not fits(keyword, value) or (keyword == "$id" and not is_address(value)):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS or keyword in EXAMPLES:
             kept[keyword] = self._text(value, at)
@@ -291,9 +343,25 @@ class _Walk:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
 
-    def _put(
-        self, kept: Node, keyword: str, value: object, at: Path, why_not: str = "not a value for this keyword"
-    ) -> None:
+    def _required(self, kept: Node, names: list[object], at: Path) -> None:
+        texts = [name for name in names if isinstance(name, str)]
+        if len(texts) < len(names):
+            self._cuts.add(at, "names that are no text")
+        self._check_visible(texts, at)
+        kept["required"] = texts
+
+    def _pattern_problem(self, pattern: object) -> str:
+        """Return why a pattern cannot be kept, empty if it can; those of one schema share two limits."""
+        size = automaton_kib(pattern) if isinstance(pattern, str) else None
+        if size is None:
+            return "takes more than linear time or 1 MiB, or is no pattern"
+        if self._patterns == MAX_PATTERNS or self._patterns_kib + size > MAX_PATTERNS_KIB:
+            return f"is over {MAX_PATTERNS} patterns, or {MAX_PATTERNS_KIB} KiB for all"
+        self._patterns += 1
+        self._patterns_kib += size
+        return ""
+
+    def _put(self, kept: Node, keyword: str, value: object, at: Path, why_not: str = NOT_A_VALUE) -> None:
         """Keep a value, or report the removal of None."""
         if value is None:
             self._cuts.add(at, why_not)

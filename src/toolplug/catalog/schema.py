@@ -9,6 +9,7 @@ from typing import cast
 
 import orjson
 
+from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.validation.compiled import (
     TOO_LARGE_TO_VALIDATE,
     CompiledSchema,
@@ -47,10 +48,7 @@ class Schema:
 
     def __init__(self, value: Mapping[str, object]) -> None:
         _check_size(value)
-        try:
-            text = orjson.dumps(value if isinstance(value, dict) else dict(value))
-        except (TypeError, orjson.JSONEncodeError) as error:
-            raise InvalidDefinition(f"the schema is not JSON: {error}") from None
+        text = _encoded(value if isinstance(value, dict) else dict(value))
         if len(text) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
@@ -61,7 +59,7 @@ class Schema:
 
     @property
     def value(self) -> dict[str, object]:
-        """A new copy of the schema as Python objects."""
+        """A new copy of the schema as Python objects; integers over 64 bits, which `text` has exactly, are floats."""
         return orjson.loads(self.text)
 
     @property
@@ -121,6 +119,18 @@ class Schema:
 
     def __repr__(self) -> str:
         return f"Schema({self.text.decode()})"
+
+
+def _encoded(value: dict[str, object]) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except (TypeError, orjson.JSONEncodeError) as error:
+        if "exceeds 64-bit range" not in str(error):
+            raise InvalidDefinition(f"the schema is not JSON: {error}") from None
+    try:
+        return dump_json(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidDefinition(f"the schema is not JSON: {error}") from None
 
 
 def _check_size(value: object) -> None:

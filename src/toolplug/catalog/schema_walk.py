@@ -28,6 +28,9 @@ BELOW_VALUE = frozenset(
 )
 """Keywords whose schemas are applied to the parts of the value."""
 
+NO_VALUE: Node = {"not": {}}
+"""What the schema `false` means, for the parts of the code that know objects only."""
+
 _INDEX = re.compile("[0-9]{1,4}")
 
 

@@ -122,14 +122,22 @@ def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:
         return
     print_table(("server", "status", "tools", "removed", "error"), [_row(view) for view in views])
     for view in views:
+        for line in filter(_is_unlisted, view.record.left_out):
+            typer.echo(f"\n{view.id}: {line.partition(': ')[2]}")
         held = [tool.name for tool in view.record.tools if tool.quarantined]
         if held:
             echo(f"\n{view.id}: changed, and held back until accepted: {', '.join(held)}")
             echo(f"  toolplug discover {view.id} --accept '{EVERY}'")
 
 
+def _is_unlisted(line: str) -> bool:
+    """Return True for a line about a whole list that the server did not give: nothing was removed from it."""
+    return line.startswith(("/prompts: ", "/resources: ", "/resourceTemplates: "))
+
+
 def _row(view: ServerView) -> tuple[str, ...]:
     record = view.record
-    cut = sum(len(tool.cut) for tool in record.tools) + len(record.left_out)
+    left_out = sum(not _is_unlisted(line) for line in record.left_out)
+    cut = sum(len(tool.cut) for tool in record.tools) + left_out
     tools = f"{len(record.tools)} stale" if record.stale else str(len(record.tools))
     return view.id, record.status, tools, str(cut), record.error or ""

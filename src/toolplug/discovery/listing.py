@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
+from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.discovery.record import KIND, DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
@@ -110,7 +111,7 @@ def _offers(stored: Mapping[str, Any], last: ServerState) -> FoundOffers:
 def _tools(server: str, body: bytes, last: ServerState) -> Iterator[FoundTool]:
     known = {tool.name: tool for tool in last.record.tools}
     for line in body.split(b"\n") if body else ():
-        tool = _tool(server, cast("_ToolLine", orjson.loads(line)))
+        tool = _tool(server, cast("_ToolLine", load_own_json(line)))
         yield _same_object(tool, known)
 
 
@@ -215,6 +216,6 @@ class ListReader:
 def _digest(sent: object) -> bytes:
     """Return a digest of JSON as it was sent; empty for values that are no JSON, which are read every time."""
     try:
-        return hashlib.blake2b(orjson.dumps(sent), digest_size=20).digest()
-    except (TypeError, orjson.JSONEncodeError):
+        return hashlib.blake2b(dump_json(sent), digest_size=20).digest()
+    except (TypeError, ValueError):
         return b""

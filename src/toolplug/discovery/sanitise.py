@@ -17,6 +17,7 @@ from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
 from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
+from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.discovery.offers import bounded_text, icons_of
 from toolplug.discovery.record import KIND, FoundTool
 from toolplug.errors import HiddenCharacter, InvalidDefinition
@@ -38,12 +39,11 @@ def sanitised(raw: object, server: str) -> FoundTool:
         raise InvalidDefinition("name must be text", at="name")
     check_foreign_tool_name(name)
     cuts = RemovedParts()
-    output = given.get("outputSchema")
     definition = ToolDefinition(
         name=name,
         description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
-        parameters=_schema(given.get("inputSchema"), "inputSchema", cuts, "; any object is taken") or _ANY_OBJECT,
-        output_schema=None if output is None else _schema(output, "outputSchema", cuts),
+        parameters=_parameters(given.get("inputSchema"), cuts),
+        output_schema=_output_schema(given.get("outputSchema"), "outputSchema", cuts),
         hints=_hints(given.get("annotations"), cuts),
         title=_title(given),
         icons=tuple(icons_of(given.get("icons"))),
@@ -57,8 +57,23 @@ def _title(given: dict[str, object]) -> str:
     return next((title for raw in titles if (title := in_one_line(bounded_text(raw, MAX_TITLE_BYTES)))), "")
 
 
-def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Schema | None:
-    """Return a schema of objects, None if it cannot be kept, which is reported. Raises `HiddenCharacter`."""
+def _parameters(raw: object, cuts: RemovedParts) -> Schema:
+    """Return the schema of arguments, any object if it cannot be kept, which is reported. Raises `HiddenCharacter`."""
+    try:
+        if not isinstance(raw, dict):
+            raise InvalidDefinition("is no schema")
+        return _of_object(cast("dict[str, object]", raw), ("inputSchema",), cuts, defaults_are_optional=True)
+    except HiddenCharacter:
+        raise
+    except InvalidDefinition as error:
+        cuts.add(("inputSchema",), f"{error}; any object is taken")
+        return _ANY_OBJECT
+
+
+def _output_schema(raw: object, key: str, cuts: RemovedParts) -> Schema | None:
+    """Return the schema of results; None if there is none, or it cannot be kept. Raises `HiddenCharacter`."""
+    if raw is None:
+        return None
     try:
         if not isinstance(raw, dict):
             raise InvalidDefinition("is no schema")
@@ -66,14 +81,16 @@ def _schema(raw: object, key: str, cuts: RemovedParts, instead: str = "") -> Sch
     except HiddenCharacter:
         raise
     except InvalidDefinition as error:
-        cuts.add((key,), f"{error}{instead}")
+        cuts.add((key,), str(error))
         return None
 
 
-def _of_object(raw: dict[str, object], at: Path, cuts: RemovedParts) -> Schema:
-    """Return the sanitised schema. Raises `InvalidDefinition` if it is invalid, over the limits, or not of objects."""
+def _of_object(raw: Node, at: Path, cuts: RemovedParts, *, defaults_are_optional: bool = False) -> Schema:
+    """Return the sanitised schema. Raises `InvalidDefinition` if it is over the limits or not of objects."""
     removed = RemovedParts()
     value = sanitise_schema(raw, at, removed)
+    if defaults_are_optional:
+        make_defaults_optional(value)
     stated = value.get("type", "object")
     if stated != "object":
         if not isinstance(stated, list) or "object" not in stated:
@@ -109,7 +126,7 @@ def foreign_definition(
         name=name,
         description=_description(description, removed),
         parameters=_of_object(parameters, ("parameters",), removed),
-        output_schema=None if output_schema is None else _schema(output_schema, "output_schema", removed),
+        output_schema=_output_schema(output_schema, "output_schema", removed),
         hints=hints,
     )
     return definition, removed.lines()

@@ -9,6 +9,7 @@ routes and the checks change while the application runs, and `ExceptionMiddlewar
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Collection, Sequence
 from time import perf_counter
 from urllib.parse import unquote_to_bytes
@@ -99,6 +100,9 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
         raise insufficient_scope(route.scope)
 
 
+_MCP_WITH_SLASH = re.compile(r"(?:/api/sessions/[^/]+)?/mcp/")
+
+
 class _HostApp:
     def __init__(self, host: Host, insecure_no_auth: bool, authenticators: Sequence[AuthFunction]) -> None:
         self._host = host
@@ -157,9 +161,9 @@ class _HostApp:
             if path == "/":
                 if scope["path"] == scope.get("root_path", ""):
                     scope["path"] += "/"  # Starlette's router sees no path at all in the mount point without a slash
-            elif not unquote_to_bytes(scope.get("raw_path", b"/")).endswith(
+            elif _MCP_WITH_SLASH.fullmatch(path) or not unquote_to_bytes(scope.get("raw_path", b"/")).endswith(
                 b"/"
-            ):  # Litestar ends the path of a mount so
+            ):  # Litestar ends the path of a mount so, and people the URL of an MCP server
                 scope["path"] = scope["path"][:-1]
                 path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)

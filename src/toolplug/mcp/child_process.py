@@ -23,8 +23,10 @@ from toolplug.mcp.connection import ConnectionFailed
 from toolplug.mcp.server_config import Command
 
 _PROC = Path("/proc")
-_PARENT, _STARTED = 1, 19
-"""Fields of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
+_STARTED = 19
+"""The field of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
+_MAX_DESCENDANTS = 1_000
+"""That are looked for in one process tree: its own group ends in any case."""
 
 
 class Descendant(NamedTuple):
@@ -37,14 +39,17 @@ class Descendant(NamedTuple):
 def descendants(pid: int) -> Collection[Descendant]:
     """Return the living descendants, including those in other sessions and groups; none on systems without `/proc`.
 
-    A process whose parent has ended is not found.
+    The time grows with their number, at most 1,000, and not with that of the machine's processes: this runs on the
+    event loop. A process whose parent has ended is not found.
     """
-    children: dict[int, list[Descendant]] = {}
-    for process, parent in _every():
-        children.setdefault(parent, []).append(process)
-    found = list(children.get(pid, ()))
-    for process in found:  # grows while it is walked
-        found += children.get(process.pid, ())
+    waiting = [pid]
+    found: list[Descendant] = []
+    while waiting and len(found) < _MAX_DESCENDANTS:
+        for child in _children(waiting.pop()):
+            started = _started(child)
+            if started is not None:
+                found.append(Descendant(child, started))
+                waiting.append(child)
     return found
 
 
@@ -56,13 +61,15 @@ def kill(processes: Collection[Descendant]) -> None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def _every() -> Iterator[tuple[Descendant, int]]:
-    """Return each process with its parent."""
-    names = os.listdir(_PROC) if _PROC.is_dir() else ()
-    for name in names:
-        fields = _fields(int(name)) if name.isdigit() else ()
-        if fields:
-            yield Descendant(int(name), int(fields[_STARTED])), int(fields[_PARENT])
+def _children(pid: int) -> Iterator[int]:
+    """Yield the children of a process, each of which one of its threads has started."""
+    try:
+        threads = os.listdir(_PROC / str(pid) / "task")
+    except OSError:
+        return
+    for thread in threads:
+        with suppress(OSError):
+            yield from map(int, (_PROC / str(pid) / "task" / thread / "children").read_text().split())
 
 
 def _started(pid: int) -> int | None:

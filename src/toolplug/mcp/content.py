@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from toolplug.catalog.call import ToolResult
+from toolplug.catalog.call import ToolResult, repeats
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
@@ -152,7 +152,8 @@ def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
         if at > written:
             yield _text_block(output[written:at])
             written = at + 1
-        yield part
+        if not repeats(part, output):
+            yield part
     if written < len(output) or not (output or parts):
         yield _text_block(output[written:])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from secrets import token_urlsafe
+from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.mcp.list_changed import ListChangedNotifier, Seen
@@ -17,9 +18,20 @@ from toolplug.search.tools import FoundTools
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
 MOST = 10_000
-"""Beyond it, the least recently used one is ended, and its client starts a new one."""
+MOST_OF_ONE = 1_000
+"""Of all principals, and of one. Beyond it a session is ended, and its client starts a new one: one that nothing runs
+for, else the least recently used one; of the same principal, or of the one that has the most in the tenant that has."""
 
 CallOff = Callable[[], None]
+
+
+class SessionOwner(NamedTuple):
+    """Whose an MCP session is: a principal, and what its tools are chosen by."""
+
+    tenant: str
+    subject: str
+    agent: str | None = None
+    code: str | None = None
 
 
 def _nothing(handshake: Handshake) -> None:
@@ -29,14 +41,14 @@ def _nothing(handshake: Handshake) -> None:
 class Handshake:
     """One initialized client.
 
-    `owner` is the principal that may use it, `seen` what it has listed, `found` the tools that its searches have found.
+    `owner` may use it; `seen` is what it has listed, `found` the tools that its searches have found.
     """
 
     __slots__ = ("client", "found", "id", "owner", "questions", "running", "seen", "stream", "subscriptions", "used_at")
 
-    def __init__(self, session_id: str, owner: Hashable, client: Client) -> None:
+    def __init__(self, session_id: str, owner: SessionOwner, client: Client) -> None:
         self.id: str = session_id
-        self.owner: Hashable = owner
+        self.owner: SessionOwner = owner
         self.client: Client = client
         self.questions: Questions = Questions()
         self.found: FoundTools = FoundTools()
@@ -70,29 +82,45 @@ class Handshake:
 class McpSessions:
     """All initialized clients, the least recently used first. `over` is called once with each that is forgotten."""
 
-    def __init__(self, *, most: int = MOST, over: Callable[[Handshake], object] = _nothing) -> None:
+    def __init__(
+        self, *, most: int = MOST, most_of_one: int = MOST_OF_ONE, over: Callable[[Handshake], object] = _nothing
+    ) -> None:
         self._most = most
+        self._most_of_one = most_of_one
         self._over = over
         self._loop = asyncio.get_running_loop()
         self._known: OrderedDict[str, Handshake] = OrderedDict()
+        self._by_tenant: dict[str, dict[str, OrderedDict[str, Handshake]]] = {}
         self._looking: asyncio.TimerHandle | None = None
 
-    def open(self, owner: Hashable, client: Client, session_id: str | None = None) -> Handshake:
+    def open(self, owner: SessionOwner, client: Client, session_id: str | None = None) -> Handshake:
         """Return a new session; `session_id` is that of one which another process has opened."""
         self._drop_idle()
-        while len(self._known) >= self._most:
-            self.end(next(iter(self._known.values())))
+        if len(self._of_principal(owner)) >= self._most_of_one:
+            self.end(_least_used(self._of_principal(owner)))
+        if len(self._known) >= self._most:
+            self.end(_least_used(self._largest()))
         handshake = Handshake(session_id or token_urlsafe(24), owner, client)
         self._known[handshake.id] = handshake
+        self._by_tenant.setdefault(owner.tenant, {}).setdefault(owner.subject, OrderedDict())[handshake.id] = handshake
         handshake.used_at = self._loop.time()
         self._look_later()
         return handshake
+
+    def _of_principal(self, owner: SessionOwner) -> OrderedDict[str, Handshake]:
+        """Return the sessions of a principal, the least recently used first."""
+        return self._by_tenant.get(owner.tenant, {}).get(owner.subject, OrderedDict())
+
+    def _largest(self) -> OrderedDict[str, Handshake]:
+        """Return the sessions of the principal with the most of them, in the tenant with the most."""
+        tenant = max(self._by_tenant.values(), key=lambda principals: sum(map(len, principals.values())))
+        return max(tenant.values(), key=len)
 
     def get(self, session_id: str) -> Handshake | None:
         """Return the session of this id, of any owner, without using it."""
         return self._known.get(session_id)
 
-    def find(self, id: str, owner: Hashable) -> Handshake | None:  # noqa: A002  the protocol's own name
+    def find(self, id: str, owner: SessionOwner) -> Handshake | None:  # noqa: A002  the protocol's own name
         """Return the session of this id; None if there is none or it belongs to another principal."""
         self._drop_idle()
         handshake = self._known.get(id)
@@ -104,16 +132,27 @@ class McpSessions:
     def end(self, handshake: Handshake) -> None:
         """Forget a session and cancel its requests."""
         if self._known.pop(handshake.id, None) is not None:
+            self._forget(handshake)
             handshake.end()
             self._over(handshake)
 
+    def _forget(self, handshake: Handshake) -> None:
+        owner = handshake.owner
+        principals = self._by_tenant[owner.tenant]
+        sessions = principals[owner.subject]
+        del sessions[handshake.id]
+        if not sessions:
+            del principals[owner.subject]
+        if not principals:
+            del self._by_tenant[owner.tenant]
+
     # What requests do with sessions, which other processes may serve as well.
 
-    async def begin(self, owner: Hashable, client: Client) -> Handshake:
+    async def begin(self, owner: SessionOwner, client: Client) -> Handshake:
         """Return a new session. Raises `StoreError`."""
         return self.open(owner, client)
 
-    async def named(self, session_id: str, owner: Hashable) -> Handshake | None:
+    async def named(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         return self.find(session_id, owner)
 
@@ -143,6 +182,7 @@ class McpSessions:
     def _use(self, handshake: Handshake) -> None:
         handshake.used_at = self._loop.time()
         self._known.move_to_end(handshake.id)
+        self._of_principal(handshake.owner).move_to_end(handshake.id)
 
     def _drop_idle(self) -> None:
         before = self._loop.time() - IDLE_S
@@ -165,6 +205,12 @@ class McpSessions:
         self._looking = None
         self._drop_idle()
         self._look_later()
+
+
+def _least_used(sessions: OrderedDict[str, Handshake]) -> Handshake:
+    """Return the least recently used session that nothing runs for, if there is one, else of all."""
+    idle = (handshake for handshake in sessions.values() if not handshake.busy)
+    return next(idle, next(iter(sessions.values())))
 
 
 class Serving:

@@ -11,7 +11,7 @@ another process answered it before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Literal, NamedTuple, Self, TypedDict, cast
 
@@ -20,7 +20,7 @@ import orjson
 from toolplug.catalog.offering import Offered
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.mcp.list_changed import Seen
-from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions
+from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
 from toolplug.mcp.server_endpoint import Client, ClientAnswer, RequestId
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.followed import Follower
@@ -79,16 +79,16 @@ class PeerMcpSessions(McpSessions):
             await follower.aclose()
         await self._tasks.cancel()
 
-    async def begin(self, owner: Hashable, client: Client) -> Handshake:
+    async def begin(self, owner: SessionOwner, client: Client) -> Handshake:
         """Return a new session. Raises `StoreError`."""
         handshake = self.open(owner, client)
         self._connect(handshake)
-        kept: _Kept = {"owner": [*cast("tuple[str | None, ...]", owner)], "client": [*client]}
+        kept: _Kept = {"owner": [*owner], "client": [*client]}
         await self._store.commit(_PREFIX + handshake.id, orjson.dumps(kept), ttl_s=IDLE_S)
         await self._remember(handshake)
         return handshake
 
-    async def named(self, session_id: str, owner: Hashable) -> Handshake | None:
+    async def named(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         handshake = self.find(session_id, owner)
         if handshake is None:
@@ -130,7 +130,7 @@ class PeerMcpSessions(McpSessions):
             self._records[handshake.id] = known._replace(found=len(names))
             await self._append(handshake, "found", [*names])
 
-    async def _adopted(self, session_id: str, owner: Hashable) -> Handshake | None:
+    async def _adopted(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         record = await self._store.read(_PREFIX + session_id)
         if record is None:
             return None

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import EQUIP_TOOLSET
 from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
@@ -35,6 +36,10 @@ def _no_matter(kind: OfferedKind, offering: Offering) -> None:
 def no_offering() -> Offering:
     """Return an offering without prompts and resources."""
     return EMPTY_OFFERING
+
+
+LIST_TTL_MS = 3_000
+"""A client that listens is notified of a change at once."""
 
 
 class Caller(NamedTuple):
@@ -59,6 +64,14 @@ class Caller(NamedTuple):
     offered: Callable[[OfferedKind, Offering], None] = _no_matter
     subscriptions: ResourceSubscriptions | None = None
     found: FoundTools | None = None
+
+    @property
+    def list_ttl_ms(self) -> int:
+        """How long its client may keep a list without asking; not at all where a call of its own can change it."""
+        if self.context.session is not None:
+            return 0
+        tools = self.executor.catalog.definitions()
+        return 0 if any(tool.ref.name == EQUIP_TOOLSET for tool in tools) else LIST_TTL_MS
 
 
 RequestId = str | int

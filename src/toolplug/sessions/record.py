@@ -13,6 +13,7 @@ from typing import NotRequired, TypedDict, cast
 import orjson
 
 from toolplug.catalog.call import EMPTY
+from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, StoreRefused
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
@@ -141,7 +142,7 @@ def state_bytes(state: SessionState) -> bytes:
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot read it."""
     try:
-        kept = cast("_Kept", orjson.loads(value))
+        kept = cast("_Kept", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
         if schema > SCHEMA:
             later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"

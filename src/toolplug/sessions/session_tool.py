@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, check_foreign_tool_name
+from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
@@ -159,8 +160,8 @@ class DefinitionCache:
         """
         given = _object(raw)
         try:
-            text = orjson.dumps(given)
-        except (TypeError, orjson.JSONEncodeError) as error:
+            text = dump_json(given)
+        except (TypeError, ValueError) as error:
             raise InvalidDefinition(f"the definition is not JSON: {error}") from None
         known = self._tools.get(text)
         if known is not None:
@@ -250,6 +251,8 @@ def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
     kept = {key: given.get(key) for key in _TOOL_KEYS if given.get(key) is not None or key == "inputSchema"}
     if "description" in kept:
         kept["description"] = definition.description
+    if "annotations" in kept:
+        kept["annotations"] = orjson.Fragment(dump_json(kept["annotations"]))
     kept["inputSchema"] = orjson.Fragment(definition.parameters.text)
     if definition.output_schema is not None:
         kept["outputSchema"] = orjson.Fragment(definition.output_schema.text)

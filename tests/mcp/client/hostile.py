@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 FRAME = 4 * 1024 * 1024
 TOOLS = [
@@ -200,6 +201,13 @@ AT: dict[str, dict[str, Odd]] = {
     "endless pings": {
         "tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * 500),
     },
+    "a byte order mark": {"tools/call": lambda request: (put(b"\xef\xbb\xbf"), answered(request))},
+    "no line end": {
+        "tools/call": lambda request: (
+            put(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": echoed(request)}).encode()),
+            sys.exit(0),
+        )
+    },
     "some garbage": {"tools/call": lambda request: (put(b"{\n\nnull\n[]\n{}\n" * 100), answered(request))},
     "not UTF-8": {
         "tools/call": lambda request: (put(b'{"jsonrpc": "2.0", "id": "\xff\xfe"}\n' * 9), answered(request))
@@ -213,7 +221,12 @@ AT: dict[str, dict[str, Odd]] = {
         ),
     },
     "answers twice": {"tools/call": lambda request: (answered(request), answered(request))},
-    "sloppy answers": {"tools/call": lambda request: answer(request, {"content": "text", "isError": "perhaps"})},
+    "sloppy answers": {"tools/call": lambda request: answer(request, {"content": 7, "isError": "perhaps"})},
+    "as asked": {"tools/call": lambda request: answer(request, request["params"]["arguments"]["result"])},  # pyright: ignore
+    "offers as asked": {
+        "prompts/get": lambda request: answer(request, json.loads(request["params"]["arguments"]["result"])),  # pyright: ignore
+        "resources/read": lambda request: answer(request, json.loads(unquote(request["params"]["uri"][4:]))),  # pyright: ignore
+    },
     "sloppy tools": {"tools/list": sloppy_list},
     "headers that are none": {
         "server/discover": lambda request: answer(
@@ -276,6 +289,11 @@ AT: dict[str, dict[str, Odd]] = {
             key: [*value, 7, None, {}, {"name": 7, "uri": [], "uriTemplate": 1}] for key, value in OFFERS.items()
         }
     ),
+    "offers refused": {
+        "resources/list": lambda request: say(
+            {"id": request["id"], "error": {"code": -32601, "message": "no such method"}}
+        )
+    },
     "offers and dies": at_requests(lambda _: sys.exit(7)),
     "offers and is mute": at_requests(lambda _: None),
     "offers a flood": at_requests(lambda _: for_ever(b"x" * 65536)),

@@ -143,6 +143,10 @@ async def some_garbage(server: HostileHttp, request: Request, message: Message) 
     )
 
 
+async def marked(server: HostileHttp, request: Request, message: Message) -> Response:
+    return Response(b"\xef\xbb\xbf" + json.dumps(sane(message)).encode(), media_type="application/json")
+
+
 async def breaks_off(server: HostileHttp, request: Request, message: Message) -> Response:
     return events(b"data: {")
 
@@ -211,6 +215,7 @@ AT_CALL: dict[str, Odd] = {
     "endless garbage": endless_garbage,
     "an unreadable answer": unreadable_answer,
     "some garbage": some_garbage,
+    "a byte order mark": marked,
     "breaks off": breaks_off,
     "another id": other_id,
     "no answer": no_answer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
 from toolplug.catalog.text import counted
+from toolplug.mcp.child_process import descendants, kill
 from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -210,12 +212,18 @@ async def test_a_flood_on_stderr_costs_ten_lines(hostile_server: Opened, caplog:
     assert [len(text) for text in said_of] == [500, *[1] * 9]
 
 
+@pytest.mark.parametrize("mode", ["a byte order mark", "no line end"])
+async def test_an_answer_in_a_line_that_begins_or_ends_oddly_is_read(hostile_server: Opened, mode: str) -> None:
+    async with hostile_server(mode) as connection:
+        assert await connection.call("echo", {"a": 1}, None) == said('{"a": 1}')
+
+
 @pytest.mark.requirement("H-mcp-garbage")
 async def test_an_answer_that_does_not_follow_the_protocol_is_a_bad_answer_of_that_request(
     hostile_server: Opened,
 ) -> None:
     async with hostile_server("sloppy answers") as connection:
-        with pytest.raises(BadAnswer, match="its answer does not follow the protocol: content"):
+        with pytest.raises(BadAnswer, match="its answer cannot be read"):
             await connection.call("echo", {}, None)
         assert connection.open
         assert names(await connection.tools()) == ["echo", "other"]
@@ -339,3 +347,26 @@ async def test_no_descriptor_stays_open(hostile_server: Opened) -> None:
         async with hostile_server("sane") as connection:
             await connection.tools()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_processes_of_a_server_are_found_without_a_look_at_all_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[str] = []
+    listdir = os.listdir
+
+    def seen(path: Path) -> list[str]:
+        looked_at.append(str(path))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", seen)
+    script = "sh -c 'sleep 60 & echo; wait' & setsid sleep 60 & wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the innermost one runs
+        found = descendants(process.pid)
+        kill(found)
+        process.kill()
+    assert len(found) in (3, 4), "setsid may still be about to fork"
+    assert set(looked_at) == {f"/proc/{each}/task" for each in (process.pid, *(child.pid for child in found))}
+    assert descendants(process.pid) == []

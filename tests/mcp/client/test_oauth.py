@@ -234,3 +234,13 @@ async def test_credentials_go_to_no_other_issuer_than_the_named_one(tmp_path: Pa
         async with connector(Egress(("loopback",)), tmp_path)(wanted, nobody):
             pass
     assert guarded.fetched == []
+
+
+async def test_a_wrong_issuer_is_no_refusal_of_the_credentials(tmp_path: Path, guarded: Guarded, url: str) -> None:
+    wrong = endpoint(url, issuer=f"{guarded.issuer}/elsewhere")
+    with pytest.raises(ConnectionFailed) as failed:
+        async with connector(Egress(("loopback",)), tmp_path)(wrong, nobody):
+            pass
+    assert str(failed.value).startswith("our credentials were not sent: ")
+    assert str(failed.value).endswith("; check its url and oauth.issuer")
+    assert guarded.fetched == []

@@ -1,7 +1,8 @@
 """Schema Objects of OpenAPI 3.0 and 3.1 as JSON Schema 2020-12, each with the definitions that it needs.
 
 A reference becomes one to `$defs`, so that a recursive schema stays finite. What a caller may not send (`readOnly`) or
-does not get (`writeOnly`) is left out. Keywords are judged later, by toolplug's check of foreign definitions.
+does not get (`writeOnly`) is left out. Keywords are judged later, by toolplug's check of foreign definitions, which
+also converts those of other drafts, such as the boolean bounds of OpenAPI 3.0.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class SchemaWriter:
         given = cast("Node", raw)
         written: Node = {}
         for key, value in given.items():
-            if key in _DROPPED or key.startswith("x-") or (isinstance(value, int) and abs(value) >= 2**63):
-                continue  # a bound beyond 64 bits excludes nothing that such an API could take
+            if key in _DROPPED or key.startswith("x-"):
+                continue
             if key == "$ref":
                 written[key] = f"#/$defs/{self._name(value)}"
             elif key == "$recursiveRef" and self._root:  # of 2019-09: the schema that the document names
@@ -76,10 +77,6 @@ class SchemaWriter:
             else:
                 written[key] = self._keyword(key, value, depth + 1)
         self._drop_hidden(given, written)
-        for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-            # of 3.0, and often of documents that say 3.1
-            if isinstance(written.get(exclusive), bool) and written.pop(exclusive) and bound in written:
-                written[exclusive] = written.pop(bound)
         return self._from_30(given, written) if self._document.is_30 else written
 
     def _keyword(self, key: str, value: object, depth: int) -> object:

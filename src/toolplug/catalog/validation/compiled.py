@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary, finalize
 import orjson
 
 from toolplug import library_types
+from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.patterns import MAX_AUTOMATON_KIB, STATES_KIB, memory_kib
 from toolplug.catalog.validation.price import MAX_VALIDITY_NS, affords_explanation, affords_validity
@@ -170,7 +171,7 @@ def _message(error: library_types.ValidationError) -> str:
 
 def _listed(values: Iterable[object], joint: str = ", ") -> str:
     every = list(values)
-    shown = [_cut(orjson.dumps(value).decode(), MAX_LINE // 3) for value in every[:MAX_OPTIONS]]
+    shown = [_cut(dump_json(value).decode(), MAX_LINE // 3) for value in every[:MAX_OPTIONS]]
     more = [f"{len(every) - MAX_OPTIONS} more"] if len(every) > MAX_OPTIONS else []
     return joint.join(shown + more)
 

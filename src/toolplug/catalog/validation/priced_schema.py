@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from toolplug.catalog.schema_walk import SAME_VALUE, Node, references, subschemas
+from toolplug.catalog.schema_walk import NO_VALUE, SAME_VALUE, Node, references, subschemas
 from toolplug.catalog.validation.patterns import character_ns
 from toolplug.catalog.validation.schema_references import References
 
@@ -42,6 +42,12 @@ _SILENT = _ANNOTATIONS | frozenset(
     {"$ref", "type", "required", "properties", "items", "prefixItems", "allOf", "if", "then", "else"}
 )
 """Keywords without errors of their own, or whose errors are counted on the value."""
+
+_ONE_ERROR = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "propertyNames"}
+    | {"additionalItems", "unevaluatedItems", "contains"}
+)
+"""Keywords whose `false` is one error of the whole value; under any other, it is one of each value."""
 
 
 class Text(NamedTuple):
@@ -181,7 +187,10 @@ class PricedSchema:
 
 
 def priced_schema(schema: Node) -> PricedSchema:
-    """Return the priced schema with all that it applies and references resolved; recursion makes a cycle."""
+    """Return the priced schema with all that it applies and references resolved; recursion makes a cycle.
+
+    The schema `true` has no price; `false` has that of an error, but where the keyword above it counts it already.
+    """
     named = References(schema) if b'"$' in orjson.dumps(schema) else None
     made: dict[int, PricedSchema] = {}
     waiting: list[Node] = []
@@ -200,7 +209,7 @@ def priced_schema(schema: Node) -> PricedSchema:
         node = waiting.pop()
         above = made[id(node)]
         for keyword, path, inner in subschemas(node):
-            below = one(inner)
+            below = one(NO_VALUE if inner is False and keyword not in _ONE_ERROR else inner)
             if below is not None:
                 _apply(above, keyword, path[-1], below)
         if named is not None:

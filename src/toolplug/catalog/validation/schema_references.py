@@ -9,21 +9,36 @@ count that is too low would let a bomb pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from typing import cast
 from urllib.parse import unquote
 
-from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, Node, at_pointer, references, subschemas
+from toolplug.catalog.schema_walk import (
+    BELOW_VALUE,
+    NO_VALUE,
+    SAME_VALUE,
+    Node,
+    at_pointer,
+    references,
+    subschemas,
+)
 from toolplug.errors import InvalidDefinition
 
 MAX_EXPANDED_REFERENCES = 10_000
 
 
+class CircularReferences(InvalidDefinition):
+    """References that lead back to themselves without going deeper into the value; `holders` are their schemas."""
+
+    def __init__(self, holders: Sequence[Node]) -> None:
+        super().__init__("the schema has a $ref that leads back to itself without going into the value")
+        self.holders: Sequence[Node] = holders
+
+
 class References:
     """The schemas of one document that its references may name.
 
-    Raises `InvalidDefinition` if the references expand more than 10,000 times, or lead back to themselves without going
-    deeper into the value: validating would not end.
+    Raises `InvalidDefinition` if the references expand more than 10,000 times, and `CircularReferences` if some lead
+    back to themselves without going deeper into the value: validating would not end.
     """
 
     def __init__(self, schema: Node) -> None:
@@ -31,12 +46,8 @@ class References:
         self._anchors: dict[str, list[Node]] = {}
         self._name_places(schema)
         targets, in_place = self._linked(schema)
-        try:
-            TopologicalSorter(in_place).prepare()
-        except CycleError:
-            raise InvalidDefinition(
-                "the schema has a $ref that leads back to itself without going into the value"
-            ) from None
+        if holders := _circular(in_place):
+            raise CircularReferences(holders)
         expanded = [0] * len(targets)
         for group in _components(targets):
             count = sum(1 + expanded[target] for node in group for target in targets[node])
@@ -62,27 +73,28 @@ class References:
                     if isinstance(anchor, str):
                         self._anchors.setdefault(anchor, []).append(place)
 
-    def _linked(self, schema: Node) -> tuple[list[list[int]], dict[int, list[int]]]:
+    def _linked(self, schema: Node) -> tuple[list[list[int]], list[dict[int, list[Node]]]]:
         """Number the schemas that references reach from this one, 0; return the targets of each one's references.
 
-        The second value has only those references that are applied to the same value as the schema that holds them.
+        The second value has only those references that are applied to the same value as the numbered schema: by target,
+        the schemas that hold them.
         """
         numbers = {id(schema): 0}
         reached = [schema]
         targets: list[list[int]] = []
-        in_place: dict[int, list[int]] = {}
+        in_place: list[dict[int, list[Node]]] = []
         for number, node in enumerate(reached):
             targets.append([])
-            in_place[number] = []
-            applied = [(each, same_value) for inner, same_value in _applied(node) for each in references(inner)]
-            for reference, same_value in applied:
+            in_place.append({})
+            applied = [(each, inner, same_value) for inner, same_value in _applied(node) for each in references(inner)]
+            for reference, inner, same_value in applied:
                 for target in self.named(reference):
                     if id(target) not in numbers:
                         numbers[id(target)] = len(reached)
                         reached.append(target)
                     targets[number].append(numbers[id(target)])
                     if same_value:
-                        in_place[number].append(numbers[id(target)])
+                        in_place[number].setdefault(numbers[id(target)], []).append(inner)
                 if len(targets[number]) > MAX_EXPANDED_REFERENCES:
                     raise _too_many_references()
         return targets, in_place
@@ -99,6 +111,8 @@ class References:
             found = at_pointer(root, fragment) if _may_name(address, identifier) else None
             if isinstance(found, Mapping):
                 yield cast("Node", found)
+            elif found is False:
+                yield NO_VALUE
 
 
 def _may_name(address: str, identifier: str | None) -> bool:
@@ -127,6 +141,18 @@ def _applied(schema: Node) -> Iterator[tuple[Node, bool]]:
 
 def _too_many_references() -> InvalidDefinition:
     return InvalidDefinition(f"the schema's references expand more than {MAX_EXPANDED_REFERENCES} times")
+
+
+def _circular(in_place: Sequence[Mapping[int, list[Node]]]) -> list[Node]:
+    """Return the schemas whose reference is a part of a circle."""
+    group_of = {node: group for group in _components([list(each) for each in in_place]) for node in group}
+    return [
+        holder
+        for number, named in enumerate(in_place)
+        for target, holders in named.items()
+        if target in group_of[number]
+        for holder in holders
+    ]
 
 
 def _components(targets: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:

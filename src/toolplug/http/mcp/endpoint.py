@@ -10,7 +10,6 @@ A client of 2026-07-28 says everything with each request, and hears of changes b
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from contextlib import nullcontext
 
 import orjson
@@ -35,7 +34,7 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.mcp.list_changed import Watch, notifications_of
-from toolplug.mcp.mcp_sessions import Handshake
+from toolplug.mcp.mcp_sessions import Handshake, SessionOwner
 from toolplug.mcp.server_endpoint import (
     CALL_TOOL,
     CANCEL,
@@ -300,10 +299,10 @@ async def _known(request: HostRequest, message: Message | None = None) -> Handsh
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
-def _owner(request: HostRequest) -> Hashable:
+def _owner(request: HostRequest) -> SessionOwner:
     """Return the caller and its selection of tools, which must be the same for all requests of one session."""
     principal = request.state["principal"]
-    return principal.tenant, principal.subject, agent_of(request), request.path_params.get("code")
+    return SessionOwner(principal.tenant, principal.subject, agent_of(request), request.path_params.get("code"))
 
 
 async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:

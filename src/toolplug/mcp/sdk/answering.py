@@ -10,6 +10,7 @@ catalog keeps, since encoding a thousand tools takes it 25 ms.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -49,7 +50,7 @@ from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.render import wraps
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
-from toolplug.errors import InvalidJson
+from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import asking, call_with_approval
 from toolplug.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
@@ -58,6 +59,7 @@ from toolplug.mcp.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    LIST_TTL_MS,
     PARSE_ERROR,
     Caller,
     Client,
@@ -71,10 +73,12 @@ from toolplug.mcp.server_endpoint import (
     refusal,
 )
 from toolplug.search.tools import FoundTools, found_names
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import as_object, encoded
 
-TTL_MS = 3_000
-"""How long a client may keep a list without asking. A client that listens is notified of a change at once."""
+MAX_CLIENT_BYTES = 16 * 1024
+"""What a client says of itself, which is kept as long as its session."""
+
+_LOG = logging.getLogger("toolplug.mcp")
 
 _LIST = "tools/list"
 _CALL = "tools/call"
@@ -145,12 +149,16 @@ class SdkServerEndpoint:
 
     async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
+        params = message.params or {}
+        about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
+        if len(_encoded(about)) > MAX_CLIENT_BYTES:
+            too_long = f"clientInfo and capabilities have over {MAX_CLIENT_BYTES} bytes"
+            return refusal(400, INVALID_PARAMS, too_long, message.id), None
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
         reply, done = await self._answered(message, connection, caller, _Channel(message))
         if not done:
             return reply, None
-        params = message.params or {}
-        return reply, Client(connection.protocol_version, params.get("clientInfo"), params.get("capabilities"))
+        return reply, Client(connection.protocol_version, about["clientInfo"], about["capabilities"])
 
     async def answer(
         self,
@@ -321,7 +329,7 @@ def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -
         result = await call_next(replace(ctx, request=listing))
         return {**cast("dict[str, object]", result), "tools": as_value(listing.tools)}  # the SDK's own wire form
 
-    hint = CacheHint(ttl_ms=TTL_MS, scope="private")
+    hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
     server = Server(
         "toolplug",
         version=version("toolplug"),
@@ -331,22 +339,38 @@ def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -
         on_call_tool=_call_tool,
         on_subscriptions_listen=_listen,
     )
-    server.middleware[:] = [pages]
+    server.middleware[:] = [pages] if caller is None else [without_details, pages]
     add_offering_handlers(server, hint)
     add_subscription_handlers(server)
     return server
 
 
+async def without_details(ctx: _Context, call_next: CallNext) -> HandlerResult:
+    """Answer a fault of ours on pipes as an internal error; over HTTP the host does so.
+
+    The SDK would send the text of the exception.
+    """
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except ToolplugError as error:
+        raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+    except Exception:  # noqa: BLE001  the SDK's own boundary is behind this one
+        _LOG.exception("answering %s failed", ctx.method)
+        raise MCPError(types.INTERNAL_ERROR, "Internal error; the log of the host has the cause") from None
+
+
 async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     """Return the result without the tools, which `pages` adds."""
-    caller, cursor = ctx.lifespan_context, params.cursor if params is not None else None
+    caller, cursor = ctx.lifespan_context, (params.cursor or None) if params is not None else None
     catalog = await caller.catalog()
     found = page(caller.found.shown(catalog) if caller.found is not None else catalog.shown, cursor)
     if found is None:
         raise MCPError(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
     caller.listed(catalog)
     cast("_Listing", ctx.request).tools = found.tools  # put there by `pages`
-    return types.ListToolsResult(tools=[], next_cursor=found.next_cursor)
+    return types.ListToolsResult(tools=[], next_cursor=found.next_cursor, ttl_ms=caller.list_ttl_ms)
 
 
 async def _call_tool(
@@ -355,7 +379,7 @@ async def _call_tool(
     """Run one call. Each failure except an unknown tool is a result that the model can read."""
     executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
     call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
-    meta = (ctx.params or {}).get("_meta", {})
+    meta = as_object((ctx.params or {}).get("_meta"))
     if isinstance(approval := meta.get(APPROVAL), str):
         context = context._replace(approval=approval)
     if passed := trace_context(meta.get(TRACEPARENT), meta.get(TRACESTATE)):
@@ -437,8 +461,7 @@ def _is_block(part: Block) -> bool:
 
 
 def _meta_of(message: Message) -> Mapping[str, object]:
-    meta = (message.params or {}).get("_meta")
-    return cast("Mapping[str, object]", meta) if isinstance(meta, dict) else {}
+    return as_object((message.params or {}).get("_meta"))
 
 
 def _rejected(rejection: InboundLadderRejection, to: RequestId | None) -> Reply:

@@ -40,6 +40,7 @@ from toolplug.mcp.sdk.askers import (
     with_capability_of_call,
 )
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
+from toolplug.mcp.sdk.readable_results import READABLE
 from toolplug.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.signatures.values import as_object
 
@@ -94,6 +95,8 @@ class RawListing(Dispatcher[TransportContext]):
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
         result = await self._dispatcher.send_raw_request(method, params, opts)
+        if method in READABLE and result.get("resultType", "complete") == "complete":
+            return READABLE[method](result)
         if method in _OFFER_LISTS:
             return {_OFFER_LISTS[method]: [], **_UNCACHED, "_meta": {_AS_SENT: result}}
         if method != _LISTING:

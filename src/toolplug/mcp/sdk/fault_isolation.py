@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -16,7 +17,7 @@ from typing import NamedTuple, cast
 
 import httpx2
 import orjson
-from mcp.client.auth import OAuthFlowError
+from mcp.client.auth import OAuthFlowError, OAuthTokenError
 from mcp_types import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -350,7 +351,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         if kind == _EVENTS:
             await response.aclose()
             return self._refused(request, response, None)
-        body = await response.aread()
+        body = (await response.aread()).removeprefix(BOM_UTF8)
         if response.has_redirect_location:
             return httpx2.Response(response.status_code, headers=response.headers)
         if kind == "application/json" and (answer := _answer(body)) is not None:
@@ -379,8 +380,10 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
     def _failed(self, error: Exception) -> httpx2.Response:
         if isinstance(error, AnswerRefused):
             return _error(BAD_ANSWER, str(error))
-        if isinstance(error, OAuthFlowError):
-            return _error(FAILED, f"it refuses our credentials ({type(error).__name__})")
+        if isinstance(error, OAuthTokenError):
+            return _error(FAILED, f"it refuses our credentials ({error})")
+        if isinstance(error, OAuthFlowError):  # a wrong issuer among others
+            return _error(FAILED, f"our credentials were not sent: {error}; check its url and oauth.issuer")
         if isinstance(error, TimeoutError):
             return _error(FAILED, "it did not end what was cancelled")
         if isinstance(error, httpx2.ConnectError):

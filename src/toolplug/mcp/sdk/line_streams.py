@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from codecs import BOM_UTF8
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -89,7 +90,7 @@ class MessagesIn(_ChildStream):
             line = await self._line()
             if line is None:
                 break
-            message = _message(line)
+            message = _message(line.removeprefix(BOM_UTF8))  # which some runtimes on Windows write first
             if message is None:
                 self._count_garbage(line)
                 self._end_unreadable(line)

@@ -67,11 +67,11 @@ def _lister(item: _List) -> Any:
     async def entries(ctx: _Context, params: types.PaginatedRequestParams) -> dict[str, object]:
         try:
             offering = ctx.lifespan_context.offering()
-            page = offering_page(offering, item.kind, params.cursor)
+            page = offering_page(offering, item.kind, params.cursor or None)
         except RequestRefused as error:
             raise refusal_of(ctx, error) from None
         ctx.lifespan_context.offered(item.kind, offering)
-        result: dict[str, object] = {item.key: page.entries}
+        result: dict[str, object] = {item.key: page.entries, "ttlMs": ctx.lifespan_context.list_ttl_ms}
         return _complete_result(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
 
     return entries
