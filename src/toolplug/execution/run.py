@@ -20,6 +20,7 @@ from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
 from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
+from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
     ASCII_SAFE,
     denied,
@@ -63,17 +64,24 @@ async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
         if not it.reached:
             await claim.release()
         raise
-    # A source that becomes unavailable during a call does not say when to retry: the tool may have run.
-    may_have_run = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
-    if not it.reached or (result.status in _NOT_REACHED and not may_have_run):
+    if not _may_have_run(it, result):
         await claim.release()
     return result
+
+
+def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
+    """Return True if the tool may have had its effect.
+
+    A source that becomes unavailable during a call does not say when to retry.
+    """
+    lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    return it.reached and (lost or result.status not in _NOT_REACHED)
 
 
 async def _replayed(it: PipelineCall) -> ToolResult:
     """Return the first result under the call's key, or this call's own, which is stored if the tool was reached.
 
-    The mark of a call that is cancelled while its tool runs expires by itself: the tool may still have its effect.
+    A call that is cancelled while its tool runs leaves `outcome_unknown`: the tool may still have its effect.
     """
     plan, call, context, replay = it.plan, it.call, it.context, it.plan.replay
     if replay is None or context.idempotency_key is None:
@@ -88,11 +96,9 @@ async def _replayed(it: PipelineCall) -> ToolResult:
     try:
         result = await _tried(it)
     except (asyncio.CancelledError, Exception):
-        if not it.reached:
-            await replay.finish(plan, context, None)
+        await replay.finish(plan, context, outcome_unknown(call) if it.reached else None)
         raise
-    reached = it.reached and result.status not in _NOT_REACHED
-    await replay.finish(plan, context, result if reached else None)
+    await replay.finish(plan, context, result if _may_have_run(it, result) else None)
     return result
 
 

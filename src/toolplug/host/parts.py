@@ -129,7 +129,7 @@ class CurrentConfiguration:
 
 
 def call_services(
-    store: Store,
+    replay: Replays,
     approvals: Approvals,
     artifacts: Artifacts,
     current: CurrentConfiguration,
@@ -143,7 +143,7 @@ def call_services(
 
     return CallServices(
         accounting=accounting,
-        replay=Replays(store),
+        replay=replay,
         approvals=approvals,
         artifacts=artifacts,
         limits=limits,
@@ -247,7 +247,8 @@ class Parts:
             metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, CallAccounting(serves.on_call, cluster))
+            accounting = CallAccounting(serves.on_call, cluster)
+            services = call_services(Replays(store, processes), approvals, artifacts, current, accounting)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)
