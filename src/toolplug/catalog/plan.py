@@ -256,6 +256,7 @@ class Plan:
     * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
     * `wants_context`: the target reads its context
     * `copies`: the target could change its arguments, so it gets a copy
+    * `output`: the output type that the tool declares, which its results must match; None to check none
     * `caller_approves`: callers may approve their own calls
     * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
     * `hooks`: the hooks of plugins, which a change of plugins replaces
@@ -278,6 +279,7 @@ class Plan:
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
     copies: bool = True
+    output: Schema | None = None
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None

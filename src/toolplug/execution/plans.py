@@ -25,6 +25,7 @@ from toolplug.catalog.plan import (
     Target,
     Tool,
 )
+from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
@@ -176,6 +177,7 @@ class PlanBuilder:
         convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
         wants_context: bool = True,
         copies: bool | None = None,
+        output: Schema | None = None,
     ) -> Plan:
         """Return the plan of one tool.
 
@@ -209,6 +211,7 @@ class PlanBuilder:
             late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,
+            output=output,
             copies=not definition.parameters.only_scalars if copies is None else copies,
             gates=gates,
             approval=services.approvals if policy is not None and policy.word == "ask" else None,

@@ -49,7 +49,7 @@ def begin(
         return StartedCall(plan, outcome, began + seconds)
     counters.in_flight -= 1
     switch.leave()
-    if type(outcome) is str and outcome.isascii():
+    if type(outcome) is str and plan.output is None and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
     return succeeded(call, outcome, plan, context)
 

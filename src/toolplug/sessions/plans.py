@@ -32,6 +32,13 @@ class Planner:
 
     def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
         """Return the tool of one session; the target of the source is its relay."""
-        plan = self._builder.build(definition, source, self._policy, author_timeout_s=DEADLINE_S, longest_s=LONGEST_S)
+        plan = self._builder.build(
+            definition,
+            source,
+            self._policy,
+            author_timeout_s=DEADLINE_S,
+            longest_s=LONGEST_S,
+            output=definition.output_schema,
+        )
         same = definition.offered == self._offered
         return Tool(definition if same else replace(definition, offered=self._offered), plan)
