@@ -86,15 +86,32 @@ class AbandonedCallLimit(Protocol):
     def refusal(self) -> Refusal: ...
 
 
+class EndableWork(Protocol):
+    """A call or a request whose caller waits: it belongs to the source with this `switch`.
+
+    * `drain_s`: seconds for which it may go on when its source is switched off; infinite if the source decides alone
+    * `end`: answers the caller that the time to drain is over, and asks the code to stop
+    """
+
+    @property
+    def switch(self) -> Switch: ...
+    @property
+    def drain_s(self) -> float: ...
+    def end(self) -> None: ...
+
+
 class CallCounters(Protocol):
     """Counters of the calls of one tool.
 
+    * `running`: the calls of all tools, and other work, whose callers wait
     * `record`: counts one call by its status, with its duration in seconds
     * `limited_by`: counts one call with the status `limited` by what refused it
     """
 
     in_flight: int
 
+    @property
+    def running(self) -> set[EndableWork]: ...
     def record(self, status: str, seconds: float) -> None: ...
     def limited_by(self, gate: str) -> None: ...
 

@@ -206,6 +206,17 @@ def timed_out(call: ToolCall, seconds: float) -> ToolResult:
     return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(round(seconds, 3))} s')
 
 
+DRAINING = "draining"
+"""In the metadata of a call that was ended as its source had been switched off for longer than it may drain."""
+
+
+def outlasted(call: ToolCall, seconds: float) -> ToolResult:
+    """Return the result of a call that ran on for longer than its switched-off source may drain."""
+    result = timed_out(call, seconds)
+    text = f"{result.output}: it was stopped, as its provider or host ends"
+    return result._replace(output=text, metadata={"code": DRAINING})
+
+
 def denied(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:
     """Return the refusal of a listed tool; `gate` is the rule that refused it."""
     text = f'tool "{call.name}" is not allowed: {gate}: {reason}'

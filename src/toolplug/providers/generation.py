@@ -13,6 +13,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
@@ -46,6 +47,7 @@ class Generation:
     collectors: Sequence[Collector]
     switch: SourceSwitch
     threads: ThreadRunner
+    accounting: CallAccounting
     drain_s: float
 
     def switch_off(self, *, keep: bool = False) -> None:
@@ -82,7 +84,7 @@ class Generation:
         return [Problem(code="provider_warning", message=text, path=path) for text in texts]
 
     async def close(self, hooks: LiveCallHooks | None = None, within_s: float = 0.0, *, keep: bool = False) -> None:
-        """Switch off, wait for calls and route handlers (at most the drain time), then close the provider.
+        """Switch off, wait for calls and route handlers, end them after the drain time, then close the provider.
 
         If it takes part in calls of other providers, wait first for those that began with its hooks, at most
         `within_s` seconds, as their results are still to come. `keep`: another generation goes on with the provider.
@@ -90,7 +92,7 @@ class Generation:
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
             await hooks.drained(within_s)
-        if not await self.switch.drained(self.drain_s):
+        if not await self.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         if not keep:
@@ -135,6 +137,7 @@ async def opened(
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
+            accounting=services.accounting,
             drain_s=drain_seconds(entry, services),
         )
     except (ProviderError, asyncio.CancelledError):

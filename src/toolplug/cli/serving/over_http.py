@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import counted
@@ -38,6 +39,7 @@ from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
+from toolplug.http.errors import draining
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
@@ -50,7 +52,7 @@ SLACK_S = 2.0
 FIRST_REQUEST_MS = 250
 """During the end of a server: how long a new connection may take to send its first request."""
 ANSWERS_S = 1
-"""Seconds to send responses if no provider needs time to drain."""
+"""Seconds to send responses after the time to drain."""
 THRESHOLDS = (10_000, 20, 50)
 """For `gc.set_threshold`: about 140 times Python's own interval between two full collections.
 
@@ -80,7 +82,8 @@ def serve(
     place = None if worker is None else Place.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
-    config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
+    app = AnswersWhenCancelled(create_app(host, insecure_no_auth=insecure_no_auth))
+    config = EdgeConfig(app, Edge(lambda: host.settings.http))
     service = Service(host, files.file.resolve(), config, shows=shows, place=place)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
@@ -110,7 +113,7 @@ class Service:
                 signals(
                     stop=self._stop,
                     reload=self._reloading.want,
-                    within_s=lambda: self._drain_s() + CLOSE_S + SLACK_S,
+                    within_s=lambda: self._drain_s() + ANSWERS_S + CLOSE_S + SLACK_S,
                     is_busy=self._is_busy,
                 )
             )
@@ -158,8 +161,10 @@ class Service:
         return True
 
     def _stop(self) -> None:
-        self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s()), ANSWERS_S)
+        self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s()) + ANSWERS_S
         self._server.should_exit = True
+        if self._host.entered:
+            self._end_after_drain()
         if self._starting is not None:
             self._starting.reschedule(0)
         elif self._host.entered:
@@ -172,7 +177,18 @@ class Service:
         return self._latest
 
     def _drain_s(self) -> float:
-        return max((generation.drain_s for generation in self._generations()), default=0.0)
+        """Return the longest time to drain of a provider, and of a call that runs."""
+        running = self._host.registry.accounting.drains_s if self._host.entered else set[float]()
+        return max({*running, *(generation.drain_s for generation in self._generations())}, default=0.0)
+
+    def _end_after_drain(self) -> None:
+        """End the calls and requests of each provider after its time to drain, and all after the longest one."""
+        loop, accounting = asyncio.get_running_loop(), self._host.registry.accounting
+        for generation in self._generations():
+            loop.call_later(generation.drain_s, accounting.end_running, generation.switch)
+        for drain_s in accounting.drains_s:
+            loop.call_later(drain_s, partial(accounting.end_running, after_s=drain_s))
+        loop.call_later(self._drain_s(), accounting.end_running)
 
     def _is_busy(self) -> bool:
         """Return whether a caller waits for the result of a call or a request."""
@@ -189,6 +205,32 @@ class Service:
                 _LOG.info("the code of a provider has changed: starting again")
                 self._restarting = True
                 self._stop()
+
+
+class AnswersWhenCancelled:
+    """The application as uvicorn runs it, which cancels the requests that outlast the time to drain.
+
+    One without a response yet gets a 503: it waited for something else than a tool or a provider, which end by then.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if started or scope["type"] != "http":
+                raise
+            await draining().response("")(scope, receive, send)
 
 
 class _Server(uvicorn.Server):

@@ -10,6 +10,7 @@ patterns whatever their order, 405 names the methods of all routes that match, a
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import perf_counter
@@ -24,11 +25,14 @@ from starlette.types import Receive, Scope
 from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.limits import SourceSwitch
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
+    draining,
     internal,
     method_not_allowed,
     quota_problem,
@@ -168,9 +172,9 @@ class ProviderRoutes:
             _prepare(scope, route, found.params, state)
             if self._refusals.counts_stored_bytes:
                 with self._refusals.within(scope):
-                    await _handled(route, state, request, sent)
+                    await _handled(route, registry.accounting, state, request, sent)
             else:
-                await _handled(route, state, request, sent)
+                await _handled(route, registry.accounting, state, request, sent)
         except HttpProblem as problem:
             problem = self._refusals.braked(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
@@ -209,17 +213,37 @@ def _prepare(scope: Scope, route: MountedRoute, params: Mapping[str, object], st
     }
 
 
-async def _handled(route: MountedRoute, state: HostState, request: Request, sent: SentResponse) -> None:
-    """Run the endpoint as the caller's tenant; its provider is not closed before the endpoint has ended."""
+class _RunningRequest:
+    """A request whose endpoint runs. Implements `toolplug.catalog.plan.EndableWork`; it ends with its provider."""
+
+    drain_s = math.inf
+
+    def __init__(self, switch: SourceSwitch) -> None:
+        self.switch: SourceSwitch = switch
+        self.life: asyncio.Timeout = asyncio.timeout(None)
+
+    def end(self) -> None:
+        """Stop the endpoint."""
+        if not self.life.expired():
+            self.life.reschedule(asyncio.get_running_loop().time())
+
+
+async def _handled(
+    route: MountedRoute, accounting: CallAccounting, state: HostState, request: Request, sent: SentResponse
+) -> None:
+    """Run the endpoint as the caller's tenant; its provider is closed after the endpoint has ended."""
     switch = route.switch
     if not switch.open:
         raise route_not_found()
     token = enter_tenant(state["principal"])
     switch.running += 1
+    running = _RunningRequest(switch)
+    accounting.running.add(running)
     try:
-        response = await route.route.endpoint(request)
-        sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
-        await response(request.scope, request.receive, sent)
+        async with running.life:
+            response = await route.route.endpoint(request)
+            sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
+            await response(request.scope, request.receive, sent)
     except HttpProblem:
         raise
     except HTTPException as error:
@@ -235,8 +259,11 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
             raise
         raise _failed(route, state["request_id"], error) from error
     except BaseException as error:
+        if running.life.expired():
+            raise draining() from error
         raise _failed(route, state["request_id"], error) from error
     finally:
+        accounting.running.discard(running)
         switch.leave()
         leave_tenant(token)
 
