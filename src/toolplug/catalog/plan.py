@@ -120,10 +120,10 @@ class CallRunner(Protocol):
     """Runs a target apart from its caller: a coroutine in a task, a function that may block in a thread.
 
     `start` returns the target's value if it ends in its first step, else the `RunningCall` to wait for. It raises what
-    the target raises in that step. A target that reads its context finds its deadline there, `left_s` seconds from now.
+    the target raises in that step. A target that reads its context finds its deadline `until` there, in loop time.
     """
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /) -> object: ...
+    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object: ...
 
 
 class CallSpan(Protocol):

@@ -29,6 +29,11 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
+def loop_time_of(time: float) -> float:
+    """Return the loop's time at a moment of `perf_counter`: every deadline of a call is on one clock."""
+    return asyncio.get_running_loop().time() + time - perf_counter()
+
+
 def begin(
     plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, began: float, seconds: float
 ) -> ToolResult | StartedCall:
@@ -36,18 +41,18 @@ def begin(
 
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
-    left_s = began + seconds - perf_counter() if plan.wants_context else None
+    until = loop_time_of(began + seconds) if plan.wants_context else None
     switch, counters = plan.switch, plan.counters
     switch.running += 1
     counters.in_flight += 1
     try:
-        outcome = plan.runner.start(plan.target, inner, context, left_s)
+        outcome = plan.runner.start(plan.target, inner, context, until)
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()
         return failed(call, error, plan, context)
     if type(outcome) is RunningCall:
-        return StartedCall(plan, outcome, began, began + seconds)
+        return StartedCall(plan, outcome, began, loop_time_of(began + seconds) if until is None else until)
     counters.in_flight -= 1
     switch.leave()
     if type(outcome) is str and plan.output is None and outcome.isascii():
@@ -59,7 +64,7 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
-        in_time = await running.wait(started.until - perf_counter())
+        in_time = await running.wait(started.until - asyncio.get_running_loop().time())
         if not in_time and plan.late_s and not started.outlasted:
             in_time = await running.wait_longer(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
@@ -153,8 +158,8 @@ _MOST_DOUBLINGS = 10
 class PipelineCall:
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
-    It may take `seconds` from `began` (`perf_counter`) on. `hooks` are those of plugins, None for none;
-    they see the `tool` as it is listed.
+    It may take `seconds` from `began` (`perf_counter`) on, `until` in loop time. `hooks` are those of plugins, None for
+    none; they see the `tool` as it is listed.
     `reached` is True from the first attempt on, `ended` if the last attempt ended in time. While the call waits for a
     limiter or the next attempt, it implements `toolplug.catalog.plan.EndableWork`.
     """
@@ -169,15 +174,19 @@ class PipelineCall:
     tool: ToolDefinition | None = None
     reached: bool = False
     ended: bool = False
+    until: float = field(init=False)
     _held: list[Limiter] = field(default_factory=list[Limiter])
     _started: StartedCall | None = None
     _pause: asyncio.Timeout | None = None
-    _queued_s: float = 0.0
+    _had_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.until = loop_time_of(self.began + self.seconds)
 
     @property
     def left_s(self) -> float:
         """Seconds until the deadline; negative after it."""
-        return self.began + self.seconds - perf_counter()
+        return self.until - asyncio.get_running_loop().time()
 
     @property
     def switch(self) -> Switch:
@@ -221,9 +230,8 @@ class PipelineCall:
     async def _not_admitted(self) -> ToolResult | None:
         plan = self.plan
         for limiter in plan.limiters:
-            deadline = asyncio.get_running_loop().time() + self.left_s
             try:
-                refusal = await limiter.admit(deadline)
+                refusal = await limiter.admit(self.until)
             except TimeoutError:
                 return timed_out(self.call, self.seconds)
             if refusal is not None:
@@ -240,7 +248,7 @@ class PipelineCall:
         if not self.plan.switch.open:
             return gone(self.call)
         if not self.reached:
-            self.reached, self._queued_s = True, perf_counter() - self.began
+            self.reached, self._had_s = True, self.left_s
         outcome = begin(self.plan, self.call, inner, context, self.began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
@@ -254,9 +262,8 @@ class PipelineCall:
         A timeout counts if the tool had at least half of its own time: what was spent in a queue, and a caller's own
         shorter deadline, are no failures of the tool, nor is a call that was ended by a drain.
         """
-        had_s = self.seconds - self._queued_s
         late = result.status is ToolStatus.TIMEOUT
-        impatient = late and (self.seconds < self.plan.timeout_s or had_s * 2 < self.plan.timeout_s)
+        impatient = late and (self.seconds < self.plan.timeout_s or self._had_s * 2 < self.plan.timeout_s)
         drained = late and result.metadata.get("code") == DRAINING
         return result.status if self.reached and not impatient and not drained else ToolStatus.CANCELLED
 
