@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
@@ -24,14 +25,14 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     """Return the seconds that the call may take from `began` on: the plan's, or up to the caller's deadline."""
     if context.deadline is None:
         return plan.timeout_s
-    left = context.deadline - asyncio.get_running_loop().time()
+    left = context.deadline - get_running_loop().time()
     most = plan.timeout_s if plan.longest_s is None else plan.longest_s
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
 def loop_time_of(time: float) -> float:
     """Return the loop's time at a moment of `perf_counter`: every deadline of a call is on one clock."""
-    return asyncio.get_running_loop().time() + time - perf_counter()
+    return get_running_loop().time() + time - perf_counter()
 
 
 def begin(
@@ -41,7 +42,7 @@ def begin(
 
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
-    until = loop_time_of(began + seconds) if plan.wants_context else None
+    until = get_running_loop().time() + began + seconds - perf_counter() if plan.wants_context else None
     switch, counters = plan.switch, plan.counters
     switch.running += 1
     counters.in_flight += 1
@@ -64,7 +65,7 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
-        in_time = await running.wait(started.until - asyncio.get_running_loop().time())
+        in_time = await running.wait(started.until - get_running_loop().time())
         if not in_time and plan.late_s and not started.outlasted:
             in_time = await running.wait_longer(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
@@ -159,7 +160,7 @@ class PipelineCall:
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
     It may take `seconds` from `began` (`perf_counter`) on, `until` in loop time. `hooks` are those of plugins, None for
-    none; they see the `tool` as it is listed.
+    none; they see the `tool` as it is listed, and the call as `shown`.
     `reached` is True from the first attempt on, `ended` if the last attempt ended in time. While the call waits for a
     limiter or the next attempt, it implements `toolplug.catalog.plan.EndableWork`.
     """
@@ -172,6 +173,7 @@ class PipelineCall:
     seconds: float
     hooks: CallHooks | None = None
     tool: ToolDefinition | None = None
+    shown: ToolCall | None = None
     reached: bool = False
     ended: bool = False
     until: float = field(init=False)
@@ -186,7 +188,7 @@ class PipelineCall:
     @property
     def left_s(self) -> float:
         """Seconds until the deadline; negative after it."""
-        return self.until - asyncio.get_running_loop().time()
+        return self.until - get_running_loop().time()
 
     @property
     def switch(self) -> Switch:
@@ -201,7 +203,7 @@ class PipelineCall:
     def end(self) -> None:
         """Wait no longer: answer the caller that the time to drain is over."""
         if self._pause is not None and not self._pause.expired():
-            self._pause.reschedule(asyncio.get_running_loop().time())
+            self._pause.reschedule(get_running_loop().time())
 
     async def unless_ended(self, waiting: Awaitable[ToolResult | None]) -> ToolResult | None:
         """Return what it waits for, or the result of a call that is ended before it comes."""
