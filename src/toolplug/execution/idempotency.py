@@ -128,7 +128,7 @@ class Replays:
         mark = self._running.get(key)
         try:
             record = await self._store.read(key)
-            if record is None or _entry(record.value) != mark:
+            if mark is None or record is None or _entry(record.value) != mark:
                 return
             if result is None:
                 await self._store.commit(key, None, expected=record.revision)

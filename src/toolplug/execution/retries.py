@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from time import perf_counter
 
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
+from toolplug.catalog.call import EMPTY, CallContext, Deadline, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry, Switch
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, limits_of
@@ -28,6 +28,12 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     left = context.deadline - get_running_loop().time()
     most = plan.timeout_s if plan.longest_s is None else plan.longest_s
     return max(min(most, left + perf_counter() - began), 0.0)
+
+
+def limit_seconds(plan: Plan, context: CallContext, seconds: float) -> float:
+    """Return the limit of a call that had `seconds`: what its caller allowed, not what was left of it on the way."""
+    asked, most = context.deadline, plan.timeout_s if plan.longest_s is None else plan.longest_s
+    return asked.within_s if isinstance(asked, Deadline) and asked.within_s <= most else seconds
 
 
 def loop_time_of(time: float) -> float:
@@ -191,6 +197,11 @@ class PipelineCall:
         return self.until - get_running_loop().time()
 
     @property
+    def limit_s(self) -> float:
+        """The limit of the call in seconds, for its text."""
+        return limit_seconds(self.plan, self.context, self.seconds)
+
+    @property
     def switch(self) -> Switch:
         """The switch of the tool's source."""
         return self.plan.switch
@@ -235,7 +246,7 @@ class PipelineCall:
             try:
                 refusal = await limiter.admit(self.until)
             except TimeoutError:
-                return timed_out(self.call, self.seconds)
+                return timed_out(self.call, self.limit_s)
             if refusal is not None:
                 plan.counters.limited_by(limiter.knob)
                 return limited(self.call, refusal)
@@ -246,7 +257,7 @@ class PipelineCall:
         """Make one attempt, unless the deadline has passed or the source was closed while the call waited."""
         self.ended = False
         if self.left_s <= 0:
-            return timed_out(self.call, self.seconds)
+            return timed_out(self.call, self.limit_s)
         if not self.plan.switch.open:
             return gone(self.call)
         if not self.reached:
@@ -256,7 +267,7 @@ class PipelineCall:
             self._started = outcome
             outcome = await finished(self.call, outcome, context)
         self.ended = outcome is not None
-        return timed_out(self.call, self.seconds) if outcome is None else outcome
+        return timed_out(self.call, self.limit_s) if outcome is None else outcome
 
     def evidence(self, result: ToolResult) -> str:
         """Return the status that speaks for or against the tool, `cancelled` for one that says nothing of it.

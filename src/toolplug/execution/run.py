@@ -41,6 +41,7 @@ from toolplug.execution.retries import (
     allowed_seconds,
     begin,
     finished,
+    limit_seconds,
     run_with_retries,
 )
 from toolplug.signatures.values import decoded, integer_too_long
@@ -153,7 +154,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             if (
                 context.deadline is not None or (hooks is not None and hooks.asks)
             ) and began + seconds <= perf_counter():
-                result = timed_out(call, seconds)
+                result = timed_out(call, limit_seconds(plan, context, seconds))
             elif result is not None:
                 pass
             elif plan.needs_pipeline or context.idempotency_key is not None:
@@ -169,8 +170,10 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 if result is not None and hooks is not None and hooks.changes:
                     left_s = began + seconds - perf_counter()
                     result = await hooks.changed(shown or call, context, tool, result, left_s, plan.max_result_bytes)
-                if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
-                    result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
+                if result is None:
+                    result = timed_out(call, limit_seconds(plan, context, seconds))
+                elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
+                    result = await within_size(plan, result, context)
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):

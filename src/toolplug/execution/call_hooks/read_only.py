@@ -48,11 +48,11 @@ for _kind, _names in _CHANGES.items():
 def read_only_call(call: ToolCall, *, nested: bool) -> ToolCall:
     """Return the call with read-only arguments: `nested` ones too, where the tool could see a change of those."""
     call_id, name, arguments = call
-    if type(arguments) is not dict:  # the check of an abstract class costs as much as the copy
-        if not isinstance(arguments, Mapping):
-            return call
-        arguments = dict(arguments)
-    return quick_call(ToolCall, (call_id, name, _read_only(arguments) if nested else ReadOnlyDict(arguments)))
+    # The check of an abstract class costs as much as the copy, and nearly all arguments are a dict.
+    if type(arguments) is not dict and not isinstance(arguments, Mapping):
+        return call
+    given = cast("Mapping[str, object]", arguments)
+    return quick_call(ToolCall, (call_id, name, _read_only(dict(given)) if nested else ReadOnlyDict(given)))
 
 
 def _read_only(value: object) -> object:

@@ -10,6 +10,7 @@ patterns whatever their order, 405 names the methods of all routes that match, a
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -43,8 +44,9 @@ from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.routes import MountedRoute
+from toolplug.providers.routes import AnswerNotJson, MountedRoute
 
+_LOG = logging.getLogger("toolplug.http")
 _NOTHING: dict[str, object] = {}
 
 
@@ -275,5 +277,10 @@ def _is_cancelled() -> bool:
 
 
 def _failed(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
+    if isinstance(error, AnswerNotJson):
+        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.shown, route.owner, error, request_id)
+        if error.__cause__ is None:
+            return internal()
+        error = error.__cause__
     log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
     return internal()

@@ -10,10 +10,11 @@ from typing import NamedTuple, Self, cast
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.schema import Schema
+from toolplug.errors import ConfigError
 from toolplug.execution.results import CONTRADICTIONS
 from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
-from toolplug.testing.provider_rules.subject import CONCURRENT, Started
+from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, started
 
 _WRONG: tuple[object, ...] = ({"wrong": [True]}, ["wrong"], "something wrong", -0.5, True, None)
 _EXTRA = "not_an_argument"
@@ -58,6 +59,23 @@ async def pressure_rules(run: Started) -> list[BrokenRule]:
     broken: list[BrokenRule] = []
     for name, arguments in run.examples():
         broken += await _cancelled(run, name, arguments) or await _at_once(run, name, arguments)
+    return broken
+
+
+async def cancellation_rules(subject: Subject) -> list[BrokenRule]:
+    """Cancel a call of each example on an instance of its own, before anything waits for one to end.
+
+    A call that does not end stays behind. It is taken out of asyncio's books, so that `asyncio.run` ends all the same.
+    """
+    before = asyncio.all_tasks()
+    try:
+        async with started(subject) as run:
+            broken = [rule for name, arguments in run.examples() for rule in await _cancelled(run, name, arguments)]
+    except ConfigError:
+        return []  # the next rules say why it does not start
+    if broken:
+        for task in asyncio.all_tasks() - before:
+            asyncio._unregister_task(task)  # pyright: ignore[reportAttributeAccessIssue]  documented in "Extending"
     return broken
 
 
