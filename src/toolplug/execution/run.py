@@ -116,8 +116,6 @@ async def _tried(it: PipelineCall) -> ToolResult:
 
 MAX_DEPTH = 16
 
-_CALLER_LEFT = "the caller did not wait for the result"
-
 _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 
 
@@ -177,10 +175,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                answer = ended(call, ToolStatus.CANCELLED, _CALLER_LEFT)
-                noting = hooks.answered(shown or call, context, tool, answer, perf_counter() - began, 0.0)
-                if noting is not None:
-                    await noting
+                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = failed(call, error, plan, context)
@@ -195,6 +190,21 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         if noting is not None:
             await noting
     return result
+
+
+async def _note_leaving(
+    call: ToolCall,
+    shown: ToolCall | None,
+    context: CallContext,
+    tool: ToolDefinition | None,
+    hooks: CallHooks,
+    duration_s: float,
+) -> None:
+    """Pass the end of a call whose caller has left to the plugins."""
+    result = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+    noting = hooks.answered(shown or call, context, tool, result, duration_s, 0.0)
+    if noting is not None:
+        await noting
 
 
 class UnknownCalls(NamedTuple):

@@ -13,7 +13,6 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
-from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.plans import CallServices
@@ -47,7 +46,7 @@ class Generation:
     collectors: Sequence[Collector]
     switch: SourceSwitch
     threads: ThreadRunner
-    accounting: CallAccounting
+    services: CallServices
     drain_s: float
 
     def switch_off(self, *, keep: bool = False) -> None:
@@ -92,7 +91,7 @@ class Generation:
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
             await hooks.drained(within_s)
-        if not await self.accounting.drain(self.switch, self.drain_s):
+        if not await self.services.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         if not keep:
@@ -137,7 +136,7 @@ async def opened(
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
-            accounting=services.accounting,
+            services=services,
             drain_s=drain_seconds(entry, services),
         )
     except (ProviderError, asyncio.CancelledError):

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import counted
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, coloured
-from toolplug.cli.serving.edge import Edge, EdgeConfig
+from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.reload import (
     Reloading,
@@ -39,7 +38,6 @@ from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.errors import draining
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
@@ -205,32 +203,6 @@ class Service:
                 _LOG.info("the code of a provider has changed: starting again")
                 self._restarting = True
                 self._stop()
-
-
-class AnswersWhenCancelled:
-    """The application as uvicorn runs it, which cancels the requests that outlast the time to drain.
-
-    One without a response yet gets a 503: it waited for something else than a tool or a provider, which end by then.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        started = False
-
-        async def sending(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sending)
-        except asyncio.CancelledError:
-            if started or scope["type"] != "http":
-                raise
-            await draining().response("")(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
