@@ -24,7 +24,8 @@ request has none.
 
 _CALL = """
 The answer is 200 whatever the status of the call is: see [statuses](statuses.md). A request with the same
-`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`.
+`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`. If the
+first call left none, it gets `tool_error` with the code `outcome_unknown`: the tool does not run a second time.
 With `Accept: text/event-stream` the answer is a stream of `progress` events, then one `result`. If the client
 disconnects, its call is cancelled.
 """

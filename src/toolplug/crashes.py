@@ -18,6 +18,8 @@ from typing import NamedTuple, cast
 
 MAX_NAMED = 5
 """Causes, and members of a group, in the line."""
+MAX_TYPE_NAME = 200
+"""Characters of the name of an exception's type in the line."""
 MAX_TRACE = 64 * 1024
 """Characters of a trace; a longer one is cut at its beginning."""
 
@@ -109,7 +111,7 @@ def log_crash(
 
 def described(error: BaseException, package: str = "") -> str:
     """Return type and place of an exception, of its causes and of the members of its groups, without their texts."""
-    text = type(error).__name__
+    text = _type_name(error)
     place, frames = blamed(error, package), list(walk_tb(error.__traceback__))
     if place is not None:
         text += f" at {place}"
@@ -125,7 +127,7 @@ def described(error: BaseException, package: str = "") -> str:
 def outlined(error: BaseException, package: str = "") -> str:
     """Return type and line, such as `ValueError at acme.stocks:17`, for readers who may not see paths or texts."""
     place = blamed(error, package)
-    return type(error).__name__ if place is None else f"{type(error).__name__} at {place.module}:{place.line}"
+    return _type_name(error) if place is None else f"{_type_name(error)} at {place.module}:{place.line}"
 
 
 def blamed(error: BaseException, package: str = "") -> FramePlace | None:
@@ -148,9 +150,13 @@ def blamed_place(frames: Iterable[tuple[FrameType, int]], package: str = "") -> 
 
 
 def _named(errors: list[BaseException], package: str) -> str:
-    shown = [f"{type(error).__name__} at {blamed(error, package)}" for error in errors[:MAX_NAMED]]
+    shown = [f"{_type_name(error)} at {blamed(error, package)}" for error in errors[:MAX_NAMED]]
     more = len(errors) - MAX_NAMED
     return ", ".join(shown) + (f", and {more} more" if more > 0 else "")
+
+
+def _type_name(error: BaseException) -> str:
+    return type(error).__name__[:MAX_TYPE_NAME]
 
 
 def _members(error: BaseException) -> Iterator[BaseException]:

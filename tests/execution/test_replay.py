@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.execution.harness import Harness, at_rest, cancelled, turns
+from tests.execution.harness import Harness, at_rest, cancelled, turns, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.errors import ToolError
+from toolplug.errors import StoreUnavailable, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import KEPT_S, Replays
 from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.stores.memory import MemoryStore
+from toolplug.stores.processes import Processes
+from toolplug.stores.sqlite import SqliteStore
+from toolplug.stores.store import DelegatingStore
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +50,7 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def rules(store: MemoryStore) -> dict[str, Any]:
-    return {"replay": Replays(store)}
+    return {"replay": Replays(store, Processes(store))}
 
 
 @pytest.mark.requirement("C-5-idempotent-replay")
@@ -166,20 +170,128 @@ async def test_a_call_cancelled_before_its_tool_began_frees_its_key(harness: Har
     assert (await harness.call(tool, context=KEYED, **rules)).status is ToolStatus.SUCCESS
 
 
-async def test_a_call_cancelled_while_its_tool_ran_keeps_its_key_for_its_lease(
+@pytest.mark.requirement("C-5-idempotent-lost")
+async def test_a_call_cancelled_while_its_tool_ran_is_not_made_again(
     harness: Harness, rules: dict[str, Any], clock: ManualClock
 ) -> None:
     async def hangs(call: object, context: object) -> None:
         await asyncio.Event().wait()
 
+    tool = Effect()
     running = asyncio.ensure_future(harness.call(hangs, context=KEYED, timeout_s=10.0, **rules))
     await turns(10)
     running.cancel()
     assert await cancelled(running)
     await at_rest(harness)
-    assert (await harness.call(Effect(), context=KEYED, **rules)).status is ToolStatus.LIMITED
-    clock.now += 41.0
-    assert (await harness.call(Effect(), context=KEYED, **rules)).status is ToolStatus.SUCCESS
+    for age_s in (0.0, 41.0, KEPT_S - 42.0):
+        clock.now += age_s
+        again = await harness.call(tool, context=KEYED, **rules)
+        assert (again.status, again.metadata["code"]) == (ToolStatus.TOOL_ERROR, "outcome_unknown")
+    clock.now += 2
+    assert (await harness.call(tool, context=KEYED, **rules)).status is ToolStatus.SUCCESS
+    assert tool.count == 1
+
+
+@pytest.mark.requirement("C-5-idempotent-lost")
+@pytest.mark.parametrize("pause_s", [None, 1.0])
+async def test_a_source_that_was_lost_during_the_call_keeps_the_key_of_a_call_that_may_have_run(
+    harness: Harness, rules: dict[str, Any], pause_s: float | None
+) -> None:
+    tool = Effect()
+
+    async def lost(call: object, context: object) -> None:
+        raise ToolUnavailable("its server is down", code="server_down", retry_after_s=pause_s)
+
+    first = await harness.call(lost, context=KEYED, **rules)
+    again = await harness.call(tool, context=KEYED, **rules)
+
+    assert first.status is ToolStatus.UNAVAILABLE
+    assert (again.status, tool.count) == ((first.status, 0) if pause_s is None else (ToolStatus.SUCCESS, 1))
+
+
+OUTCOME_UNKNOWN = ToolResult(
+    "c1",
+    "tool",
+    'outcome of tool "tool" is unknown: it may have run, and its first call under this key left no result',
+    ToolStatus.TOOL_ERROR,
+    metadata={"code": "outcome_unknown"},
+)
+
+
+class Waiting:
+    """A tool that begins, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+    async def __call__(self, call: object, context: object) -> str:
+        await self.release.wait()
+        return "finished"
+
+
+@pytest.mark.requirement("C-5-idempotent-lost")
+async def test_the_key_of_a_process_that_has_ended_is_not_made_again_by_the_next_one(
+    harness: Harness, tmp_path: Path
+) -> None:
+    tool, waiting = Effect(), Waiting()
+    async with SqliteStore(tmp_path / "state.db") as ended:
+        first = asyncio.ensure_future(harness.call(waiting, context=KEYED, replay=Replays(ended, Processes(ended))))
+        await until(lambda: harness.counters.in_flight == 1)
+
+    async with SqliteStore(tmp_path / "state.db") as store:
+        rules = {"replay": Replays(store, Processes(store))}
+        assert await harness.call(tool, context=KEYED, **rules) == OUTCOME_UNKNOWN
+        other = await harness.call(tool, {"b": 1}, context=KEYED, **rules)
+        waiting.release.set()
+
+    assert (other.status, other.metadata) == (ToolStatus.DENIED, {"code": "idempotency_key_reused"})
+    assert ((await first).output, tool.count) == ("finished", 0)
+
+
+@pytest.mark.requirement("C-5-idempotent-lost")
+async def test_the_key_of_a_process_whose_lease_lapses_is_unknown_until_its_call_ends(
+    harness: Harness, tmp_path: Path
+) -> None:
+    tool, waiting = Effect(), Waiting()
+    async with (
+        SqliteStore(tmp_path / "state.db", shared=True) as paused,
+        SqliteStore(tmp_path / "state.db", shared=True) as store,
+        Processes(store) as processes,
+    ):
+        rules = {"replay": Replays(store, processes)}
+        async with Processes(paused) as its:
+            first = asyncio.ensure_future(harness.call(waiting, context=KEYED, replay=Replays(paused, its)))
+            await until(lambda: harness.counters.in_flight == 1)
+            running = await harness.call(tool, context=KEYED, **rules)
+        lapsed = await harness.call(tool, context=KEYED, **rules)
+        waiting.release.set()
+        await first
+        ended = await harness.call(tool, context=KEYED, **rules)
+
+    assert (running.status, running.metadata) == (ToolStatus.LIMITED, {"code": "idempotency_key_running"})
+    assert (lapsed, ended.output, tool.count) == (OUTCOME_UNKNOWN, "finished", 0)
+
+
+@pytest.mark.requirement("C-5-idempotent-lost")
+async def test_a_result_that_could_not_be_kept_is_unknown_at_once(
+    harness: Harness, store: MemoryStore, clock: ManualClock
+) -> None:
+    failing = FailingAtLast(store)
+    tool, rules = Effect(), {"replay": Replays(failing, Processes(failing))}
+
+    await harness.call(tool, context=KEYED, **rules)
+    again = await harness.call(tool, context=KEYED, **rules)
+
+    assert (again, tool.count) == (OUTCOME_UNKNOWN, 1)
+
+
+class FailingAtLast(DelegatingStore):
+    """A store that takes the mark of a call and then no more."""
+
+    async def commit(self, key: str, value: bytes | None, **options: Any) -> int:
+        if options.get("expected") != 0:
+            raise StoreUnavailable("the disk is full")
+        return await super().commit(key, value, **options)
 
 
 async def test_of_two_that_begin_at_once_one_is_made(harness: Harness, rules: dict[str, Any]) -> None:
@@ -195,7 +307,7 @@ async def test_a_store_that_cannot_answer_makes_the_call_unavailable(harness: Ha
     tool = Effect()
     await store.aclose()
 
-    result = await harness.call(tool, context=KEYED, replay=Replays(store))
+    result = await harness.call(tool, context=KEYED, replay=Replays(store, Processes(store)))
 
     assert result == ToolResult(
         "c1",
@@ -214,11 +326,11 @@ async def test_a_store_that_fails_at_the_end_does_not_cost_the_caller_its_result
         await store.aclose()
         return "done"
 
-    assert (await harness.call(tool, context=KEYED, replay=Replays(store))).output == "done"
+    assert (await harness.call(tool, context=KEYED, replay=Replays(store, Processes(store)))).output == "done"
     assert "is not kept for its idempotency key" in caplog.text
 
 
 async def test_a_result_that_comes_after_its_mark_expired_is_not_kept(store: MemoryStore, harness: Harness) -> None:
-    await Replays(store).finish(harness.plan(Effect()), KEYED, ToolResult(output="late"))
+    await Replays(store, Processes(store)).finish(harness.plan(Effect()), KEYED, ToolResult(output="late"))
 
     assert await store.keys() == []

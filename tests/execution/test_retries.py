@@ -14,7 +14,7 @@ from tests.virtual_time import VIRTUAL
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Retry
 from toolplug.errors import ToolError
-from toolplug.execution.limits import ConcurrencyLimit
+from toolplug.execution.limits import Breaker, ConcurrencyLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -151,3 +151,44 @@ async def test_retries_register_no_metric_of_the_process(harness: Harness) -> No
     await harness.call(Script(SOON), retry=Retry(2))
 
     assert not [family.name for family in REGISTRY.collect() if "retr" in family.name]
+
+
+async def naps(call: ToolCall, context: object) -> str:
+    """A tool that takes 0.4 s, and never fails."""
+    await asyncio.sleep(0.4)
+    return "rested"
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL], ids=["virtual"])
+@pytest.mark.requirement("C-2-limit-breaker")
+async def test_what_a_busy_tool_keeps_waiting_is_no_failure_of_it(harness: Harness) -> None:
+    permits, breaker = ConcurrencyLimit(1, 100, "plays"), Breaker(3, 30.0, "plays")
+    calls = [harness.call(naps, limiters=(breaker, permits), timeout_s=2.0) for _ in range(12)]
+
+    results = await asyncio.gather(*calls)
+    await at_rest(harness)
+
+    assert {result.status for result in results} == {ToolStatus.SUCCESS, ToolStatus.TIMEOUT}
+    assert not breaker.open
+    assert breaker.used == "0 of 3 failures of plays in a row"
+    assert (await harness.call(naps, limiters=(breaker, permits), timeout_s=2.0)).output == "rested"
+
+
+async def hangs(call: ToolCall, context: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL], ids=["virtual"])
+@pytest.mark.requirement("C-2-limit-breaker")
+@pytest.mark.parametrize(("waited_s", "failures"), [(0.0, 1), (0.9, 1), (1.1, 0)])
+async def test_a_timeout_counts_if_the_tool_had_at_least_half_of_its_time(
+    harness: Harness, waited_s: float, failures: int
+) -> None:
+    permits, breaker = ConcurrencyLimit(1, 1, "plays"), Breaker(3, 30.0, "plays")
+    await permits.admit(float("inf"))
+    asyncio.get_running_loop().call_later(waited_s, permits.ended)
+
+    result = await harness.call(hangs, limiters=(breaker, permits), timeout_s=2.0)
+
+    assert result.status is ToolStatus.TIMEOUT
+    assert breaker.used == f"{failures} of 3 failures of plays in a row"

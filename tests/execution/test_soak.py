@@ -20,6 +20,7 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits import ConcurrencyLimit
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
+from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(1200)]
 
@@ -55,7 +56,8 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
     crowd.limit = 10**9
     draw = random.Random(7)
     async with MemoryStore() as store:
-        common: dict[str, Any] = {"abandoned": crowd, "limiters": (permits,), "replay": Replays(store)}
+        replay = Replays(store, Processes(store))
+        common: dict[str, Any] = {"abandoned": crowd, "limiters": (permits,), "replay": replay}
         plans: list[Plan] = [
             harness.plan(
                 target(manner.act, release, turn=turn), timeout_s=min(manner.timeout_s, 5.0), retry=retry, **common

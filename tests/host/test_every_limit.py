@@ -153,6 +153,7 @@ PLANS: dict[str, Callable[[Limits], Plan]] = {
     "server's tool, tool": lambda limits: of_server(own=limits),
     "server's tool, toolset": lambda limits: in_toolset(of_server, limits),
     "session's tool, all tools": of_session,
+    "session's tool, toolset": lambda limits: in_toolset(lambda: of_session(NO_LIMITS), limits),
     "toolset's tool, all tools": declared_by_toolset,
 }
 
@@ -168,8 +169,6 @@ def test_a_limit_that_is_set_reaches_the_plan(knob: str, path: str) -> None:
     limits = Limits.model_validate({**NEEDS.get(knob, {}), knob: SAMPLES[knob]})
     value, plan = getattr(limits, knob), PLANS[path](limits)
 
-    if path == "session's tool, all tools" and knob == "timeout":
-        value = 30.0  # the timeout of requests to applications comes between
     resolved = limits_of(plan)
     assert resolved is not None
     if knob in OF_COUNTERS:
@@ -179,6 +178,19 @@ def test_a_limit_that_is_set_reaches_the_plan(knob: str, path: str) -> None:
         assert knob in OF_A_COUNTER or getattr(resolved.values, knob) == value
         assert knob not in IN_PLAN or IN_PLAN[knob](plan) == value
     assert [item.origin for item in plan.settings if item.knob == knob] != []
+
+
+@pytest.mark.requirement("C-2-specific-wins")
+def test_a_timeout_that_is_set_bounds_what_a_caller_may_ask_of_a_session() -> None:
+    default, set_for_all = of_session(NO_LIMITS), of_session(Limits(timeout=7.0))
+    in_a_toolset = in_toolset(lambda: default, Limits(timeout=8.0))
+
+    assert [(plan.timeout_s, plan.longest_s) for plan in (default, set_for_all, in_a_toolset)] == [
+        (30.0, 300.0),
+        (7.0, None),
+        (8.0, None),
+    ]
+    assert [item.origin for item in default.settings if item.knob == "timeout"] == ["default of session tools"]
 
 
 @pytest.mark.parametrize("path", PLANS)

@@ -96,25 +96,6 @@ async def test_disabling_a_provider_lets_running_calls_finish_and_starts_no_new_
     assert gate.closed == 1
 
 
-@pytest.mark.requirement("C-2-limit-drain")
-async def test_a_drain_ends_after_its_time_though_a_call_still_runs(
-    config: Write, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = "providers: {gate: {enabled: true, limits: {drain: 20ms}}}"
-    async with open_host(config(text), environ={}) as host:
-        gate = newest()
-        running = asyncio.create_task(run(host.registry, "wait"))
-        await gate.entered.wait()
-        await host.disable("gate", by=ADMIN)
-        await host.enable("gate", by=ADMIN)
-        assert (await run(host.registry, "label")).output == "a"
-        gate.open.set()
-        assert (await running).output == "a"
-        assert newest() is not gate
-    assert gate.closed == 1
-    assert newest().closed == 1
-
-
 @pytest.mark.requirement("C-2-reload-plan", "C-2-reload-swap", "C-2-reload-removed", "LAW-6", "I2-4-plan-apply")
 async def test_a_reload_keeps_what_is_unchanged_and_swaps_the_rest(config: Write) -> None:
     path = config("providers: {gate: {enabled: true}, hello: {enabled: true}, other: {enabled: true, type: gate}}")

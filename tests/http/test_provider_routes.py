@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from httpx2 import AsyncClient
@@ -148,8 +149,12 @@ async def test_a_handler_whose_store_cannot_answer_is_503(client: AsyncClient) -
     assert "disk" not in answer.text
 
 
-async def test_a_value_that_is_not_json_is_a_500(client: AsyncClient) -> None:
+async def test_a_value_that_is_not_json_is_a_500_and_the_log_has_its_type_and_place(
+    client: AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     assert (await client.get("/v1/not-json", headers=ALICE)).status_code == 500
+    (line,) = [record.getMessage() for record in caplog.records if "not JSON" in record.getMessage()]
+    assert re.fullmatch(r"answer of GET /v1/not-json of provider '\w+'.* is not JSON: \w+ at /\S* \(request .+\)", line)
 
 
 async def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole(host: Host) -> None:

@@ -89,7 +89,7 @@ async def test_a_request_only_shortens_the_tools_own_time(sample_package: None) 
     async with open_host(settings(providers=providers), environ={}) as host, client_of(create_app(host)) as client:
         assert (await call(client, "waits", timeoutMs=300_000))["output"] == 'tool "waits" timed out after 0.01 s'
         shorter = (await call(client, "waits", timeoutMs=1))["output"]
-        assert float(shorter.split()[-2]) <= 0.001, shorter
+        assert shorter == 'tool "waits" timed out after 0.001 s'
 
 
 @pytest.mark.requirement("C-5-calls-4xx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -18,9 +19,30 @@ from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import hooks_of
 from toolplug.providers.provider import FunctionProvider
 
+AT = re.compile(rf" \(at {re.escape(__file__)}:\d+\)$")
+
 
 def hook_problems(plugin: object) -> tuple[str, ...]:
-    return hooks_of(plugin).problems
+    """The problems of a plugin without the lines of its functions, which are in this file."""
+    return tuple(AT.sub("", problem) for problem in hooks_of(plugin).problems)
+
+
+@pytest.mark.requirement("C-12-near-hook")
+def test_a_wrong_hook_is_told_with_the_line_of_its_author() -> None:
+    class Bad(FunctionProvider):
+        def before_call(self, nonsense: object) -> None: ...
+
+        async def close(self) -> None: ...
+
+        @hookimpl
+        def hears(self, call: object) -> None: ...
+
+    lines, first = inspect.getsourcelines(Bad)
+    places = [first + number for number, line in enumerate(lines) if "def before_call" in line or "def close" in line]
+    places.append(first + next(number for number, line in enumerate(lines) if "@hookimpl" in line))
+    assert [problem.rpartition(" (at ")[2] for problem in hooks_of(Bad).problems] == [
+        f"{__file__}:{line})" for line in places
+    ]
 
 
 @pytest.mark.requirement("FR-001", "I2-4-hookspecs")

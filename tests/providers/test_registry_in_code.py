@@ -94,6 +94,28 @@ def test_what_is_no_provider_is_refused_by_name(given: object) -> None:
         FunctionRegistry({"shop": given})  # type: ignore[dict-item]
 
 
+async def test_a_function_without_a_module_is_a_provider_like_any_other() -> None:
+    def hello() -> str:
+        return "hello"
+
+    hello.__module__ = None  # type: ignore[assignment]
+    async with FunctionRegistry([tool(hello)]) as registry:
+        assert (await registry.execute(ToolCall("1", "hello"))).output == "hello"
+
+
+@pytest.mark.parametrize("key", ["Not A Key", "", "1st", "a" * 65, "ä", "a-b", "_a", 5])
+def test_a_key_that_could_not_stand_in_the_file_is_refused(key: object) -> None:
+    with pytest.raises(InvalidDefinition) as refusal:
+        FunctionRegistry({key: CornerShop})  # type: ignore[dict-item]
+    said = f"{key!r} is no key of a provider; write a lower-case letter, then up to 63 of a-z 0-9 _, as web_search"
+    assert str(refusal.value) == said
+
+
+def test_what_is_no_provider_is_told_without_its_address() -> None:
+    with pytest.raises(InvalidDefinition, match="'shop': an instance of object is no provider"):
+        FunctionRegistry({"shop": object()})
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

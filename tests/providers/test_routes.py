@@ -16,7 +16,7 @@ from starlette.types import Message, Scope
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import route
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.routes import BoundRoute, bound_routes
+from toolplug.providers.routes import AnswerNotJson, BoundRoute, bound_routes
 
 
 async def answer(bound: BoundRoute, path: str) -> tuple[int, str, str]:
@@ -88,7 +88,7 @@ async def test_a_route_answers_with_its_response_or_with_its_json_value() -> Non
     status, media_type, body = await answer(every, "/v1/notes")
     assert (status, media_type, json.loads(body)) == (200, "application/json", [{"text": "é"}])
     assert await answer(nothing, "/v1/nothing") == (200, "application/json", "null")
-    with pytest.raises(TypeError, match="GET /v1/broken returned object, which is not JSON"):
+    with pytest.raises(AnswerNotJson, match=r"^object at /$"):
         await answer(broken, "/v1/broken")
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -284,6 +289,47 @@ ROWS = [
     (measures(Labelled()), {}, "metric-names", "metric 'greetings_kept'"),
     (NeedsOptions, GREET, "stubs", "stub 'greeting' of tool 'greet'"),
 ]  # fmt: skip
+
+
+class Blocking(FunctionProvider):
+    @tool
+    async def nap(self) -> str:
+        """Hold the loop."""
+        time.sleep(0.6)
+        return "rested"
+
+
+class Clinging(FunctionProvider):
+    @tool
+    async def cling(self) -> str:
+        """Swallow each cancellation."""
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+
+@pytest.mark.slow
+async def test_a_tool_that_blocks_the_loop_is_named_with_its_line() -> None:
+    with pytest.raises(ContractBroken) as caught:
+        await check_provider(Blocking, calls={"nap": {}}, within_s=5.0)
+    (broken,) = caught.value.broken
+    assert (broken.rule, broken.where) == ("blocks-the-loop", "tool 'nap'")
+    assert f"{__file__}:{inspect.getsourcelines(Blocking)[1] + 4} in Blocking.nap" in broken.what
+
+
+@pytest.mark.process
+def test_the_check_of_a_tool_that_swallows_its_cancellation_names_it_and_ends() -> None:
+    lines = [
+        "import asyncio",
+        "from tests.testing.test_check_provider import Clinging",
+        "from toolplug.testing import check_provider",
+        "asyncio.run(check_provider(Clinging, calls={'cling': {}}, within_s=0.2))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "cancellation: tool 'cling': still runs 0.2 s after its caller was cancelled" in done.stderr
 
 
 NEVER_ENDING = (LeavesThread, Deaf, RouteHangs)

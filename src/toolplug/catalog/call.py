@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, Self, cast
 
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
@@ -163,6 +164,19 @@ _Fields = tuple[object, ...]
 quick_call: Callable[[type[ToolCall], _Fields], ToolCall] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 """Constructors from a tuple of all fields, in order, at half the cost: every call makes one call and one result."""
+
+
+class Deadline(float):
+    """A deadline in loop time that knows its length: a call that exceeds it says so, not what was left of it."""
+
+    within_s: float
+
+    @classmethod
+    def after(cls, within_s: float) -> Self:
+        """Return the deadline so many seconds from now."""
+        made = cls(get_running_loop().time() + within_s)
+        made.within_s = within_s
+        return made
 
 
 class CallContext(NamedTuple):

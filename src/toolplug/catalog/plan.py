@@ -86,15 +86,32 @@ class AbandonedCallLimit(Protocol):
     def refusal(self) -> Refusal: ...
 
 
+class EndableWork(Protocol):
+    """A call or a request whose caller waits: it belongs to the source with this `switch`.
+
+    * `drain_s`: seconds for which it may go on when its source is switched off; infinite if the source decides alone
+    * `end`: answers the caller that the time to drain is over, and asks the code to stop
+    """
+
+    @property
+    def switch(self) -> Switch: ...
+    @property
+    def drain_s(self) -> float: ...
+    def end(self) -> None: ...
+
+
 class CallCounters(Protocol):
     """Counters of the calls of one tool.
 
+    * `running`: the calls of all tools, and other work, whose callers wait
     * `record`: counts one call by its status, with its duration in seconds
     * `limited_by`: counts one call with the status `limited` by what refused it
     """
 
     in_flight: int
 
+    @property
+    def running(self) -> set[EndableWork]: ...
     def record(self, status: str, seconds: float) -> None: ...
     def limited_by(self, gate: str) -> None: ...
 
@@ -103,10 +120,10 @@ class CallRunner(Protocol):
     """Runs a target apart from its caller: a coroutine in a task, a function that may block in a thread.
 
     `start` returns the target's value if it ends in its first step, else the `RunningCall` to wait for. It raises what
-    the target raises in that step. A target that reads its context finds its deadline there, `left_s` seconds from now.
+    the target raises in that step. A target that reads its context finds its deadline `until` there, in loop time.
     """
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /) -> object: ...
+    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object: ...
 
 
 class CallSpan(Protocol):
@@ -256,6 +273,7 @@ class Plan:
     * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
     * `wants_context`: the target reads its context
     * `copies`: the target could change its arguments, so it gets a copy
+    * `output`: the output type that the tool declares, which its results must match; None to check none
     * `caller_approves`: callers may approve their own calls
     * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
     * `hooks`: the hooks of plugins, which a change of plugins replaces
@@ -278,6 +296,7 @@ class Plan:
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
     copies: bool = True
+    output: Schema | None = None
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None

@@ -31,6 +31,7 @@ MAX_SCHEMA_NODES = 2_000
 _NEEDS_COMPILING = re.compile(rb'"(?:\$|pattern)')
 _VALIDATORS = Validators()  # of the process, so that all hosts share one validator for equal texts
 _LEAVES = (str, int, float, NoneType)
+_UNREADABLE = "/: not JSON"
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
@@ -103,7 +104,17 @@ class Schema:
         except TooLargeToValidate:
             return (TOO_LARGE_TO_VALIDATE,)
         except (TypeError, ValueError) as error:
-            return (f"/: not JSON: {error}",)
+            return (f"{_UNREADABLE}: {error}",)
+
+    def contradictions(self, result: object) -> tuple[str, ...]:
+        """Return the errors of a tool's result, which is JSON, as `refusals` does.
+
+        Empty also for a result that would take too long to validate: it is passed on unchecked.
+        """
+        lines = self.refusals(result)
+        if lines and lines[0].startswith(_UNREADABLE):  # a UUID, which the encoder writes as text
+            lines = self.refusals(orjson.loads(orjson.dumps(result)))
+        return () if lines and lines[0].startswith((_UNREADABLE, TOO_LARGE_TO_VALIDATE)) else lines
 
     def _compiled(self) -> CompiledSchema:
         handle = self._validator

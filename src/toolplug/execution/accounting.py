@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -22,8 +23,16 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
+from toolplug.catalog.plan import EndableWork, Switch
 from toolplug.execution.cluster_limits.limits import ClusterLimits
-from toolplug.execution.limits import AbandonedCallLimit, Breaker, ConcurrencyLimit, Rate
+from toolplug.execution.limits import (
+    ABANDONED_DRAIN_S,
+    AbandonedCallLimit,
+    Breaker,
+    ConcurrencyLimit,
+    Rate,
+    SourceSwitch,
+)
 from toolplug.runtime.timestamp import timestamp
 
 _LOGGER = logging.getLogger("toolplug.audit")
@@ -98,11 +107,12 @@ class CallCounters:
     `listed` is False while another tool has the name; metrics then leave the tool out until it has been called.
     """
 
-    __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "refusals", "seconds", "tool_name")
+    __slots__ = ("buckets", "ended", "in_flight", "listed", "provider", "refusals", "running", "seconds", "tool_name")
 
-    def __init__(self, provider: str, tool_name: str) -> None:
+    def __init__(self, provider: str, tool_name: str, running: set[EndableWork] | None = None) -> None:
         self.provider: str = provider
         self.tool_name: str = tool_name
+        self.running: set[EndableWork] = set() if running is None else running
         self.ended: dict[str, int] = {}
         self.buckets: list[int] = [0] * (len(BUCKETS) + 1)
         self.seconds: float = 0.0
@@ -134,8 +144,8 @@ class _ObservedCounters(CallCounters):
 
     __slots__ = ("_on_call",)
 
-    def __init__(self, provider: str, tool_name: str, on_call: OnCall) -> None:
-        super().__init__(provider, tool_name)
+    def __init__(self, provider: str, tool_name: str, running: set[EndableWork], on_call: OnCall) -> None:
+        super().__init__(provider, tool_name, running)
         self._on_call = on_call
 
     def record(self, status: str, seconds: float) -> None:
@@ -162,6 +172,7 @@ class CallAccounting:
 
     def __init__(self, on_call: OnCall | None = None, cluster: ClusterLimits | None = None) -> None:
         self.cluster: ClusterLimits | None = cluster
+        self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
@@ -172,12 +183,37 @@ class CallAccounting:
         self._breakers: dict[LevelKey, Breaker] = {}
         self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
 
+    @property
+    def drains_s(self) -> set[float]:
+        """The times for which running calls may go on when their sources are switched off."""
+        return {work.drain_s for work in self.running if math.isfinite(work.drain_s)}
+
+    def end_running(self, switch: Switch | None = None, *, after_s: float = math.inf) -> int:
+        """End the calls and requests of a source, None for all, whose time to drain is over after `after_s` seconds.
+
+        Their callers get `timeout` with the code `draining`. Return how many there were.
+        """
+        own = [work for work in self.running if switch is None or work.switch is switch]
+        ending = [work for work in own if work.drain_s <= after_s]
+        for work in ending:
+            work.end()
+        return len(ending)
+
+    async def drain(self, switch: SourceSwitch, within_s: float) -> bool:
+        """Wait until nothing of a switched-off source runs; end what outlasts `within_s`. False if code runs on.
+
+        Code that was asked to stop has `ABANDONED_DRAIN_S` to do so.
+        """
+        in_time = await switch.drained(within_s)
+        ended = self.end_running(switch)  # those in a queue or a pause too: they never run
+        return in_time or (ended > 0 and await switch.drained(ABANDONED_DRAIN_S))
+
     def counters(self, provider: str, tool_name: str) -> CallCounters:
         """Return the counters with these two labels; creates them on the first call."""
         kept = self._counters.get((provider, tool_name))
         if kept is None:
-            on_call, names = self._on_call, (provider, tool_name)
-            kept = CallCounters(*names) if on_call is None else _ObservedCounters(*names, on_call)
+            on_call, own = self._on_call, (provider, tool_name, self.running)
+            kept = CallCounters(*own) if on_call is None else _ObservedCounters(*own, on_call)
             self._counters[provider, tool_name] = kept
         return kept
 

@@ -1,16 +1,17 @@
-"""Idempotency keys: a repeated call under the same key gets the first result.
+"""Idempotency keys: a repeated call under the same key gets the first result, and is never a second run.
 
-Each key has one record. It marks the call as running until after the deadline, so that a crash frees the key; then it
-holds the result for a day.
+Each key has one record, for a day. It marks the call as running, with the process that runs it; then it holds the
+result. Where that process has ended in between, nobody knows what the tool did: the answer is `outcome_unknown`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
@@ -18,6 +19,7 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.results import denied, limited
 from toolplug.signatures.values import canonical
+from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 
@@ -60,70 +62,127 @@ def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
 
 KEPT_S = 86_400.0
 LEASE_BEYOND_DEADLINE_S = 30.0
+"""After the deadline and this time a call that has left no result counts as lost, though its process runs."""
 RETRY_S = 1.0
 
 KEY_REUSED = "idempotency_key_reused"
 KEY_RUNNING = "idempotency_key_running"
+OUTCOME_UNKNOWN = "outcome_unknown"
 
 _LOG = logging.getLogger("toolplug.execution")
 
 
 class _Entry(TypedDict):
-    """The record of a key: the digest of the call, and its result, None while it runs."""
+    """The record of a key: the digest of the call, and its result, None while it runs.
+
+    `process` is the name of the process that runs it, `until` the end of its time on the store's clock; both are absent
+    in records of 0.1.
+    """
 
     body: str
     result: KeptResult | None
+    process: NotRequired[str]
+    until: NotRequired[float]
 
 
 class Replays:
-    """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`."""
+    """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
 
-    def __init__(self, store: Store) -> None:
+    `processes` are those that share the store.
+    """
+
+    def __init__(self, store: Store, processes: Processes) -> None:
         self._store = store
+        self._processes = processes
+        self._running: dict[str, _Entry] = {}
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """Return the first result or a refusal; None after marking an unused key as running. Raises `StoreError`."""
-        key, body = _key(context), _body(plan, call, context)
+        key = _key(context)
         lease_s = seconds + LEASE_BEYOND_DEADLINE_S
-        mark = dump_json({"body": body, "result": None})
-        while True:
-            record = await self._store.read(key)
-            if record is not None:
-                answer = _answer(call, _entry(record.value), body)
-                if answer.status is ToolStatus.LIMITED:
-                    plan.counters.limited_by("idempotency_key")
-                return answer
-            try:
-                await self._store.commit(key, mark, expected=0, ttl_s=lease_s)
-            except StoreConflict:
-                continue  # another call took the key in between: it is read again
-            return None
+        mark: _Entry = {
+            "body": _body(plan, call, context),
+            "result": None,
+            "process": self._processes.name,
+            "until": self._store.now() + lease_s,
+        }
+        first = self._running.setdefault(key, mark)
+        if first is not mark:
+            return self._answer(plan, call, first, mark["body"], runs=True)
+        answer = None
+        try:
+            answer = await self._mark(key, mark, plan, call, lease_s)
+        except asyncio.CancelledError:  # the mark may have been written all the same
+            await self.finish(plan, context, None)
+            raise
+        except BaseException:
+            del self._running[key]
+            raise
+        if answer is not None:
+            del self._running[key]
+        return answer
 
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:
-        """Store the result, or free the key if there is none. A store error is logged; the running mark expires."""
+        """Store the result, or free the key if there is none. A store error is logged; the mark is left for its day."""
         key = _key(context)
+        mark = self._running.get(key)
         try:
             record = await self._store.read(key)
-            if record is None or _entry(record.value)["result"] is not None:
+            if mark is None or record is None or _entry(record.value) != mark:
                 return
             if result is None:
                 await self._store.commit(key, None, expected=record.revision)
             else:
-                kept: _Entry = {"body": _entry(record.value)["body"], "result": kept_result(result)}
+                kept: _Entry = {**mark, "result": kept_result(result)}
                 await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=KEPT_S)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
+        finally:
+            self._running.pop(key, None)
 
+    async def _mark(self, key: str, mark: _Entry, plan: Plan, call: ToolCall, lease_s: float) -> ToolResult | None:
+        """Write the mark and return None; the answer to the call if the key has a record. Raises `StoreError`."""
+        while True:
+            record = await self._store.read(key)
+            if record is not None:
+                entry = _entry(record.value)
+                return self._answer(plan, call, entry, mark["body"], runs=await self._runs(entry))
+            try:
+                await self._store.commit(key, dump_json(mark), expected=0, ttl_s=KEPT_S + lease_s)
+            except StoreConflict:
+                continue  # another call took the key in between: it is read again
+            return None
 
-def _answer(call: ToolCall, entry: _Entry, body: str) -> ToolResult:
-    if entry["body"] != body:
-        return denied(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
-    kept = entry["result"]
-    if kept is None:
+    async def _runs(self, entry: _Entry) -> bool:
+        """Return whether the call of a key may still run in another process. Raises `StoreError`.
+
+        This process knows its own running calls; a mark of it without one is that of a result which was not kept.
+        """
+        process = entry.get("process", "")
+        if entry["result"] is not None or process == self._processes.name or self._store.now() > entry.get("until", 0):
+            return False
+        return bool(await self._processes.running([process]))
+
+    def _answer(self, plan: Plan, call: ToolCall, entry: _Entry, body: str, *, runs: bool) -> ToolResult:
+        if entry["body"] != body:
+            return denied(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
+        kept = entry["result"]
+        if kept is not None:
+            first = result_again(call.id, call.name, kept)
+            return first._replace(metadata={**first.metadata, "idempotent_replayed": True})
+        if not runs:
+            return outcome_unknown(call)
+        plan.counters.limited_by("idempotency_key")
         refusal = Refusal("a call with its idempotency key runs", RETRY_S)
         return limited(call, refusal)._replace(metadata={"code": KEY_RUNNING})
-    first = result_again(call.id, call.name, kept)
-    return first._replace(metadata={**first.metadata, "idempotent_replayed": True})
+
+
+def outcome_unknown(call: ToolCall) -> ToolResult:
+    """Return the result of a call under a key whose first call left none: it may have had its effect."""
+    text = (
+        f'outcome of tool "{call.name}" is unknown: it may have run, and its first call under this key left no result'
+    )
+    return ToolResult(call.id, call.name, text, ToolStatus.TOOL_ERROR, metadata={"code": OUTCOME_UNKNOWN})
 
 
 def _entry(value: bytes) -> _Entry:

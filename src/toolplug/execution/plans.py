@@ -25,6 +25,7 @@ from toolplug.catalog.plan import (
     Target,
     Tool,
 )
+from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
@@ -32,6 +33,7 @@ from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.resolved_limits import (
     DEFAULT_ORIGIN,
     NO_LIMITS,
+    DefaultTimeout,
     LimitLevel,
     Limits,
     LimitSources,
@@ -154,7 +156,7 @@ class PlanBuilder:
         self._levels = (services.limits() if host is None else host, level)
         self._owner = owner
         self._of_one_tenant = of_one_tenant
-        self._resolved: dict[tuple[float | None, bool, bool], ResolvedLimits] = {}
+        self._resolved: dict[tuple[object, ...], ResolvedLimits] = {}
 
     @property
     def drain_s(self) -> float:
@@ -169,20 +171,21 @@ class PlanBuilder:
         own: LimitLevel | None = None,
         *,
         author_timeout_s: float | None = None,
-        longest_s: float | None = None,
+        default_timeout: DefaultTimeout | None = None,
         blocking: CallRunner | None = None,
         repeatable: bool = False,
         gates: tuple[Gate, ...] = (),
         convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
         wants_context: bool = True,
         copies: bool | None = None,
+        output: Schema | None = None,
     ) -> Plan:
         """Return the plan of one tool.
 
         policy: the policy in effect; None if none applies
         own: the limits of the tool itself; None if it has none
         author_timeout_s: the timeout that the tool's author set
-        longest_s: the longest deadline of a caller, if longer than the timeout
+        default_timeout: the timeout where no level sets one, None for the general default
         blocking: the runner of a synchronous target; None for a coroutine function
         repeatable: retries are safe, whatever the hints of the tool
         copies: whether the target could change arguments of any kind; None if it changes none
@@ -190,7 +193,11 @@ class PlanBuilder:
         """
         services, hints = self._services, definition.hints
         limits = self._limits(
-            own, author_timeout_s, blocking is not None, repeatable or bool(hints.read_only or hints.idempotent)
+            own,
+            author_timeout_s,
+            blocking is not None,
+            repeatable or bool(hints.read_only or hints.idempotent),
+            default_timeout,
         )
         fields = limits.in_plan(services.artifacts)
         settings = limits.settings
@@ -205,10 +212,10 @@ class PlanBuilder:
             counters=source.counters,
             abandoned=source.abandoned,
             runner=services.runner if blocking is None else blocking,
-            longest_s=None if longest_s is None else max(longest_s, fields["timeout_s"]),
             late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,
+            output=output,
             copies=not definition.parameters.only_scalars if copies is None else copies,
             gates=gates,
             approval=services.approvals if policy is not None and policy.word == "ask" else None,
@@ -221,13 +228,18 @@ class PlanBuilder:
         )
 
     def _limits(
-        self, own: LimitLevel | None, author_timeout_s: float | None, blocking: bool, repeatable: bool
+        self,
+        own: LimitLevel | None,
+        author_timeout_s: float | None,
+        blocking: bool,
+        repeatable: bool,
+        default_timeout: DefaultTimeout | None,
     ) -> ResolvedLimits:
-        key = (author_timeout_s, blocking, repeatable)
+        key = (author_timeout_s, blocking, repeatable, self._of_one_tenant, default_timeout)
         limits = self._resolved.get(key) if own is None else None
         if limits is None:
             levels = self._levels if own is None else (*self._levels, own)
-            limits = LimitSources(levels, *key, self._of_one_tenant).resolve(self._services.accounting)
+            limits = LimitSources(levels, *key).resolve(self._services.accounting)
             if own is None:
                 self._resolved[key] = limits
         return limits

@@ -200,6 +200,14 @@ class LimitLevel(NamedTuple):
                     yield Setting(part, str(of.default), DEFAULT_ORIGIN)
 
 
+class DefaultTimeout(NamedTuple):
+    """The timeout of one kind of tool where no level sets one; a caller may ask for up to `longest_s` instead."""
+
+    seconds: float
+    longest_s: float
+    origin: str
+
+
 class LimitSources(NamedTuple):
     """The levels that the limits of one tool are resolved from, the widest first, and the properties of the tool.
 
@@ -209,6 +217,7 @@ class LimitSources(NamedTuple):
     repeatable: the tool may be called again, so that retries apply
     of_one_tenant: the source belongs to one tenant (a session's application, a server that the tenant added), so
         failures count in its own breakers only; wider breakers, which other tenants share, may only refuse calls
+    default_timeout: that of the tool's kind, None for the general one
     """
 
     levels: tuple[LimitLevel, ...]
@@ -216,6 +225,7 @@ class LimitSources(NamedTuple):
     blocking: bool = False
     repeatable: bool = False
     of_one_tenant: bool = False
+    default_timeout: DefaultTimeout | None = None
 
     def within(self, level: LimitLevel) -> LimitSources:
         """Return the sources with a level that is narrower than the provider's and wider than the tool's own."""
@@ -250,6 +260,8 @@ class LimitSources(NamedTuple):
                 return value, level.origin(knob)
         if knob == "timeout" and self.author_timeout_s is not None:
             return self.author_timeout_s, "the tool's own timeout="
+        if knob == "timeout" and self.default_timeout is not None:
+            return self.default_timeout.seconds, self.default_timeout.origin
         return rule.default, DEFAULT_ORIGIN
 
     def _limiters(self, accounting: CallAccounting) -> Iterator[Limiter]:
@@ -287,8 +299,10 @@ class ResolvedLimits(NamedTuple):
 
     def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
         """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
-        values = self.values
+        values, default = self.values, self.sources.default_timeout
+        unset = default is not None and Setting("timeout", format_duration(default.seconds), default.origin)
         return {
+            "longest_s": default.longest_s if default is not None and unset in self.settings else None,
             "timeout_s": cast("float", values.timeout),
             "max_result_bytes": cast("int", values.max_result_bytes),
             "limiters": self.limiters,
@@ -302,6 +316,7 @@ class PlanLimits(TypedDict):
     """The fields of a plan that limits decide."""
 
     timeout_s: float
+    longest_s: float | None
     max_result_bytes: int
     limiters: tuple[Limiter, ...]
     retry: Retry | None

@@ -64,6 +64,10 @@ _LOG = logging.getLogger("toolplug.execution")
 ASCII_SAFE = 4
 """A text of n characters has at most 4n bytes."""
 _SUCCESS = ToolStatus.SUCCESS
+CONTRADICTIONS = "contradictions"
+"""The attribute of a log record that has the places at which a result contradicts its output type, as text."""
+_LOGGED_LINES = 3
+"""Of the places at which a result contradicts its output type."""
 _NOTHING_MS = 1e-6
 """Milliseconds; a smaller fraction is a floating-point error."""
 
@@ -73,9 +77,18 @@ def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -
     try:
         if isinstance(value, ToolResult):
             result = filled(call, value, plan.max_result_bytes)
-            parts = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
-            return result or _not_json(call, parts, plan, context)
-        return _read(call, value) or _not_json(call, value, plan, context)
+            if result is None:
+                value = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
+            elif result.status is not _SUCCESS or result.structured is None:
+                return result
+        else:
+            result = _read(call, value)
+        if result is None:
+            return _not_json(call, value, plan, context)
+        if plan.output is None:
+            return result
+        lines = plan.output.contradictions(result.output if isinstance(value, str) else result.structured)
+        return _contradicting(call, lines, plan, context) if lines else result
     except BaseException as error:  # noqa: BLE001  a serializer is the tool's own code, as part of `run`
         return failed(call, error, plan, context)
 
@@ -124,12 +137,23 @@ def filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
 def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """Return the error for a result that is not JSON; log which part of it is not, and where its serializer failed."""
     fault, owner = why_not_json(value), _owner(plan)
-    ids = f"call {call.id}, request {context.request_id}" if context.request_id else f"call {call.id}"
-    _LOG.error("result of tool %r of %s is not JSON: %s (%s)", call.name, owner, fault, ids)
+    _LOG.error("result of tool %r of %s is not JSON: %s (%s)", call.name, owner, fault, _ids(call, context))
     if fault.__cause__ is not None:
         what = f"the serializer of the result of tool {call.name!r}"
         log_crash(what, fault.__cause__, owner, call_id=call.id, request_id=context.request_id)
     return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
+
+
+def _contradicting(call: ToolCall, lines: Sequence[str], plan: Plan, context: CallContext) -> ToolResult:
+    """Return the error for a result that is not of the type that its tool declares; log where it is not."""
+    said, owner = "; ".join(lines[:_LOGGED_LINES]), _owner(plan)
+    text = "result of %r (%s): %s, as its output type says (%s)"
+    _LOG.error(text, call.name, owner, said, _ids(call, context), extra={CONTRADICTIONS: said})
+    return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" does not match its output type')
+
+
+def _ids(call: ToolCall, context: CallContext) -> str:
+    return f"call {call.id}, request {context.request_id}" if context.request_id else f"call {call.id}"
 
 
 def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContext) -> ToolResult:
@@ -180,6 +204,17 @@ def timed_out(call: ToolCall, seconds: float) -> ToolResult:
     """Return the result of a call that did not end within its time, in seconds."""
     # to the nearest: clocks that count whole milliseconds make a little more of the time that was set
     return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(round(seconds, 3))} s')
+
+
+DRAINING = "draining"
+"""In the metadata of a call that was ended as its source had been switched off for longer than it may drain."""
+
+
+def outlasted(call: ToolCall, seconds: float) -> ToolResult:
+    """Return the result of a call that ran on for longer than its switched-off source may drain."""
+    result = timed_out(call, seconds)
+    text = f"{result.output}: it was stopped, as its provider or host ends"
+    return result._replace(output=text, metadata={"code": DRAINING})
 
 
 def denied(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:

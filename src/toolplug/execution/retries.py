@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Callable
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from time import perf_counter
 
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus, quick_result
+from toolplug.catalog.call import EMPTY, CallContext, Deadline, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry
-from toolplug.execution.results import failed, gone, limited, succeeded, timed_out
+from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry, Switch
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, limits_of
+from toolplug.execution.results import DRAINING, failed, gone, limited, outlasted, succeeded, timed_out
 from toolplug.runtime.running_call import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
@@ -23,9 +25,20 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     """Return the seconds that the call may take from `began` on: the plan's, or up to the caller's deadline."""
     if context.deadline is None:
         return plan.timeout_s
-    left = context.deadline - asyncio.get_running_loop().time()
+    left = context.deadline - get_running_loop().time()
     most = plan.timeout_s if plan.longest_s is None else plan.longest_s
     return max(min(most, left + perf_counter() - began), 0.0)
+
+
+def limit_seconds(plan: Plan, context: CallContext, seconds: float) -> float:
+    """Return the limit of a call that had `seconds`: what its caller allowed, not what was left of it on the way."""
+    asked, most = context.deadline, plan.timeout_s if plan.longest_s is None else plan.longest_s
+    return asked.within_s if isinstance(asked, Deadline) and asked.within_s <= most else seconds
+
+
+def loop_time_of(time: float) -> float:
+    """Return the loop's time at a moment of `perf_counter`: every deadline of a call is on one clock."""
+    return get_running_loop().time() + time - perf_counter()
 
 
 def begin(
@@ -35,21 +48,21 @@ def begin(
 
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
-    left_s = began + seconds - perf_counter() if plan.wants_context else None
+    until = get_running_loop().time() + began + seconds - perf_counter() if plan.wants_context else None
     switch, counters = plan.switch, plan.counters
     switch.running += 1
     counters.in_flight += 1
     try:
-        outcome = plan.runner.start(plan.target, inner, context, left_s)
+        outcome = plan.runner.start(plan.target, inner, context, until)
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()
         return failed(call, error, plan, context)
     if type(outcome) is RunningCall:
-        return StartedCall(plan, outcome, began + seconds)
+        return StartedCall(plan, outcome, began, loop_time_of(began + seconds) if until is None else until)
     counters.in_flight -= 1
     switch.leave()
-    if type(outcome) is str and outcome.isascii():
+    if type(outcome) is str and plan.output is None and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
     return succeeded(call, outcome, plan, context)
 
@@ -58,15 +71,15 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
-        in_time = await running.wait(started.until - perf_counter())
-        if not in_time and plan.late_s:
+        in_time = await running.wait(started.until - get_running_loop().time())
+        if not in_time and plan.late_s and not started.outlasted:
             in_time = await running.wait_longer(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
         started.abandon()
         raise
     if not in_time:
         started.abandon()
-        return None
+        return outlasted(call, perf_counter() - started.began) if started.outlasted else None
     error = running.error
     if error is not None:
         return failed(call, error, plan, context)
@@ -74,17 +87,38 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
 
 
 class StartedCall:
-    """A tool that is still running; releases its counts when the tool ends, even if its caller no longer waits."""
+    """A tool that is still running; releases its counts when the tool ends, even if its caller no longer waits.
 
-    __slots__ = ("_abandoned", "_then", "plan", "running", "until")
+    Implements `toolplug.catalog.plan.EndableWork`. It is `outlasted` if it was ended, and not by its deadline.
+    """
 
-    def __init__(self, plan: Plan, running: RunningCall, until: float) -> None:
+    __slots__ = ("_abandoned", "_then", "began", "outlasted", "plan", "running", "until")
+
+    def __init__(self, plan: Plan, running: RunningCall, began: float, until: float) -> None:
         self.plan: Plan = plan
         self.running: RunningCall = running
+        self.began: float = began
         self.until: float = until
+        self.outlasted: bool = False
         self._abandoned = False
         self._then: Callable[[], None] | None = None
+        plan.counters.running.add(self)
         running.when_done(self._ended)
+
+    @property
+    def switch(self) -> Switch:
+        """The switch of the tool's source."""
+        return self.plan.switch
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds for which the call may go on when its source is switched off."""
+        return drain_seconds(self.plan)
+
+    def end(self) -> None:
+        """Answer the caller that the time to drain is over, and ask the tool to stop."""
+        self.outlasted = True
+        self.running.stop_waiting()
 
     def then(self, release: Callable[[], None]) -> None:
         """Call `release` once when the tool itself has ended, at once if it has."""
@@ -95,6 +129,7 @@ class StartedCall:
 
     def abandon(self) -> None:
         """Count the tool as abandoned until it ends: its caller is answered without it."""
+        self.plan.counters.running.discard(self)
         if not self.running.done and not self._abandoned:
             self._abandoned = True
             self.plan.abandoned.abandon()
@@ -102,6 +137,7 @@ class StartedCall:
 
     def _ended(self) -> None:
         plan = self.plan
+        plan.counters.running.discard(self)
         plan.counters.in_flight -= 1
         if self._abandoned:
             plan.abandoned.running -= 1
@@ -109,6 +145,12 @@ class StartedCall:
         plan.switch.leave()
         if self._then is not None:
             self._then()
+
+
+def drain_seconds(plan: Plan) -> float:
+    """Return the seconds for which a call may go on when its source is switched off."""
+    limits = limits_of(plan)
+    return DEFAULT_DRAIN_S if limits is None else limits.drain_s
 
 
 ABANDONED = "abandoned"
@@ -123,9 +165,10 @@ _MOST_DOUBLINGS = 10
 class PipelineCall:
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
-    It may take `seconds` from `began` (`perf_counter`) on. `hooks` are those of plugins, None for none;
-    they see the `tool` as it is listed.
-    `reached` is True from the first attempt on, `ended` if the last attempt ended in time.
+    It may take `seconds` from `began` (`perf_counter`) on, `until` in loop time. `hooks` are those of plugins, None for
+    none; they see the `tool` as it is listed, and the call as `shown`.
+    `reached` is True from the first attempt on, `ended` if the last attempt ended in time. While the call waits for a
+    limiter or the next attempt, it implements `toolplug.catalog.plan.EndableWork`.
     """
 
     plan: Plan
@@ -136,15 +179,58 @@ class PipelineCall:
     seconds: float
     hooks: CallHooks | None = None
     tool: ToolDefinition | None = None
+    shown: ToolCall | None = None
     reached: bool = False
     ended: bool = False
+    until: float = field(init=False)
     _held: list[Limiter] = field(default_factory=list[Limiter])
     _started: StartedCall | None = None
+    _pause: asyncio.Timeout | None = None
+    _had_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.until = loop_time_of(self.began + self.seconds)
 
     @property
     def left_s(self) -> float:
         """Seconds until the deadline; negative after it."""
-        return self.began + self.seconds - perf_counter()
+        return self.until - get_running_loop().time()
+
+    @property
+    def limit_s(self) -> float:
+        """The limit of the call in seconds, for its text."""
+        return limit_seconds(self.plan, self.context, self.seconds)
+
+    @property
+    def switch(self) -> Switch:
+        """The switch of the tool's source."""
+        return self.plan.switch
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds for which the call may go on when its source is switched off."""
+        return drain_seconds(self.plan)
+
+    def end(self) -> None:
+        """Wait no longer: answer the caller that the time to drain is over."""
+        if self._pause is not None and not self._pause.expired():
+            self._pause.reschedule(get_running_loop().time())
+
+    async def unless_ended(self, waiting: Awaitable[ToolResult | None]) -> ToolResult | None:
+        """Return what it waits for, or the result of a call that is ended before it comes."""
+        running = self.plan.counters.running
+        running.add(self)
+        pause = self._pause = asyncio.timeout(None)
+        try:
+            async with pause:
+                return await waiting
+        except TimeoutError:
+            if not pause.expired():
+                raise
+            return outlasted(self.call, perf_counter() - self.began)
+        finally:
+            self._pause = None
+            running.discard(self)
 
     async def refused(self) -> ToolResult | None:
         """Ask the limit of abandoned calls and then each limiter, in order; return the first refusal, or None."""
@@ -152,12 +238,15 @@ class PipelineCall:
         if plan.abandoned.running >= plan.abandoned.limit:
             plan.counters.limited_by(ABANDONED)
             return limited(self.call, plan.abandoned.refusal())
+        return await self.unless_ended(self._not_admitted()) if plan.limiters else None
+
+    async def _not_admitted(self) -> ToolResult | None:
+        plan = self.plan
         for limiter in plan.limiters:
-            deadline = asyncio.get_running_loop().time() + self.left_s
             try:
-                refusal = await limiter.admit(deadline)
+                refusal = await limiter.admit(self.until)
             except TimeoutError:
-                return timed_out(self.call, self.seconds)
+                return timed_out(self.call, self.limit_s)
             if refusal is not None:
                 plan.counters.limited_by(limiter.knob)
                 return limited(self.call, refusal)
@@ -168,16 +257,28 @@ class PipelineCall:
         """Make one attempt, unless the deadline has passed or the source was closed while the call waited."""
         self.ended = False
         if self.left_s <= 0:
-            return timed_out(self.call, self.seconds)
+            return timed_out(self.call, self.limit_s)
         if not self.plan.switch.open:
             return gone(self.call)
-        self.reached = True
+        if not self.reached:
+            self.reached, self._had_s = True, self.left_s
         outcome = begin(self.plan, self.call, inner, context, self.began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
             outcome = await finished(self.call, outcome, context)
         self.ended = outcome is not None
-        return timed_out(self.call, self.seconds) if outcome is None else outcome
+        return timed_out(self.call, self.limit_s) if outcome is None else outcome
+
+    def evidence(self, result: ToolResult) -> str:
+        """Return the status that speaks for or against the tool, `cancelled` for one that says nothing of it.
+
+        A timeout counts if the tool had at least half of its own time: what was spent in a queue, and a caller's own
+        shorter deadline, are no failures of the tool, nor is a call that was ended by a drain.
+        """
+        late = result.status is ToolStatus.TIMEOUT
+        impatient = late and (self.seconds < self.plan.timeout_s or self._had_s * 2 < self.plan.timeout_s)
+        drained = late and result.metadata.get("code") == DRAINING
+        return result.status if self.reached and not impatient and not drained else ToolStatus.CANCELLED
 
     def answered(self, status: str) -> None:
         """Tell the limiters the status of the answer, and release them when the tool itself has ended."""
@@ -201,9 +302,7 @@ async def run_with_retries(it: PipelineCall) -> ToolResult:
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
-        # A deadline of the caller that is shorter than the tool's timeout is no failure of the tool.
-        impatient = result.status is ToolStatus.TIMEOUT and it.seconds < it.plan.timeout_s
-        status = ToolStatus.CANCELLED if impatient else result.status
+        status = it.evidence(result)
         return result
     finally:
         it.answered(status)
@@ -230,5 +329,7 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
             pause_s = min(FIRST_PAUSE_S * (2 ** min(attempt, _MOST_DOUBLINGS) + random.random()), LAST_PAUSE_S)
         if pause_s >= it.left_s or not it.plan.switch.open:
             return result
-        await asyncio.sleep(pause_s)
+        ended = await it.unless_ended(asyncio.sleep(pause_s))
+        if ended is not None:
+            return result
         attempt += 1

@@ -20,6 +20,8 @@ from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
 from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
+from toolplug.execution.call_hooks.read_only import read_only_call
+from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
     ASCII_SAFE,
     denied,
@@ -39,6 +41,7 @@ from toolplug.execution.retries import (
     allowed_seconds,
     begin,
     finished,
+    limit_seconds,
     run_with_retries,
 )
 from toolplug.signatures.values import decoded, integer_too_long
@@ -63,17 +66,24 @@ async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
         if not it.reached:
             await claim.release()
         raise
-    # A source that becomes unavailable during a call does not say when to retry: the tool may have run.
-    may_have_run = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
-    if not it.reached or (result.status in _NOT_REACHED and not may_have_run):
+    if not _may_have_run(it, result):
         await claim.release()
     return result
+
+
+def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
+    """Return True if the tool may have had its effect.
+
+    A source that becomes unavailable during a call does not say when to retry.
+    """
+    lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    return it.reached and (lost or result.status not in _NOT_REACHED)
 
 
 async def _replayed(it: PipelineCall) -> ToolResult:
     """Return the first result under the call's key, or this call's own, which is stored if the tool was reached.
 
-    The mark of a call that is cancelled while its tool runs expires by itself: the tool may still have its effect.
+    A call that is cancelled while its tool runs leaves `outcome_unknown`: the tool may still have its effect.
     """
     plan, call, context, replay = it.plan, it.call, it.context, it.plan.replay
     if replay is None or context.idempotency_key is None:
@@ -88,11 +98,9 @@ async def _replayed(it: PipelineCall) -> ToolResult:
     try:
         result = await _tried(it)
     except (asyncio.CancelledError, Exception):
-        if not it.reached:
-            await replay.finish(plan, context, None)
+        await replay.finish(plan, context, outcome_unknown(call) if it.reached else None)
         raise
-    reached = it.reached and result.status not in _NOT_REACHED
-    await replay.finish(plan, context, result if reached else None)
+    await replay.finish(plan, context, result if _may_have_run(it, result) else None)
     return result
 
 
@@ -102,7 +110,7 @@ async def _tried(it: PipelineCall) -> ToolResult:
         return result
     if it.hooks is not None and it.hooks.changes:
         limit = it.plan.max_result_bytes
-        result = await it.hooks.changed(it.inner, it.context, it.tool, result, it.left_s, limit)
+        result = await it.hooks.changed(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
     return await within_size(it.plan, result, it.context)
 
 
@@ -111,7 +119,7 @@ MAX_DEPTH = 16
 _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 
 
-async def run(  # noqa: PLR0912  one function is the whole pipeline
+async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan: Plan,
     call: ToolCall,
     context: CallContext,
@@ -123,30 +131,34 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
     `hooks` are those of the plan's host at the moment of the call, None for none; they see the `tool` as it is listed.
     """
     began = perf_counter()
-    result, inner, seconds = None, call, plan.timeout_s
+    result, inner, shown, seconds = None, call, None, plan.timeout_s
     try:
         nested = current_frame.get()[1] >= MAX_DEPTH
         if plan.gates or nested or not plan.switch.open:
             result = _refused(plan, call, context, nested)
         if result is None:
-            inner = _prepared(plan, call, hooks is not None)
+            inner = _prepared(plan, call)
+            if hooks is not None:
+                shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
         result = await within_size(plan, failed(call, error, plan, context), context)
     if result is None:
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            if hooks is not None and hooks.asks:
-                reason = hooks.refusal(inner, context, tool, began + seconds)
+            if hooks is not None and hooks.asks and shown is not None:
+                reason = hooks.refusal(shown, context, tool, began + seconds)
                 reason = reason if reason is None or isinstance(reason, str) else await reason
                 result = None if reason is None else denied(call, "hook", reason)
             if (
                 context.deadline is not None or (hooks is not None and hooks.asks)
             ) and began + seconds <= perf_counter():
-                result = timed_out(call, seconds)
+                result = timed_out(call, limit_seconds(plan, context, seconds))
             elif result is not None:
                 pass
             elif plan.needs_pipeline or context.idempotency_key is not None:
-                result = await run_pipeline(PipelineCall(plan, call, inner, context, began, seconds, hooks, tool))
+                result = await run_pipeline(
+                    PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown)
+                )
             elif plan.abandoned.running >= plan.abandoned.limit:
                 plan.counters.limited_by(ABANDONED)
                 result = limited(call, plan.abandoned.refusal())
@@ -155,11 +167,15 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
                 result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is not None and hooks is not None and hooks.changes:
                     left_s = began + seconds - perf_counter()
-                    result = await hooks.changed(inner, context, tool, result, left_s, plan.max_result_bytes)
-                if result is None or len(result.output) * ASCII_SAFE > plan.max_result_bytes:
-                    result = timed_out(call, seconds) if result is None else await within_size(plan, result, context)
-        except (asyncio.CancelledError, GeneratorExit):
+                    result = await hooks.changed(shown or call, context, tool, result, left_s, plan.max_result_bytes)
+                if result is None:
+                    result = timed_out(call, limit_seconds(plan, context, seconds))
+                elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
+                    result = await within_size(plan, result, context)
+        except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
+            if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
+                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = failed(call, error, plan, context)
@@ -169,10 +185,26 @@ async def run(  # noqa: PLR0912  one function is the whole pipeline
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
-        noting = hooks.answered(inner, context, tool, result, duration_s, seconds - duration_s)
+        shown = shown or read_only_call(call, nested=False)
+        noting = hooks.answered(shown, context, tool, result, duration_s, seconds - duration_s)
         if noting is not None:
             await noting
     return result
+
+
+async def _note_leaving(
+    call: ToolCall,
+    shown: ToolCall | None,
+    context: CallContext,
+    tool: ToolDefinition | None,
+    hooks: CallHooks,
+    duration_s: float,
+) -> None:
+    """Pass the end of a call whose caller has left to the plugins."""
+    result = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+    noting = hooks.answered(shown or call, context, tool, result, duration_s, 0.0)
+    if noting is not None:
+        await noting
 
 
 class UnknownCalls(NamedTuple):
@@ -190,7 +222,8 @@ class UnknownCalls(NamedTuple):
 
         async def answered(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            noting = hooks.answered(call, context, None, result, 0.0, 0.0)
+            shown = read_only_call(call, nested=False)
+            noting = hooks.answered(shown, context, None, result, 0.0, 0.0)
             if noting is not None:
                 await noting
             return result
@@ -224,17 +257,14 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
     return refusal
 
 
-def _prepared(plan: Plan, call: ToolCall, hooked: bool) -> ToolCall:
-    """Return the call under the tool's own name, with its arguments decoded, validated and converted.
-
-    If it is `hooked`, plugins could change the arguments, which then are not the caller's own.
-    """
+def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
+    """Return the call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
     arguments: dict[str, object]
     if plan.copies or type(given) is not dict:
         arguments = decoded(given)
     else:  # every value is a scalar
-        arguments = {**given} if hooked else given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
+        arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
         for key, value in arguments.items():
             if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
                 raise integer_too_long(f"/{key}")

@@ -45,7 +45,7 @@ if sys.version_info >= (3, 12):
             """Accept no more calls. One that still runs keeps its task until it ends."""
             self._open = False
 
-        def start(self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /) -> object:
+        def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object:
             """Take the first step: return the value of a target that ended there, else its `RunningCall`.
 
             The target runs in a copy of the current context, with the caller's tenant. Raises its error.
@@ -53,8 +53,8 @@ if sys.version_info >= (3, 12):
             if not self._open:
                 raise RuntimeError("the executor is closed")
             loop = get_running_loop()
-            if left_s is not None:
-                context = context.until(loop.time() + left_s)
+            if until is not None:
+                context = context.until(until)
             first: list[object] = []
             work = _work(loop, first, target, call, context)
             task = Task(work, loop=loop, name="toolplug-call-worker", eager_start=True)
@@ -106,16 +106,14 @@ class ThreadRunner:
     def __init__(self, name: str) -> None:
         self._threads = DaemonThreads(name)
 
-    def start(
-        self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /
-    ) -> RunningCall:
+    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> RunningCall:
         """Run the target in a thread, in a copy of the current context with the caller's tenant.
 
         Raises `RuntimeError` if the provider is closed or the process can have no more threads.
         """
         loop = get_running_loop()
-        if left_s is not None:
-            context = context.until(loop.time() + left_s)
+        if until is not None:
+            context = context.until(until)
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
         running = RunningCall(loop, None)

@@ -19,7 +19,6 @@ left). Such a worker is not used again, so that the reference never reaches anot
 from __future__ import annotations
 
 import asyncio
-import time
 import types
 from asyncio import current_task
 from asyncio.tasks import (
@@ -138,13 +137,10 @@ class TaskRunner:
         self._parked: list[_Worker] = []
         self._carrying: set[_Worker] = set()
         self._references = 0
-        self._now: Callable[[], float] = time.monotonic
 
     async def open(self) -> None:
         """Park the first task on the running loop."""
-        self._loop = loop = asyncio.get_running_loop()
-        if type(loop).time is not asyncio.BaseEventLoop.time:  # else it is `monotonic` in a Python frame
-            self._now = loop.time
+        self._loop = asyncio.get_running_loop()
         worker = _Worker(self, self._loop)
         await asyncio.sleep(0)
         self._references = worker.references()
@@ -157,7 +153,7 @@ class TaskRunner:
             worker.leave()
         await asyncio.gather(*(worker.task for worker in parked), return_exceptions=True)
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, left_s: float | None = None, /) -> object:
+    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object:
         """Take the first step: return the target's value if it ended there, else its `RunningCall`; raise its error.
 
         The target runs in a copy of the current context, with the caller's tenant.
@@ -165,8 +161,8 @@ class TaskRunner:
         loop = self._loop
         if loop is None:
             raise RuntimeError("the executor is closed")
-        if left_s is not None:
-            context = context.until(self._now() + left_s)
+        if until is not None:
+            context = context.until(until)
         own = copy_context()
         own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
         parked = self._parked

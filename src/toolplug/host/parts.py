@@ -130,10 +130,12 @@ class CurrentConfiguration:
 
 def call_services(
     store: Store,
+    processes: Processes,
     approvals: Approvals,
     artifacts: Artifacts,
     current: CurrentConfiguration,
-    accounting: CallAccounting,
+    serves: Serves,
+    cluster: ClusterLimits | None,
 ) -> CallServices:
     """Return what every call of the host needs."""
 
@@ -142,8 +144,8 @@ def call_services(
         return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
 
     return CallServices(
-        accounting=accounting,
-        replay=Replays(store),
+        accounting=CallAccounting(serves.on_call, cluster),
+        replay=Replays(store, processes),
         approvals=approvals,
         artifacts=artifacts,
         limits=limits,
@@ -247,7 +249,7 @@ class Parts:
             metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
-            services = call_services(store, approvals, artifacts, current, CallAccounting(serves.on_call, cluster))
+            services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)

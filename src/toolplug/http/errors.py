@@ -155,6 +155,11 @@ def store_unavailable() -> HttpProblem:
     return HttpProblem(503, "store_unavailable", "the store cannot answer now; try again, GET /readyz says when")
 
 
+def draining() -> HttpProblem:
+    """Return the 503 for a request that runs on for longer than its provider or the host may drain."""
+    return HttpProblem(503, "draining", "this was stopped, as its provider or the server ends; try again")
+
+
 def internal() -> HttpProblem:
     """Return the 500 for a failed handler, which shows nothing of the exception."""
     return HttpProblem(500, "internal", "the server failed at this request; its log says where, by request_id")

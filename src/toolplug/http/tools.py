@@ -6,7 +6,6 @@ tenant=t1&subject=alice`, percent-encoded, names the caller there, and `Toolplug
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 import re
@@ -23,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import DELEGATE, EMPTY, CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import DELEGATE, EMPTY, CallContext, Deadline, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
 from toolplug.errors import ApiError
@@ -373,7 +372,7 @@ def call_id(given: str | None, context: CallContext) -> str:
 
 def deadline(timeout_ms: int | None) -> float | None:
     """Return the loop time in seconds at which a call must have ended; None without a timeout."""
-    return None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
+    return None if timeout_ms is None else Deadline.after(timeout_ms / 1000)
 
 
 def idempotency_key(request: HostRequest) -> str | None:

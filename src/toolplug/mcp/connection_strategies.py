@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import counted
 from toolplug.errors import ToolUnavailable
+from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerConnection
 from toolplug.mcp.server_config import Server
@@ -75,10 +76,10 @@ class SwitchedConnection:
         """Refuse new calls; running ones go on."""
         self.switch.open = False
 
-    async def retire(self, drain_s: float) -> None:
-        """Close it when the running calls have ended, at the latest after this time."""
+    async def retire(self, accounting: CallAccounting, drain_s: float) -> None:
+        """Close it when the running calls have ended; they are ended after this time."""
         self.off()
-        if not await self.switch.drained(drain_s):
+        if not await accounting.drain(self.switch, drain_s):
             _LOG.warning("an MCP server is ended with %s still running", counted(self.switch.running, "call"))
         await self.line.aclose()
 

@@ -89,6 +89,11 @@ class Planner:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
 
     @property
+    def accounting(self) -> CallAccounting:
+        """What counts the calls."""
+        return self._services.accounting
+
+    @property
     def drain_s(self) -> float:
         """Seconds that running calls may take to end when the server is disabled."""
         return self._builder.drain_s

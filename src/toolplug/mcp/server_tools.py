@@ -207,7 +207,7 @@ class SessionTools(MergedExecutor):
             self._tools.endings.begin(own.aclose())
         if reach is not None:
             reach.off()
-            self._tools.endings.begin(reach.retire(self._planner.drain_s))
+            self._tools.endings.begin(reach.retire(self._planner.accounting, self._planner.drain_s))
 
     def _show(self, *, anew: bool = False) -> None:
         """List the tools of the connection, once it has a list; `anew`: with new plans."""
@@ -393,7 +393,7 @@ class ServerTools:
         self._link = self._shared = self._lone = None
         for reach in reaches:
             reach.off()
-            self.endings.begin(reach.retire(self.planner.drain_s))
+            self.endings.begin(reach.retire(self.planner.accounting, self.planner.drain_s))
 
     def _publish(self, before: Catalog) -> None:
         if self._shared is None:

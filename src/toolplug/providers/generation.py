@@ -46,6 +46,7 @@ class Generation:
     collectors: Sequence[Collector]
     switch: SourceSwitch
     threads: ThreadRunner
+    services: CallServices
     drain_s: float
 
     def switch_off(self, *, keep: bool = False) -> None:
@@ -82,7 +83,7 @@ class Generation:
         return [Problem(code="provider_warning", message=text, path=path) for text in texts]
 
     async def close(self, hooks: LiveCallHooks | None = None, within_s: float = 0.0, *, keep: bool = False) -> None:
-        """Switch off, wait for calls and route handlers (at most the drain time), then close the provider.
+        """Switch off, wait for calls and route handlers, end them after the drain time, then close the provider.
 
         If it takes part in calls of other providers, wait first for those that began with its hooks, at most
         `within_s` seconds, as their results are still to come. `keep`: another generation goes on with the provider.
@@ -90,7 +91,7 @@ class Generation:
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
             await hooks.drained(within_s)
-        if not await self.switch.drained(self.drain_s):
+        if not await self.services.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         if not keep:
@@ -135,6 +136,7 @@ async def opened(
             collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
+            services=services,
             drain_s=drain_seconds(entry, services),
         )
     except (ProviderError, asyncio.CancelledError):

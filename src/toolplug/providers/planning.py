@@ -8,6 +8,7 @@ from functools import partial
 
 from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import CallRunner, Tool
+from toolplug.catalog.schema import Schema
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
@@ -146,8 +147,24 @@ class _Planner:
             convert=bound.convert,
             wants_context=bound.wants_context,
             copies=bound.copies,
+            output=self._output(definition),
         )
         return Tool(definition, plan)
+
+    def _output(self, definition: ToolDefinition) -> Schema | None:
+        """Return the output type that results must match; None for none, or for one that is not valid."""
+        try:
+            if definition.output_schema is not None:
+                definition.output_schema.check()
+        except InvalidDefinition as error:
+            _LOG.warning(
+                "%s: results of %r are not checked, as its output schema is invalid: %s",
+                self._entry.owner,
+                definition.name,
+                error,
+            )
+            return None
+        return definition.output_schema
 
 
 def plan_builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:

@@ -32,7 +32,7 @@ from toolplug.providers.entry import (
 from toolplug.providers.generation import Generation, mounted, opened
 from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.registration import PluginManager
-from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
+from toolplug.providers.plugins.shapes import ProviderLike, check_key, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.running_call import check_event_loop
@@ -419,8 +419,10 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
                 else f"instance of {type(given).__qualname__}"
             )
             raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
+        check_key(key)
         kind, build, single = provider_of(key, given)
-        entry = ProviderEntry(key=key, type=kind.__name__, package=kind.__module__.partition(".")[0])
+        # code from `exec` and a function that another program made may have no module
+        entry = ProviderEntry(key=key, type=kind.__name__, package=(kind.__module__ or "").partition(".")[0])
         wanted.append(DesiredProvider(entry, build, single=single))
     return wanted
 

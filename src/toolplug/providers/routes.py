@@ -16,13 +16,17 @@ from toolplug.errors import InvalidDefinition, Problem
 from toolplug.execution.limits import SourceSwitch
 from toolplug.providers.authoring import RouteMark, marked
 from toolplug.providers.entry import ProviderEntry
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encoded, why_not_json
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+class AnswerNotJson(TypeError):
+    """What a route's method returned is neither a response nor JSON; the text says of which type, at which pointer."""
+
+
 def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
-    """Return an endpoint for a method that returns a response or a JSON value, else it raises `TypeError`."""
+    """Return an endpoint for a method that returns a response or a JSON value, else it raises `AnswerNotJson`."""
 
     async def endpoint(request: Request) -> Response:
         value = await method(request)
@@ -30,7 +34,8 @@ def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
             return value
         text = encoded(value)
         if text is None:
-            raise TypeError(f"{request.method} {request.url.path} returned {type(value).__name__}, which is not JSON")
+            fault = why_not_json(value)
+            raise AnswerNotJson(str(fault)) from fault.__cause__
         return Response(text, media_type="application/json")
 
     return endpoint

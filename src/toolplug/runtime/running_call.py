@@ -60,6 +60,11 @@ class RunningCall:
         if self._cancel is not None:
             self._cancel()
 
+    def stop_waiting(self) -> None:
+        """Let the caller wait no longer, as if its time were over."""
+        if self._waiter is not None:
+            _expire(self._waiter)
+
     async def wait(self, seconds: float, *, ask: bool = True) -> bool:
         """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
 

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from time import monotonic
 from traceback import walk_stack
 from typing import Self
@@ -18,6 +19,7 @@ BEAT_S = 0.05
 QUIET_S = 10.0
 """Seconds after a line in which no other is logged; blocks in that time are counted in the next line."""
 
+_LOOP = "asyncio.base_events"
 _LOG = logging.getLogger("toolplug.execution")
 
 
@@ -26,7 +28,7 @@ class Watchdog:
 
     The loop sets a mark every 50 ms. When the mark is older than `lag_s`, the thread inspects the stack of the loop's
     thread and logs one line. `owners` returns the provider's key for each top-level package. With `names_host` False
-    a block is logged only if a provider causes it.
+    a block is logged only if a provider causes it. `on_block` is called with its place instead, from the thread.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class Watchdog:
         lag_s: float = LAG_S,
         clock: Callable[[], float] = monotonic,
         names_host: bool = True,
+        on_block: Callable[[str], None] | None = None,
     ) -> None:
         self._owners = owners
         self._lag_s = lag_s
         self._names_host = names_host
+        self._on_block = on_block
         self._clock = clock
         self._mark = clock()
         self._ended = threading.Event()
@@ -80,7 +84,9 @@ class Watchdog:
         frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
         stack = list(walk_stack(frame))[::-1]
         owners = self._owners()
-        packages = (str(each.f_globals.get("__name__", "")).partition(".")[0] for each, _ in reversed(stack))
+        modules = (str(each.f_globals.get("__name__", "")) for each, _ in reversed(stack))
+        inside = takewhile(lambda module: module != _LOOP, modules)  # not what has started the loop
+        packages = (module.partition(".")[0] for module in inside)
         package = next((package for package in packages if package in owners), None)  # of the innermost frame
         if package is None and not self._names_host:
             return
@@ -88,5 +94,8 @@ class Watchdog:
         place = blamed_place(stack, package or OURS)
         innermost = blamed_place(stack[-1:])
         shown = f"{place}" if place == innermost else f"{place}, innermost {innermost}"
+        if self._on_block is not None:
+            self._on_block(shown)
+            return
         more = f"; it was held up {untold} times more since the last line" if untold else ""
         _LOG.warning("%s holds up the event loop, %d ms by now: %s%s", who, lag_s * 1000, shown, more)

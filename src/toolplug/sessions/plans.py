@@ -7,12 +7,15 @@ from dataclasses import replace
 from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition
 from toolplug.catalog.plan import Tool
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
-from toolplug.execution.resolved_limits import LimitLevel
+from toolplug.execution.resolved_limits import DefaultTimeout, LimitLevel
 from toolplug.sessions.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0
 LONGEST_S = 300.0
-"""Seconds that a request may wait for its answer, by default and at most (reference/sessions.md)."""
+"""Seconds that a request may wait for its answer, by default and at most, unless `limits.timeout` is set
+(reference/sessions.md)."""
+
+_TIMEOUT = DefaultTimeout(DEADLINE_S, LONGEST_S, "default of session tools")
 
 ALLOWED = ToolPolicy()
 
@@ -32,6 +35,12 @@ class Planner:
 
     def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
         """Return the tool of one session; the target of the source is its relay."""
-        plan = self._builder.build(definition, source, self._policy, author_timeout_s=DEADLINE_S, longest_s=LONGEST_S)
+        plan = self._builder.build(
+            definition,
+            source,
+            self._policy,
+            default_timeout=_TIMEOUT,
+            output=definition.output_schema,
+        )
         same = definition.offered == self._offered
         return Tool(definition if same else replace(definition, offered=self._offered), plan)

@@ -1,4 +1,8 @@
-"""Queued calls, whose callers fetch the result later. Each is a record, which outlives the process."""
+"""Queued calls, whose callers fetch the result later. Each is a record, which outlives the process.
+
+The next process makes a call again where that is no second run: one to the application, which gets it under the same
+id and answers once, and one of a tool that is read-only or idempotent. The outcome of any other is unknown then.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,12 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
 from toolplug.errors import AccessError, ApiError, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.idempotency import KeptResult, kept_result, result_again
+from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
 from toolplug.execution.results import unavailable
 from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
+from toolplug.sessions.session_tool import KIND
 from toolplug.sessions.shared import Background
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.processes import Processes
@@ -66,6 +71,7 @@ class _Kept(TypedDict):
     trace: str
     trace_context: NotRequired[dict[str, str]]  # absent in records of 0.1
     runner: NotRequired[str]  # the name of the process that runs the call; absent in records of 0.1
+    repeats: NotRequired[bool]  # the call may be made again; absent in records of 0.1
     deadline: float
     kept_s: float
     result: KeptResult | None
@@ -108,6 +114,7 @@ class QueuedCalls:
             "trace": context.request_id,
             "trace_context": dict(context.trace_context),
             "runner": self._processes.name,
+            "repeats": self._repeats(session, call.name, context),
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
@@ -139,7 +146,7 @@ class QueuedCalls:
         return QueuedCall(call_id, kept["call_id"], "sent" if sent else "queued", None)
 
     def resume(self, load: LoadSession) -> None:
-        """Run in the background the calls that a process which has ended did not finish, now and when one ends."""
+        """Finish in the background the calls that a process which has ended did not, now and when one ends."""
         others = self._processes.others
 
         async def look() -> None:
@@ -152,7 +159,7 @@ class QueuedCalls:
         self._background.start(self._resumed(load), "queued-calls")
 
     async def aclose(self) -> None:
-        """Cancel running calls; the next process runs them again."""
+        """Cancel running calls; the next process finishes them."""
         await self._background.aclose()
 
     async def _resumed(self, load: LoadSession) -> None:
@@ -180,13 +187,29 @@ class QueuedCalls:
         if session is None:
             return
         kept["runner"] = self._processes.name
+        repeats = kept.get("repeats", True)
+        if not repeats:
+            kept["result"] = kept_result(outcome_unknown(ToolCall(call_id, kept["name"], "")))
         try:
             await self._keep(code, call_id, kept, expected=record.revision)
         except StoreConflict:
             return  # another process has taken it
+        if not repeats:
+            return
         session.relay.reserve(kept["call_id"], call_id)
         self._running[code] += 1
         self._background.start(self._run(session, call_id, kept), "queued-call")
+
+    def _repeats(self, session: Session, name: str, context: CallContext) -> bool:
+        """Return whether the call may be made again when its process has ended."""
+        try:
+            catalog = self._executor_for(context.principal, context.agent, session.code).catalog
+        except AccessError:
+            return True  # it is refused each time
+        tool = catalog.find(name) or (None if catalog.unavailable is None else catalog.unavailable.find(name))
+        if tool is None or tool.definition.ref.kind == KIND:
+            return True
+        return bool(tool.definition.hints.read_only or tool.definition.hints.idempotent)
 
     async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])

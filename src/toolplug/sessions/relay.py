@@ -39,6 +39,9 @@ _TOLERANCE_S = 0.05
 _Finish = Literal["answered", "late"]
 Ending = GoneState | Literal["host_stopping"]
 
+_RETRY_S = 5.0
+"""The `retry_after_s` of a call that was not sent to the plugin; when it comes back is unknown."""
+
 _MAX_CALL_ID = 256
 """Characters of a caller's id that are sent to the application, for its log."""
 
@@ -140,7 +143,7 @@ class Relay:
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
-            return _gone(call.name, gone)
+            return _gone(call.name, gone, sent=False)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
             what = f"{counted(self._session.max_waiting, 'call')} of its session waiting already"
@@ -206,7 +209,7 @@ class Relay:
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, _gone(request.tool, reason)):
+            if self._settle(request, "late", reason, self._gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -249,7 +252,7 @@ class Relay:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
             self._settle(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, _gone(request.tool, end.late))
+        self._settle(request, "late", end.late, self._gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -266,6 +269,13 @@ class Relay:
 
     async def _publish(self, request: Request) -> None:
         """Write what other processes need of a request. Raises `StoreError`."""
+
+    def _may_have_arrived(self, request: Request) -> bool:
+        """Return False if no process has sent the request."""
+        return request.attempt > 0
+
+    def _gone(self, request: Request, reason: str) -> ToolResult:
+        return _gone(request.tool, reason, sent=self._may_have_arrived(request))
 
     async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
@@ -377,5 +387,7 @@ _REASONS = {
 }
 
 
-def _gone(tool: str, reason: str) -> ToolResult:
-    return unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)
+def _gone(tool: str, reason: str, *, sent: bool) -> ToolResult:
+    """Return the answer to a call that gets none of the plugin; one that was not `sent` may be repeated."""
+    result = unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)
+    return result if sent else result._replace(retry_after_s=_RETRY_S)

@@ -17,7 +17,7 @@ from toolplug.catalog.call import Principal
 from toolplug.providers.provider import FunctionProvider, built, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
-from toolplug.testing.provider_rules.calls import call_rules, pressure_rules
+from toolplug.testing.provider_rules.calls import call_rules, cancellation_rules, pressure_rules
 from toolplug.testing.provider_rules.documentation import documentation_rules
 from toolplug.testing.provider_rules.isolation import Isolation, isolation_rules
 from toolplug.testing.provider_rules.life import bare_rules, life_rules
@@ -102,6 +102,7 @@ async def check_provider(
     )
     # A provider that breaks the rules of one step would break those of the next as well.
     raise_broken(await bare_rules(subject))
+    raise_broken(await cancellation_rules(subject))
     raise_broken(await life_rules(subject))
     async with started(subject) as run:
         broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]

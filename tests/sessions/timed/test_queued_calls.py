@@ -15,6 +15,9 @@ from tests.virtual_time import pass_time
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
+from toolplug.providers.authoring import tool
+from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.registry import FunctionRegistry
 from toolplug.sessions.queued_calls import QueuedCall, QueuedCalls
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -26,11 +29,16 @@ MOST = 100
 
 
 @asynccontextmanager
-async def queueing(store: FaultyStore, sessions: Sessions) -> AsyncIterator[QueuedCalls]:
-    """Queued calls over these sessions, resumed as a host does it, each time by another process."""
+async def queueing(
+    store: FaultyStore, sessions: Sessions, tools: ToolExecutor | None = None
+) -> AsyncIterator[QueuedCalls]:
+    """Queued calls over these sessions, resumed as a host does it, each time by another process.
+
+    `tools`: those that are called instead of the session's own.
+    """
 
     def executor_for(principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        return sessions.known(code, principal.tenant).executor
+        return sessions.known(code, principal.tenant).executor if tools is None else tools
 
     store.id = token_hex(4)
     queued = QueuedCalls(store, executor_for, Processes(store))
@@ -54,10 +62,12 @@ async def session(sessions: Sessions) -> Session:
     return session
 
 
-async def start(queued: QueuedCalls, session: Session, *, within_s: float = 30.0, most: int = MOST) -> str:
+async def start(
+    queued: QueuedCalls, session: Session, tool: str = "a", *, within_s: float = 30.0, most: int = MOST
+) -> str:
     deadline = asyncio.get_running_loop().time() + within_s
     context = CallContext(Principal(tenant=session.tenant), deadline=deadline)
-    return await queued.start(session, ToolCall("c1", "a", {"x": 1}), context, most=most)
+    return await queued.start(session, ToolCall("c1", tool, {"x": 1}), context, most=most)
 
 
 async def done(queued: QueuedCalls, session: Session, call_id: str) -> QueuedCall:
@@ -97,6 +107,48 @@ async def test_a_queued_call_is_run_after_a_restart(store: FaultyStore) -> None:
             found = await done(queued, session, call_id)
         assert found.result is not None
         assert found.result.output == call_id
+
+
+class Shop(FunctionProvider):
+    """Tools that count their runs; the first run of each does not end."""
+
+    runs: list[str]
+
+    @tool
+    async def order(self, x: int) -> str:
+        """Order."""
+        return await self._run("order")
+
+    @tool(idempotent=True)
+    async def put(self, x: int) -> str:
+        """Put."""
+        return await self._run("put")
+
+    async def _run(self, name: str) -> str:
+        self.runs.append(name)
+        if self.runs.count(name) == 1:
+            await asyncio.Event().wait()
+        return name
+
+
+@pytest.mark.requirement("C-6-queued-lost")
+async def test_only_a_queued_call_that_is_safe_to_repeat_is_run_after_a_restart(store: FaultyStore) -> None:
+    shop = Shop()
+    shop.runs = []
+    async with FunctionRegistry({"shop": shop}) as tools:
+        async with opened(store) as before, queueing(store, before, tools) as queued:
+            session = (await before.create(T1)).session
+            ids = [await start(queued, session, name) for name in ("order", "put")]
+            await turns()
+        async with opened(store) as after, queueing(store, after, tools) as queued:
+            session = await after.find(session.code, "t1")
+            found = [(await done(queued, session, call_id)).result for call_id in ids]
+
+    assert [result and (result.status, result.metadata.get("code")) for result in found] == [
+        (ToolStatus.TOOL_ERROR, "outcome_unknown"),
+        (ToolStatus.SUCCESS, None),
+    ]
+    assert shop.runs == ["order", "put", "put"]
 
 
 @pytest.mark.requirement("I3-2-queued-restart")

@@ -141,7 +141,9 @@ class HostLink:
     async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Run one call at the host; one that was lost on the way is made again if the tool allows it."""
         if self._down is not None:
-            raise ToolUnavailable(f"its host {self._address.shown} is down: {self._down}", code="host_down")
+            raise ToolUnavailable(
+                f"its host {self._address.shown} is down: {self._down}", code="host_down", retry_after_s=1.0
+            )
         for left in reversed(range(MAX_TRIES)):
             try:
                 return await self._called(call, context)

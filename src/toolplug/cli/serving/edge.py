@@ -17,13 +17,13 @@ from typing import Any
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from toolplug.host.file.settings import EdgeSettings, Http
 from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
-from toolplug.http.errors import HttpProblem
+from toolplug.http.errors import HttpProblem, draining
 
 RATE_WINDOW_S = 10
 """Seconds over which `http.edge.body_bytes_per_s` is averaged, and for the rest of a body after its response."""
@@ -378,3 +378,29 @@ class _EdgeConnection(HttpToolsProtocol):
         )
         self.transport.write_eof()
         self._set_deadline(LINGER_S, self.transport.abort)
+
+
+class AnswersWhenCancelled:
+    """The application as uvicorn runs it, which cancels the requests that outlast the time to drain.
+
+    One without a response yet gets a 503: it waited for something else than a tool or a provider, which end by then.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if started or scope["type"] != "http":
+                raise
+            await draining().response("")(scope, receive, send)

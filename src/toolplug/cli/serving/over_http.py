@@ -21,7 +21,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, coloured
-from toolplug.cli.serving.edge import Edge, EdgeConfig
+from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.reload import (
     Reloading,
@@ -50,7 +50,7 @@ SLACK_S = 2.0
 FIRST_REQUEST_MS = 250
 """During the end of a server: how long a new connection may take to send its first request."""
 ANSWERS_S = 1
-"""Seconds to send responses if no provider needs time to drain."""
+"""Seconds to send responses after the time to drain."""
 THRESHOLDS = (10_000, 20, 50)
 """For `gc.set_threshold`: about 140 times Python's own interval between two full collections.
 
@@ -80,7 +80,8 @@ def serve(
     place = None if worker is None else Place.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
-    config = EdgeConfig(create_app(host, insecure_no_auth=insecure_no_auth), Edge(lambda: host.settings.http))
+    app = AnswersWhenCancelled(create_app(host, insecure_no_auth=insecure_no_auth))
+    config = EdgeConfig(app, Edge(lambda: host.settings.http))
     service = Service(host, files.file.resolve(), config, shows=shows, place=place)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
@@ -110,7 +111,7 @@ class Service:
                 signals(
                     stop=self._stop,
                     reload=self._reloading.want,
-                    within_s=lambda: self._drain_s() + CLOSE_S + SLACK_S,
+                    within_s=lambda: self._drain_s() + ANSWERS_S + CLOSE_S + SLACK_S,
                     is_busy=self._is_busy,
                 )
             )
@@ -158,8 +159,10 @@ class Service:
         return True
 
     def _stop(self) -> None:
-        self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s()), ANSWERS_S)
+        self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s()) + ANSWERS_S
         self._server.should_exit = True
+        if self._host.entered:
+            self._end_after_drain()
         if self._starting is not None:
             self._starting.reschedule(0)
         elif self._host.entered:
@@ -172,7 +175,18 @@ class Service:
         return self._latest
 
     def _drain_s(self) -> float:
-        return max((generation.drain_s for generation in self._generations()), default=0.0)
+        """Return the longest time to drain of a provider, and of a call that runs."""
+        running = self._host.registry.accounting.drains_s if self._host.entered else set[float]()
+        return max({*running, *(generation.drain_s for generation in self._generations())}, default=0.0)
+
+    def _end_after_drain(self) -> None:
+        """End the calls and requests of each provider after its time to drain, and all after the longest one."""
+        loop, accounting = asyncio.get_running_loop(), self._host.registry.accounting
+        for generation in self._generations():
+            loop.call_later(generation.drain_s, accounting.end_running, generation.switch)
+        for drain_s in accounting.drains_s:
+            loop.call_later(drain_s, partial(accounting.end_running, after_s=drain_s))
+        loop.call_later(self._drain_s(), accounting.end_running)
 
     def _is_busy(self) -> bool:
         """Return whether a caller waits for the result of a call or a request."""

@@ -21,8 +21,10 @@ from pluggy import HookImpl, Result
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner
+from toolplug.catalog.text import cleaned
 from toolplug.crashes import log_crash
 from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, raised
+from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
 from toolplug.execution.limits import SourceSwitch
 from toolplug.execution.results import ended, filled, readable
@@ -30,6 +32,9 @@ from toolplug.runtime.running_call import RunningCall
 
 SHORTEST_AFTER_S = 0.1
 """How long an answer waits for `after_call` at least, also past the deadline."""
+MAX_REASON = 2_000
+"""Characters of the reason for which a plugin refuses a call; a longer one is cut."""
+_MAX_NAME = 200
 FAILED = "a check failed"
 """The reason that callers read where a check failed."""
 
@@ -88,7 +93,7 @@ class CallHooks:
         answer: Callable[[CallContext], Awaitable[ToolResult]],
     ) -> ToolResult:
         """Return the answer of a call, in the spans of the tracers; it gets the context with their headers."""
-        spans = Spans(self.tracers, tool, call, context)
+        spans = Spans(self.tracers, tool, read_only_call(call, nested=False), context)
         result = None
         try:
             result = await answer(spans.context)
@@ -321,8 +326,18 @@ def _reason(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise HookFailure(f"returned {type(value).__name__}, neither a text nor None")
-    return readable(value)
+        raise HookFailure(f"returned {_name(value)}, neither a text nor None")
+    return cleaned_reason(value)
+
+
+def cleaned_reason(text: str) -> str:
+    """Return a plugin's reason as a caller may read it: without invisible characters, at most `MAX_REASON`."""
+    reason = readable(cleaned(str.__getitem__(text, slice(MAX_REASON))))
+    return reason if str.__len__(text) <= MAX_REASON else f"{reason}…"
+
+
+def _name(value: object) -> str:
+    return type(value).__name__[:_MAX_NAME]
 
 
 def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int) -> ToolResult:
@@ -332,7 +347,7 @@ def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int)
     if isinstance(value, str):
         return result._replace(output=readable(value), structured=None, parts=())
     if not isinstance(value, ToolResult):
-        raise HookFailure(f"returned {type(value).__name__}, neither a ToolResult nor a text nor None")
+        raise HookFailure(f"returned {_name(value)}, neither a ToolResult nor a text nor None")
     try:
         changed = filled(call, value, max_bytes)
     except BaseException as error:

@@ -10,6 +10,8 @@ patterns whatever their order, 405 names the methods of all routes that match, a
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import perf_counter
@@ -24,11 +26,14 @@ from starlette.types import Receive, Scope
 from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.limits import SourceSwitch
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
+    draining,
     internal,
     method_not_allowed,
     quota_problem,
@@ -39,8 +44,9 @@ from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.routes import MountedRoute
+from toolplug.providers.routes import AnswerNotJson, MountedRoute
 
+_LOG = logging.getLogger("toolplug.http")
 _NOTHING: dict[str, object] = {}
 
 
@@ -168,9 +174,9 @@ class ProviderRoutes:
             _prepare(scope, route, found.params, state)
             if self._refusals.counts_stored_bytes:
                 with self._refusals.within(scope):
-                    await _handled(route, state, request, sent)
+                    await _handled(route, registry.accounting, state, request, sent)
             else:
-                await _handled(route, state, request, sent)
+                await _handled(route, registry.accounting, state, request, sent)
         except HttpProblem as problem:
             problem = self._refusals.braked(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
@@ -209,17 +215,37 @@ def _prepare(scope: Scope, route: MountedRoute, params: Mapping[str, object], st
     }
 
 
-async def _handled(route: MountedRoute, state: HostState, request: Request, sent: SentResponse) -> None:
-    """Run the endpoint as the caller's tenant; its provider is not closed before the endpoint has ended."""
+class _RunningRequest:
+    """A request whose endpoint runs. Implements `toolplug.catalog.plan.EndableWork`; it ends with its provider."""
+
+    drain_s = math.inf
+
+    def __init__(self, switch: SourceSwitch) -> None:
+        self.switch: SourceSwitch = switch
+        self.life: asyncio.Timeout = asyncio.timeout(None)
+
+    def end(self) -> None:
+        """Stop the endpoint."""
+        if not self.life.expired():
+            self.life.reschedule(asyncio.get_running_loop().time())
+
+
+async def _handled(
+    route: MountedRoute, accounting: CallAccounting, state: HostState, request: Request, sent: SentResponse
+) -> None:
+    """Run the endpoint as the caller's tenant; its provider is closed after the endpoint has ended."""
     switch = route.switch
     if not switch.open:
         raise route_not_found()
     token = enter_tenant(state["principal"])
     switch.running += 1
+    running = _RunningRequest(switch)
+    accounting.running.add(running)
     try:
-        response = await route.route.endpoint(request)
-        sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
-        await response(request.scope, request.receive, sent)
+        async with running.life:
+            response = await route.route.endpoint(request)
+            sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
+            await response(request.scope, request.receive, sent)
     except HttpProblem:
         raise
     except HTTPException as error:
@@ -235,8 +261,11 @@ async def _handled(route: MountedRoute, state: HostState, request: Request, sent
             raise
         raise _failed(route, state["request_id"], error) from error
     except BaseException as error:
+        if running.life.expired():
+            raise draining() from error
         raise _failed(route, state["request_id"], error) from error
     finally:
+        accounting.running.discard(running)
         switch.leave()
         leave_tenant(token)
 
@@ -248,5 +277,10 @@ def _is_cancelled() -> bool:
 
 
 def _failed(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
+    if isinstance(error, AnswerNotJson):
+        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.shown, route.owner, error, request_id)
+        if error.__cause__ is None:
+            return internal()
+        error = error.__cause__
     log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
     return internal()

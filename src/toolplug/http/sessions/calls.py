@@ -73,7 +73,9 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         message = "a call that is not waited for has no Idempotency-Key; leave the header out, or wait"
         raise invalid_request(message, "Idempotency-Key")
     if context.deadline is None:
-        context = context._replace(deadline=asyncio.get_running_loop().time() + DEADLINE_S)
+        tool = executor.catalog.find(body.tool)
+        within_s = DEADLINE_S if tool is None else tool.plan.timeout_s
+        context = context._replace(deadline=asyncio.get_running_loop().time() + within_s)
     most = state["host"].sessions.limits.max_waiting_calls
     taken = await state["host"].queued.start(session, call, context, most=most)
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)

@@ -143,6 +143,11 @@ class _Member(NamedTuple):
         """The parameter that is bound to an instance or a class."""
         return ("self",) if self.own.bound else ()
 
+    def with_line(self, problem: str) -> str:
+        """Return the problem with the line of the function, which its author can open."""
+        code = inspect.unwrap(self.own.function).__code__
+        return f"{problem} (at {code.co_filename}:{code.co_firstlineno})"
+
 
 T = TypeVar("T")
 
@@ -162,14 +167,14 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
     for member in members.values():
         hook_name = _hook_of(member, base)
         if hook_name is None:
-            problems += _strange(plugin, member, members, base)
+            problems += [member.with_line(wrong) for wrong in _strange(plugin, member, members, base)]
             continue
         options = cast("HookimplOpts", {**NO_OPTIONS, **(member.options or {})})
         wrong = _problem(member, hook_name, options, base)
         if wrong:
-            problems.append(wrong)
+            problems.append(member.with_line(wrong))
         elif any(item.hook == hook_name and HOOKS[hook_name].asked == "provider" for item in found):
-            problems.append(f"{member.place} is a second implementation of {hook_name!r}; keep one")
+            problems.append(member.with_line(f"{member.place} is a second implementation of {hook_name!r}; keep one"))
         else:
             found.append(Implementation(hook_name, member.name, options))
     if found and not isinstance(plugin, type | ModuleType) and type(plugin).__eq__ is not object.__eq__:

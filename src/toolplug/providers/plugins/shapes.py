@@ -23,6 +23,7 @@ ProviderLike = FunctionProvider | type[FunctionProvider] | ModuleType | Callable
 """An instance, a class whose `Config` has a default for everything, a function with `@tool`, or a plugin of hooks."""
 
 _PLUGIN = "_toolplug_plugin"
+_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -63,6 +64,14 @@ def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike
         yield key, given
 
 
+def check_key(key: object) -> None:
+    """Raise `InvalidDefinition` unless this can be the key of a provider, which is a label of metrics."""
+    if not (isinstance(key, str) and _KEY.fullmatch(key)):
+        raise InvalidDefinition(
+            f"{key!r} is no key of a provider; write a lower-case letter, then up to 63 of a-z 0-9 _, as web_search"
+        )
+
+
 def provider_of(key: str, given: object) -> CodedProvider:
     """Return the provider of a plugin from code. Raises `InvalidDefinition`."""
     if isinstance(given, FunctionProvider):
@@ -76,10 +85,19 @@ def provider_of(key: str, given: object) -> CodedProvider:
     kind = None if isinstance(given, type | FunctionType) else delegating_provider(given)
     if kind is None:
         raise InvalidDefinition(
-            f"{key!r}: {given!r} is no provider; give a FunctionProvider, its class, a function with @tool, or a "
-            "module or an object with @hookimpl functions"
+            f"{key!r}: {_kind_of(given)} is no provider; give a FunctionProvider, its class, a function with @tool, or "
+            "a module or an object with @hookimpl functions"
         )
     return CodedProvider(kind, partial(built, kind, key, None), given)
+
+
+def _kind_of(given: object) -> str:
+    """Return what was given, in words: an object's own text may be its address."""
+    if isinstance(given, type | FunctionType):
+        return f"{'the class' if isinstance(given, type) else 'the function'} {given.__qualname__}"
+    if isinstance(given, ModuleType):
+        return f"the module {given.__name__}"
+    return f"an instance of {type(given).__qualname__}"
 
 
 def function_provider(function: FunctionType) -> type[FunctionProvider]:

@@ -137,6 +137,10 @@ class SharedRelay(Relay):
             if end is not None:
                 self.ended(request.id, end)
 
+    def _may_have_arrived(self, request: Request) -> bool:
+        """Return True: a process that sends the request does not tell the others that it has."""
+        return True
+
     async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless a process has accepted an answer to it: return that then."""
         if request.id in self._reserved and reason in _STOPPED:

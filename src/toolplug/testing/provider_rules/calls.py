@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple, Self, cast
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.schema import Schema
+from toolplug.errors import ConfigError
+from toolplug.execution.results import CONTRADICTIONS
 from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
-from toolplug.testing.provider_rules.subject import CONCURRENT, Started
+from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, started
 
 _WRONG: tuple[object, ...] = ({"wrong": [True]}, ["wrong"], "something wrong", -0.5, True, None)
 _EXTRA = "not_an_argument"
+_LOG = logging.getLogger("toolplug.execution")
 
 
 class Mutation(NamedTuple):
@@ -58,6 +62,23 @@ async def pressure_rules(run: Started) -> list[BrokenRule]:
     return broken
 
 
+async def cancellation_rules(subject: Subject) -> list[BrokenRule]:
+    """Cancel a call of each example on an instance of its own, before anything waits for one to end.
+
+    A call that does not end stays behind. It is taken out of asyncio's books, so that `asyncio.run` ends all the same.
+    """
+    before = asyncio.all_tasks()
+    try:
+        async with started(subject) as run:
+            broken = [rule for name, arguments in run.examples() for rule in await _cancelled(run, name, arguments)]
+    except ConfigError:
+        return []  # the next rules say why it does not start
+    if broken:
+        for task in asyncio.all_tasks() - before:
+            asyncio._unregister_task(task)  # pyright: ignore[reportAttributeAccessIssue]  documented in "Extending"
+    return broken
+
+
 async def _cancelled(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
     if await cancelled_after(run, lambda: run.call(name, arguments)):
         return []
@@ -97,7 +118,7 @@ async def call_rules(run: Started) -> list[BrokenRule]:
     """Check single calls: first every example, in order, then invalid arguments."""
     broken = [*_named(run), *await _unknown(run)]
     for name, arguments in run.examples():
-        broken += _result(run.registry.catalog[name].definition, await run.call(name, arguments))
+        broken += await _example(run, name, arguments)
     for name, arguments in run.examples():
         broken += await _wrong_arguments(run, run.registry.catalog[name].definition, arguments)
     return broken
@@ -138,16 +159,35 @@ async def _unknown(run: Started) -> list[BrokenRule]:
     return [BrokenRule("unknown-tool", f"tool {NO_TOOL!r}", f"answers {result.status}", "list it, or do not run it")]
 
 
-def _result(definition: ToolDefinition, result: ToolResult) -> list[BrokenRule]:
-    where = f"example of tool {definition.name!r}"
+class _Contradictions(logging.Handler):
+    """Collects, inside `with`, where results contradict the output types of their tools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __enter__(self) -> Self:
+        _LOG.addHandler(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _LOG.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, CONTRADICTIONS):
+            self.found.append(getattr(record, CONTRADICTIONS))
+
+
+async def _example(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
+    where = f"example of tool {name!r}"
+    with _Contradictions() as contradictions:
+        result = await run.call(name, arguments)
+    if contradictions.found:
+        fix = "return what the annotation says, or annotate what it returns"
+        return [BrokenRule("output", where, f"is not of its output type: {contradictions.found[0]}", fix)]
     if result.is_error:
         fix = "fix the tool or the example; its log says where it failed"
         return [BrokenRule("calls", where, f"ends with {result.status}: {result.output}", fix)]
-    declared = definition.output_schema
-    lines = declared.refusals(result.structured) if declared is not None and result.structured is not None else ()
-    if lines:
-        fix = "return what the annotation says, or annotate what it returns"
-        return [BrokenRule("output", where, f"is not what its output schema says: {'; '.join(lines)}", fix)]
     return []
 
 

@@ -6,10 +6,12 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.render import Dialect
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
@@ -18,10 +20,11 @@ from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
+from toolplug.runtime.watchdog import Watchdog
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.offers import listed_offers, requests
-from toolplug.testing.provider_rules.subject import Subject, started
+from toolplug.testing.provider_rules.subject import Started, Subject, started
 
 _POLL_S = 0.01
 _OWN_THREADS = ("asyncio_", "toolplug-")
@@ -114,6 +117,31 @@ def _definition_rules(item: ToolDefinition, where: str) -> Iterator[BrokenRule]:
             yield BrokenRule("stubs", where, f"{stub!r} is no type of a built-in stub", fix)
 
 
+class Blocks:
+    """Which tools block the event loop, and where. A busy machine may stop a tool at any line, but not each time."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+
+    @asynccontextmanager
+    async def watching(self, run: Started, tool: str) -> AsyncGenerator[None]:
+        """Watch the loop while the tool's example runs."""
+        module = type(run.generation.provider).__module__
+        owners, places = {module.partition(".")[0]: run.subject.key}, list[str]()
+        async with Watchdog(lambda: owners, names_host=False, on_block=places.append):
+            yield
+        self._found.setdefault(tool, []).extend(places[:1])
+
+    def rules(self, starts: int) -> list[BrokenRule]:
+        """Return a broken rule for each tool that has blocked the loop in every one of so many runs."""
+        fix = "await instead, or write a plain `def`, which runs in a thread"
+        return [
+            BrokenRule("blocks-the-loop", f"tool {tool!r}", f"holds up the event loop: {places[0]}", fix)
+            for tool, places in self._found.items()
+            if len(places) >= starts
+        ]
+
+
 _STARTS = 2
 _DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 
@@ -167,11 +195,16 @@ async def life_rules(subject: Subject) -> list[BrokenRule]:
     listings: list[tuple[object, ...]] = []
     offers: list[object] = []
     before = held()
+    blocks = Blocks()
     for _ in range(_STARTS):
         try:
             async with started(subject) as run:
                 for name, arguments in run.examples():
-                    await run.call(name, arguments)
+                    async with blocks.watching(run, name):
+                        result = await run.call(name, arguments)
+                    if result.status is ToolStatus.TIMEOUT:
+                        fix = "let the tool end; its own timeout= may be longer"
+                        return [BrokenRule("calls", f"example of tool {name!r}", result.output, fix)]
                 for request in requests(run):
                     await request.made(run)
                 await run.quiet()
@@ -179,7 +212,7 @@ async def life_rules(subject: Subject) -> list[BrokenRule]:
                 listings.append(tuple(run.registry.catalog.render(dialect) for dialect in _DIALECTS))
         except ConfigError as error:
             return [BrokenRule("starts", "in a registry", str(error), "fix the cause")]
-    broken: list[BrokenRule] = []
+    broken = blocks.rules(_STARTS)
     if offers[0] != offers[1]:
         fix = "list the same prompts and resources, in the same words and order"
         broken.append(BrokenRule("stable", "prompts() and resources()", "list something else at another start", fix))
