@@ -128,6 +128,7 @@ async def test_the_tools_of_a_plugin_that_does_not_come_back_stay_in_metadata_an
             "open it again",
             "is_error": True,
             "status": "unavailable",
+            "retry_after_s": 5.0,
             "metadata": {"code": "plugin_gone"},
         }
         assert back["tools"] == [{**tool("add"), "available": True}]

@@ -66,7 +66,7 @@ async def test_a_call_that_does_not_end_keeps_the_old_server_for_the_drain_time_
     await settled()
     tools.configure(replace(OTHER, limits=Limits.model_validate({"drain": "10ms"})))
     result = await call
-    assert (result.status, result.metadata) == ("unavailable", {"code": "server_down"})
+    assert (result.status, result.metadata) == ("timeout", {"code": "draining"})
 
 
 @pytest.mark.requirement("LAW-3")
