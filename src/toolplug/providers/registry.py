@@ -35,6 +35,7 @@ from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
+from toolplug.runtime.duplicates import list_repeated
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.search.tools import THRESHOLD, ToolSearch
@@ -384,9 +385,9 @@ class FunctionRegistry(LiveCatalog):
 
     def _collected(self) -> list[Collected]:
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        types = [generation.entry.type for generation in generations]
+        shared = {*list_repeated(generation.entry.type for generation in generations)}
         return [
-            Collected(generation.entry.owner, types.count(generation.entry.type) > 1, generation.collectors)
+            Collected(generation.entry.owner, generation.entry.type in shared, generation.collectors)
             for generation in generations
         ]
 

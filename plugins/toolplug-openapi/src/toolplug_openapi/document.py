@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import yaml
 
 from toolplug.errors import InvalidDefinition
+from toolplug.runtime.duplicates import first_repeated
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 MAX_YAML_BYTES = 4 * 1024 * 1024
@@ -123,8 +124,7 @@ def _read(data: bytes, where: str) -> object:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> Node:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.80}; keep one of them")
+        raise ValueError(f"duplicate key {first_repeated(key for key, _ in pairs)!r:.80}; keep one of them")
     return found
 
 
