@@ -43,7 +43,7 @@ class Console(FunctionProvider):
 
     async def start(self, site: ProviderContext) -> None:
         """Read the files of the page, and be ready for visitors."""
-        self._assets = await asyncio.to_thread(read_assets)
+        self._assets = await site.in_thread(read_assets)
         self._site = site
         self._states: dict[str, str] = {}
         self._followers: set[Viewer] = set()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 import httpcore2
@@ -26,9 +26,12 @@ _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that the system's resolver knows, each once. Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
+
+    A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
+    the whole process shares, and names whose servers keep silent would hold them.
+    """
+    infos = await in_own_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
