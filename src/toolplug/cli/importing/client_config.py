@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _FOREIGN = re.compile(r"\$\{(?P<kind>env|input):(?P<name>[^}]+)\}")
 """An environment variable, or a value that the editor asks for, in the syntax of editors."""
 _SCHEME = re.compile(r"(?P<scheme>Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
-_KEY = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}.*")
+_KEY = re.compile(r"(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8}.*")
 """API keys of well-known services, by their prefixes."""
 
 
