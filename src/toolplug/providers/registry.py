@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,6 @@ from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, is_single, keyed, plugin_of, provider_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
-from toolplug.runtime.duplicates import list_repeated
 from toolplug.runtime.running_call import check_event_loop
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.search.tools import THRESHOLD, ToolSearch
@@ -385,9 +385,9 @@ class FunctionRegistry(LiveCatalog):
 
     def _collected(self) -> list[Collected]:
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        shared = {*list_repeated(generation.entry.type for generation in generations)}
+        types = Counter(generation.entry.type for generation in generations)
         return [
-            Collected(generation.entry.owner, generation.entry.type in shared, generation.collectors)
+            Collected(generation.entry.owner, types[generation.entry.type] > 1, generation.collectors)
             for generation in generations
         ]
 
