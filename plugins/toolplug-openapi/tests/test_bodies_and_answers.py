@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("openapi-parts")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I2-9-openapi-parts")]
 
 DEEP = {"style": "deepObject", "explode": True}
 

@@ -196,7 +196,7 @@ def large(paths: dict[str, Any], *, filler: str = "x" * SMALL_BYTES) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.requirement("openapi-process")
+@pytest.mark.requirement("I2-9-openapi-process")
 async def test_a_large_document_gives_the_same_tools_as_a_small_one(api: Any, serve: Any) -> None:
     body = {
         "type": "object",
@@ -248,7 +248,7 @@ async def test_what_is_wrong_with_a_large_document_is_said(api: Any, serve: Any,
 
 
 @pytest.mark.process
-@pytest.mark.requirement("openapi-process")
+@pytest.mark.requirement("I2-9-openapi-process")
 async def test_credentials_are_not_given_to_the_process_that_reads(api: Any, serve: Any) -> None:
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
     settings = Settings.model_validate(

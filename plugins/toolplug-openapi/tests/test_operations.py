@@ -352,7 +352,7 @@ def odd() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     }
 
 
-@pytest.mark.requirement("openapi-parts")
+@pytest.mark.requirement("I2-9-openapi-parts")
 async def test_an_odd_part_costs_an_operation_that_reads_nothing_else(
     api: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
