@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,7 @@ class Coverage:
 
     @property
     def doubled(self) -> list[str]:
-        ids = [row.id for row in self.rows]
-        return sorted({row for row in ids if ids.count(row) > 1})
+        return sorted(row for row, times in Counter(row.id for row in self.rows).items() if times > 1)
 
     @property
     def missing(self) -> list[Requirement]:

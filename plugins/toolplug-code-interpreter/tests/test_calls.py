@@ -215,3 +215,15 @@ def orphans() -> set[int]:
             if (lines["Name"], lines["PPid"]) == ("bwrap", "1") and not lines["State"].startswith("Z"):
                 found.add(int(lines["Pid"]))
     return found
+
+
+async def test_the_call_after_the_one_that_ended_its_container_is_told_why_and_nobody_else_is(small: Any) -> None:
+    box = await small.one.container()
+    first = await small.one.call("import os; os.kill(os.getpid(), 9)", box)
+    reason = first.output.removeprefix("the container has ended with all its files and names: ")
+    assert reason != first.output
+    assert (await small.one.call("1", box)).output == f"no container {box!r}; it has ended: {reason}"
+    other = await small.two.call("1", box)
+    assert other.output == (f"no container {box!r}; it may have been deleted, or ended after its time without a call")
+    answer = await small.one.http.get(f"/v1/containers/{box}")
+    assert (answer.status_code, reason in answer.text) == (404, True)

@@ -195,3 +195,21 @@ async def test_a_file_that_becomes_a_link_is_not_read(small: Any) -> None:
     await small.one.call("import os\nos.unlink('a')\nos.symlink('/proc/self/maps', 'a')", box)
     answer = await small.one.http.get(f"/v1/containers/{box}/files/{file['id']}/content")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "file_not_found")
+
+
+PATHS = """
+import glob, importlib.metadata
+names = ('*.dist-info/direct_url.json', '*.pth', '__editable__*.py')
+found = [path for name in names for path in glob.glob('/opt/packages/*/' + name)]
+readable = []
+for path in found:
+    try:
+        readable.append(open(path).read())
+    except OSError:
+        pass
+print(len(found) > 0, readable, importlib.metadata.distribution('toolplug').read_text('direct_url.json'))
+"""
+
+
+async def test_packages_that_were_installed_from_a_folder_do_not_say_where_it_is(small: Any) -> None:
+    assert await small.one.run(PATHS) == "True [] None"

@@ -47,6 +47,7 @@ class Stream:
 
     def __init__(self) -> None:
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self.begun = asyncio.Event()
         self.ended = asyncio.Event()
         self.status = 0
 
@@ -54,6 +55,7 @@ class Stream:
         """Take one ASGI message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.begun.set()
         elif message.get("body"):
             for block in message["body"].split(b"\n\n"):
                 self._chunks.put_nowait(block)

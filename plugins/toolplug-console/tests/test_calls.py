@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug_console.feed import MAX_SHOWN, CallFeed
+from toolplug_console.feed import MAX_NOTED, MAX_SHOWN, MAX_VIEWERS, CallFeed, ViewerPlaces
 
 from .conftest import open_stream
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 CALLS = frozenset({"tools:read", "tools:call"})
-ALICE, ANN = Principal("alice", "t1", CALLS), Principal("ann", "t1", CALLS)
+ALICE, ANN, CAROL = (Principal(name, "t1", CALLS) for name in ("alice", "ann", "carol"))
 BOB, ROOT = Principal("bob", "t2", CALLS), Principal("root", "ops", frozenset({"admin"}))
 PATH = "/console/calls"
 
@@ -155,6 +155,58 @@ async def test_a_slow_visitor_learns_how_many_calls_it_missed() -> None:
         found = await viewer.batches(1)
     feed.close()
     assert found == [b'event: calls\ndata: {"calls":[],"skipped":80}\n\n', b"batch"]
+
+
+@pytest.mark.requirement("I16-1-feed")
+@pytest.mark.parametrize("path", [PATH, "/console/providers"])
+async def test_no_tenant_and_no_subject_takes_the_places_of_all_visitors(serve: Serve, path: str) -> None:
+    async with serve(ALICE, ANN, CAROL, BOB) as host, AsyncExitStack() as opened:
+        statuses: dict[str, list[int]] = {}
+        for name, tries in (("alice", 51), ("ann", 51), ("carol", 1), ("bob", 1)):
+            for _ in range(tries):
+                stream = await opened.enter_async_context(open_stream(host.app, path, key_of(host.callers[name])))
+                await stream.begun.wait()
+                statuses.setdefault(name, []).append(stream.status)
+    assert statuses == {"alice": [200] * 50 + [429], "ann": [200] * 50 + [429], "carol": [429], "bob": [200]}
+
+
+async def test_a_place_that_a_visitor_leaves_is_free_again() -> None:
+    places = ViewerPlaces()
+    for _ in range(MAX_VIEWERS + 1):
+        with places.place(ALICE):
+            pass
+
+
+@pytest.mark.requirement("I16-1-feed")
+@pytest.mark.parametrize("keep", [0, 300])
+@pytest.mark.parametrize("status", [ToolStatus.SUCCESS, ToolStatus.PANIC])
+async def test_a_flood_of_one_tenant_hides_no_call_of_another(keep: int, status: ToolStatus) -> None:
+    feed = CallFeed(lambda on: None, keep, frozenset())
+    with feed.viewer(BOB) as his, feed.viewer(ROOT) as all_of_them:
+        await his.batches(1)
+        await all_of_them.batches(1)
+        answered(feed, "quiet failure", ToolStatus.PANIC, "t2")
+        answered(feed, "quiet success", ToolStatus.SUCCESS, "t2")
+        for _ in range(12_000):
+            answered(feed, "flood", status)
+        [batch], [whole] = await his.batches(5), await all_of_them.batches(5)
+    with feed.viewer(BOB) as later:
+        [recent] = await later.batches(1)
+    feed.close()
+    for seen in (batch, whole, *([recent] if keep else [])):
+        assert (b"quiet failure" in seen, b"quiet success" in seen) == (True, True)
+    assert (batch.count(b'"tool":"'), batch.endswith(b'"skipped":0}\n\n')) == (2, True)
+    assert whole.count(b'"tool":"') == MAX_SHOWN
+    assert whole.endswith(b'"skipped":11902}\n\n')
+
+
+async def test_notes_of_many_tenants_are_bounded_together() -> None:
+    feed = CallFeed(lambda on: None, 0, frozenset())
+    with feed.viewer(ROOT):
+        for number in range(40_000):
+            answered(feed, "x", ToolStatus.SUCCESS, f"t{number % 400}")
+        assert sum(map(len, feed._noted.values())) == MAX_NOTED
+    feed.close()
 
 
 @pytest.mark.requirement("C-12-provider-changed")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from toolplug import (
     tool,
 )
 from toolplug.errors import ConfigError
+from toolplug.runtime.threads import POOL_THREADS
 from toolplug_guard.provider import INLINE_BYTES, Guard
 
 pytestmark = pytest.mark.anyio
@@ -251,3 +254,18 @@ async def test_the_tool_of_an_mcp_server_is_masked_and_has_a_name_of_its_own(ser
         executor = served.host.executor_for(Principal(scopes=frozenset({"admin"})), agent="bot")
         assert (await executor.execute(ToolCall("1", "d.hello"))).output == "from [masked: email]"
         assert (await served.call("hello")).status == "denied"
+
+
+async def test_large_results_of_one_tenant_leave_threads_for_another() -> None:
+    guard = Guard({"mask": ["email"]}, key="guard")
+    async with FunctionRegistry({"guard": guard, "leaky": Leaky()}) as registry:
+        release = Event()
+        hung = [asyncio.create_task(guard._site.threads.run("t1", release.wait)) for _ in range(2 * POOL_THREADS)]
+        try:
+            text = f"{'x ' * INLINE_BYTES}{MAIL}"
+            other = CallContext(principal=Principal(tenant="t2"))
+            answer = await registry.execute(ToolCall("1", "echo", {"text": text}), other)
+            assert answer.output.endswith("[masked: email]")
+        finally:
+            release.set()
+            await asyncio.gather(*hung)

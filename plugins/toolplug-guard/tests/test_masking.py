@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from math import inf
+from time import thread_time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolplug import ToolResult
-from toolplug_guard.masking import Masker
+from toolplug_guard.masking import BUDGET_S, MAX_PARSED, Masker
 from toolplug_guard.patterns import KINDS, Detector, Kind, compiled
 
 ALL = Detector(list(KINDS.values()))
@@ -180,3 +182,47 @@ def test_a_search_that_takes_too_long_ends() -> None:
 def test_a_pattern_that_needs_backtracking_or_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a pattern of RE2: "):
         compiled(pattern)
+
+
+SPLIT = st.text(st.characters(codec="ascii"), max_size=12) | st.sampled_from(
+    [text[:at] for text, _ in FOUND for at in (0, 7, 19, len(text))] + [text[7:] for text, _ in FOUND]
+)
+
+
+@given(st.lists(SPLIT, max_size=12))
+def test_texts_that_are_searched_together_have_the_findings_that_each_has_alone(texts: list[str]) -> None:
+    alone = {at: hits for at, text in enumerate(texts) if (hits := [*ALL.findings(text.encode(), inf)])}
+    assert alone == ALL.findings_of(texts, inf)
+
+
+def test_an_operators_own_pattern_is_searched_in_each_text_alone() -> None:
+    own = Detector([*KINDS.values(), Kind("whole", compiled("^[0-9]+$")), Kind("across", compiled("(?s)a.*b"))])
+    assert own.findings_of(["x1", "12", "a", "b", "a\nb", "ada@example.com"], inf).keys() == {1, 4, 5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("value", "masked"),
+    [
+        ([1] * 300_000, 0),
+        ([*range(1_000_000, 1_120_000)], 0),
+        ({"rows": [{"id": number, "name": f"n{number}"} for number in range(30_000)]}, 0),
+        (["plain words"] * 70_000, 0),
+        ("a@b.co " * 140_000, 140_000),
+        ([f"a{number}@b.co" for number in range(60_000)], 60_000),
+    ],
+    ids=["one number", "numbers", "rows", "texts", "addresses in one text", "addresses"],
+)
+def test_a_result_of_a_megabyte_is_checked_in_a_part_of_the_time_that_the_host_waits(value: Any, masked: int) -> None:
+    is_text = isinstance(value, str)
+    structured = None if is_text else {"value": value}
+    result = ToolResult("1", "x", value if is_text else json.dumps(structured), structured=structured)
+    checking, began = masker(), thread_time()
+    checked = checking.result(result)
+    assert (checking.found.total(), checked == result) == (masked, not masked)
+    assert thread_time() - began < BUDGET_S / 2
+
+
+def test_an_output_of_json_that_is_too_large_to_be_read_is_an_error() -> None:
+    with pytest.raises(ValueError, match="its output is JSON of more than 8,388,608 characters"):
+        masker().result(ToolResult("1", "x", "[" + " " * MAX_PARSED))

@@ -23,13 +23,17 @@ Json = dict[str, Any]
 
 
 class Api:
-    """What the API says of itself, and the requests that have reached it. A test changes `document` as it likes."""
+    """What the API says of itself, and the requests that have reached it. A test changes `document` as it likes.
+
+    `answer` is what `/answer` gives.
+    """
 
     def __init__(self, url: str = "") -> None:
         self.url = url
         self.document: Json | str = {}
         self.requests: list[Request] = []
         self.bodies: list[bytes] = []
+        self.answer = Response()
 
     @property
     def last(self) -> Request:
@@ -84,6 +88,8 @@ def api() -> Iterator[Api]:
         if path.startswith("status/"):
             headers = {"Retry-After": "7"} if path.endswith(("429", "503")) else {}
             return JSONResponse({"why": "because"}, int(path[7:10]), headers)
+        if path == "answer":
+            return served.answer
         if path == "text":
             return PlainTextResponse("plain words")
         if path == "nothing":

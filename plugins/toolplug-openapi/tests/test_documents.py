@@ -11,6 +11,8 @@ import pytest
 
 from toolplug.errors import ConfigError
 from toolplug_openapi.document import MAX_JSON_BYTES, MAX_YAML_BYTES, Document, DocumentRefused
+from toolplug_openapi.reading import SMALL_BYTES
+from toolplug_openapi.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -125,8 +127,8 @@ async def test_a_redirect_within_the_origin_is_followed(api: Any, serve: Any) ->
 
 @pytest.mark.process
 async def test_a_document_without_any_usable_operation_stops_the_start(api: Any, serve: Any) -> None:
-    api.operations({"/x/{id}": {"get": {"operationId": "look"}}})
-    with pytest.raises(ConfigError, match="no operation can become a tool; 'look' is skipped: its path"):
+    api.operations({"/x": {"get": {"operationId": "look", "security": 5}}})
+    with pytest.raises(ConfigError, match="no operation can become a tool; 'look' is skipped: its security"):
         async with serve():
             raise AssertionError("it must not start")
 
@@ -154,7 +156,7 @@ async def test_a_thousand_operations_start_within_seconds_and_too_many_are_refus
 
 
 @pytest.mark.process
-async def test_references_that_expand_without_end_cost_their_operation_only(api: Any, serve: Any) -> None:
+async def test_references_that_expand_without_end_become_any_value(api: Any, serve: Any) -> None:
     schemas: dict[str, Any] = {f"S{n}": {"allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 10} for n in range(30)}
     schemas["S30"] = {"type": "string"}
     schemas["Loop"] = {"allOf": [{"$ref": "#/components/schemas/Loop"}]}
@@ -166,7 +168,12 @@ async def test_references_that_expand_without_end_cost_their_operation_only(api:
     paths = {"/a": uses("S0"), "/b": uses("Loop"), "/c": uses("S30")}
     api.operations(paths, components={"schemas": schemas})
     async with serve() as tools:
-        assert tools.names() == ["S30"]
+        assert tools.names() == ["S0", "Loop", "S30"]
+        defs = tools.schema("S0")["$defs"]
+        assert (defs["S0"]["allOf"], tools.schema("S30")["$defs"]) == (
+            [{"$ref": "#/$defs/S1"}] * 10,
+            {"S30": {"type": "string"}},
+        )
 
 
 @pytest.mark.process
@@ -174,3 +181,81 @@ async def test_a_document_is_read_from_a_file_next_to_the_configuration(api: Any
     (tmp_path / "api.json").write_text(json.dumps(api.operations({"/x": {"get": {"operationId": "look"}}})))
     async with serve(document="./api.json", base_url=api.url) as tools:
         assert (await tools.call("look")).status == "success"
+
+
+def test_a_duplicate_key_is_found_in_one_pass() -> None:
+    pairs = ", ".join(f'"k{number}": 1' for number in [*range(60_000), 59_999])
+    began = time.process_time()
+    with pytest.raises(DocumentRefused, match="duplicate key 'k59999'; keep one of them"):
+        Document(f"{{{pairs}}}".encode(), "api.json")
+    assert time.process_time() - began < 5  # it took 27 s
+
+
+def large(paths: dict[str, Any], *, filler: str = "x" * SMALL_BYTES) -> str:
+    return json.dumps({"openapi": "3.1.0", "info": {"title": "t", "version": filler}, "paths": paths})
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I2-9-openapi-process")
+async def test_a_large_document_gives_the_same_tools_as_a_small_one(api: Any, serve: Any) -> None:
+    body = {
+        "type": "object",
+        "properties": {"file": {"type": "string", "format": "binary"}, "note": {"type": "string"}},
+    }
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    operation = {
+        "summary": "Söme words.",
+        "operationId": "send",
+        "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
+        "requestBody": {"content": {"multipart/form-data": {"schema": body}}},
+        "responses": {"200": {"content": {"application/json": {"schema": schema}}}},
+        "security": [{"key": []}],
+    }
+    paths = {"/x/{id}": {"post": operation}, "/s": {"get": {"servers": [{"url": "https://a.example"}]}}}
+    found: list[Any] = []
+    for filler in ("", "x" * SMALL_BYTES):
+        api.document = large(paths, filler=filler)
+        async with serve(include=[{"path": "/*"}], rename={"send": "sent"}) as tools:
+            listed = [tools.host.registry.catalog[name].definition for name in tools.names()]
+            schemas = [(each.parameters.value, each.output_schema and each.output_schema.value) for each in listed]
+            definitions = [(each.name, each.description, each.hints) for each in listed]
+            assert (await tools.call("sent", {"id": 5, "file": "words"})).status == "success"
+        found.append((definitions, schemas, api.sent, "words" in api.bodies[-1].decode()))
+    assert found[0] == found[1]
+    assert [name for name, *_ in found[0][0]] == ["sent", "GET_s"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (
+            large({"/x": {"get": {"operationId": 5, "security": 5}}}),
+            "no operation can become a tool; 'GET /x' is skipped",
+        ),
+        ('{"openapi": "3.1.0", "paths": ' + "[]," * SMALL_BYTES, "cannot be read: Expecting property name"),
+        ('{"openapi": "3.1.0", "a": [' + "{}," * 1_000_000 + "1]}", "has more than 2,000,000 values"),
+        ("a: " + "[" * SMALL_BYTES, "nests too deep"),
+    ],
+    ids=["no operation", "no JSON", "values", "deep"],
+)
+async def test_what_is_wrong_with_a_large_document_is_said(api: Any, serve: Any, document: str, reason: str) -> None:
+    api.document = document
+    with pytest.raises(ConfigError) as caught:
+        async with serve():
+            raise AssertionError("it must not start")
+    assert reason in str(caught.value)
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I2-9-openapi-process")
+async def test_credentials_are_not_given_to_the_process_that_reads(api: Any, serve: Any) -> None:
+    scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
+    settings = Settings.model_validate(
+        {"document": "api.json", "credentials": {"key": {"value": "s3cret", "scheme": scheme}}}
+    )
+    assert "s3cret" not in settings.without_secrets().model_dump_json()
+    api.document = large({"/x": {"get": {"operationId": "look"}}})
+    async with serve(base_url=api.url, credentials={"key": {"value": "s3cret", "scheme": scheme}}) as tools:
+        assert (await tools.call("look")).status == "success"
+    assert api.last.headers["x-key"] == "s3cret"

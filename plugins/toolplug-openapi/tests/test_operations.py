@@ -146,7 +146,7 @@ async def test_parameters_and_body_are_one_object_and_clashes_are_told_apart(api
         ({"in": "query", "explode": False}, ["a", "b"], "q=a,b"),
         ({"in": "query", "style": "spaceDelimited", "explode": False}, ["a", "b"], "q=a%20b"),
         ({"in": "query", "style": "pipeDelimited", "explode": False}, ["a", "b"], "q=a%7Cb"),
-        ({"in": "query", "style": "deepObject"}, {"a": 1, "b": ["x", "y"]}, "q[a]=1&q[b]=x&q[b]=y"),
+        ({"in": "query", "style": "deepObject"}, {"a": 1, "b": ["x", "y"]}, "q[a]=1&q[b][0]=x&q[b][1]=y"),
         ({"in": "query"}, {"a": 1, "b": True}, "a=1&b=true"),
         ({"in": "query", "explode": False}, {"a": 1, "b": 2}, "q=a,1,b,2"),
         ({"in": "query", "explode": False}, [], ""),
@@ -287,34 +287,17 @@ async def test_what_documents_of_3_1_often_get_wrong_is_understood(api: Any, ser
 def broken() -> dict[str, Any]:
     """Operations that cannot become tools, by a part of the reason."""
     ok = {"name": "q", "in": "query", "schema": TEXT}
-    deep: dict[str, Any] = {}
-    for _ in range(80):
-        deep = {"type": "array", "items": deep}
     return {
-        "do not agree about id": ("/a/{id}", {}),
-        "do not agree about more": (
-            "/b",
-            {"parameters": [{"name": "more", "in": "path", "required": True, "schema": TEXT}]},
-        ),
-        "leads out of the document": ("/c", {"parameters": [{**ok, "schema": {"$ref": "file:///etc/passwd"}}]}),
         "'http://169.254.169.254/x' leads out": ("/d", {"parameters": [{"$ref": "http://169.254.169.254/x"}]}),
         "'#/components/none' leads nowhere": ("/e", {"parameters": [{"$ref": "#/components/none"}]}),
         "in a circle": ("/f", {"parameters": [{"$ref": "#/components/parameters/circle"}]}),
-        "nest too deep": ("/g", {"parameters": [{**ok, "schema": deep}]}),
-        "a schema is no object but 5": ("/h", {"parameters": [{**ok, "schema": 5}]}),
-        "multipart/form-data; bodies of JSON": ("/i", {"requestBody": {"content": {"multipart/form-data": {}}}}),
-        "has the style 'matrix'": ("/j", {"parameters": [{**ok, "style": "matrix"}]}),
-        "in: Input should be": ("/k", {"parameters": [{"name": "q", "in": "body"}]}),
-        "a path begins with /": ("no-slash", {}),
-        "/a has the operationId 'good' too": ("/l", {"operationId": "good"}),
-        "is the tool 'good' already": ("/m", {"operationId": "good "}),
-        "has a server of its own": ("/n", {"servers": [{"url": "https://elsewhere.example"}]}),
-        "surrogates not allowed": ("/o", {"parameters": [{**ok, "schema": {"enum": ["\ud800"]}}]}),
+        "multipart/mixed; a body is JSON, a form": ("/i", {"requestBody": {"content": {"multipart/mixed": {}}}}),
+        "'q' is in 'body', not in path": ("/k", {"parameters": [{"name": "q", "in": "body"}]}),
         "'X-Ü' has no name that a header": ("/r", {"parameters": [{**ok, "name": "X-Ü", "in": "header"}]}),
         "its body is application/json;\n": ("/s", {"requestBody": {"content": {"application/json;\n": {}}}}),
-        "has no space, query": ("/\ud800", {}),
-        "a parameter is wrong: name": ("/q", {"parameters": [{**ok, "name": "\ud800"}]}),
-        "hidden character": ("/p", {"parameters": [{**ok, "schema": {"enum": ["a\u200b"]}}]}),
+        "its path has characters that nobody can see": ("/\ud800", {}),
+        "has no name that a request can carry": ("/q", {"parameters": [{**ok, "name": "\ud800"}]}),
+        "its security is no list of objects": ("/u", {"security": ["key"]}),
     }
 
 
@@ -323,7 +306,7 @@ async def test_a_broken_operation_costs_only_itself_and_is_named(
 ) -> None:
     paths: dict[str, Any] = {"/a": {"get": {"operationId": "good"}}}
     for path, operation in broken().values():
-        paths[path] = {"get": operation}
+        paths[path] = {"post": operation}
     circle = {"circle": {"$ref": "#/components/parameters/circle"}}
     api.document = json.dumps(api.operations(paths, components={"parameters": circle}))
     async with serve() as tools:
@@ -333,6 +316,86 @@ async def test_a_broken_operation_costs_only_itself_and_is_named(
     for reason, (path, _) in broken().items():
         assert any(reason in text for text in said), (reason, path, said)
     assert names == ["good"]
+
+
+def odd() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Operations with an odd part, which costs nothing else: path, operation, and the properties of the tool."""
+    ok = {"name": "q", "in": "query", "schema": TEXT}
+    deep: dict[str, Any] = {}
+    for _ in range(80):
+        deep = {"type": "array", "items": deep}
+    return {
+        "a template without a parameter": ("/a/{id}", {}, {"id": TEXT}),
+        "a parameter without a template": ("/b", {"parameters": [{**ok, "name": "more", "in": "path"}]}, {}),
+        "a reference to a file": ("/c", {"parameters": [{**ok, "schema": {"$ref": "file:///etc/passwd"}}]}, {"q": {}}),
+        "a parameter that is elsewhere": ("/d", {"parameters": [ok, {"$ref": "http://a.example/x"}]}, {"q": TEXT}),
+        "a parameter that is nowhere": ("/e", {"parameters": [ok, {"$ref": "#/components/none"}]}, {"q": TEXT}),
+        "a schema that is none": ("/h", {"parameters": [{**ok, "schema": 5}]}, {"q": {}}),
+        "a style of another place": ("/j", {"parameters": [{**ok, "style": "matrix"}]}, {"q": TEXT}),
+        "a place of Swagger 2.0": ("/k", {"parameters": [ok, {"name": "x", "in": "body"}]}, {"q": TEXT}),
+        "no slash": ("no-slash", {}, {}),
+        "an operationId that another one has": ("/l", {"operationId": "good"}, {}),
+        "an operationId that gives the name of another tool": ("/m", {"operationId": "good "}, {}),
+        "a server of its own": ("/n", {"servers": [{"url": "https://elsewhere.example"}]}, {}),
+        "a lone surrogate": ("/o", {"parameters": [{**ok, "schema": {"enum": ["\ud800"]}}]}, {"q": {}}),
+        "a character that nobody can see": ("/p", {"parameters": [{**ok, "schema": {"enum": ["a\u200b"]}}]}, {"q": {}}),
+        "fields of other types": (
+            "/t",
+            {"summary": None, "description": 5, "deprecated": "no", "parameters": None, "responses": None},
+            {},
+        ),
+        "a space in a name": ("/v", {"parameters": [{**ok, "name": "two words"}]}, {"two_words": TEXT}),
+        "a space in the path": ("/w x/{a b}", {"parameters": [{**ok, "name": "a b", "in": "path"}]}, {"a_b": TEXT}),
+        "a reference that grows": ("/x", {"parameters": [{**ok, "schema": {"$dynamicRef": "#a"}}]}, {"q": {}}),
+        "a header that none can be": ("/y", {"parameters": [ok, {"name": "X-Ü", "in": "header"}]}, {"q": TEXT}),
+        "a name without an ASCII letter": ("/z", {"operationId": "列表"}, {}),
+    }
+
+
+@pytest.mark.requirement("I2-9-openapi-parts")
+async def test_an_odd_part_costs_an_operation_that_reads_nothing_else(
+    api: Any, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    paths: dict[str, Any] = {"/a": {"get": {"operationId": "good"}}}
+    paths |= {path: {"get": operation} for path, operation, _ in odd().values()}
+    api.document = json.dumps(api.operations(paths))
+    async with serve() as tools:
+        found = [tools.schema(name)["properties"] for name in tools.names()]
+    assert dict(zip(odd(), found[1:], strict=True)) == {name: properties for name, (_, _, properties) in odd().items()}
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("of 'GET /c' was removed: the $ref 'file:///etc/passwd' leads out" in text for text in caplog.messages)
+
+
+async def test_a_schema_is_any_value_from_where_it_is_too_large_or_nests_too_deep(api: Any, serve: Any) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(80):
+        deep = {"type": "array", "items": deep}
+    wide = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
+    parameters = [{"name": name, "in": "query", "schema": {"$ref": f"#/components/schemas/{name}"}} for name in "ab"]
+    schemas = {"a": {"properties": {"x": TEXT, "wide": {"$ref": "#/components/schemas/wide"}}}, "b": deep, "wide": wide}
+    api.operations({"/x": {"get": {"operationId": "look", "parameters": parameters}}}, components={"schemas": schemas})
+    async with serve() as tools:
+        schema = tools.schema("look")
+        assert schema["$defs"]["a"]["properties"] == {"x": TEXT, "wide": {"$ref": "#/$defs/wide"}}
+        assert (schema["$defs"]["wide"], schema["$defs"]["b"]["type"]) == ({}, "array")
+
+
+async def test_paths_are_told_apart_by_a_fragment_and_may_have_a_query(api: Any, serve: Any) -> None:
+    post = {"parameters": [{"name": "q", "in": "query", "schema": TEXT}]}
+    paths = {
+        "/oauth2/token#refresh": {"post": {**post, "operationId": "refresh"}},
+        "/oauth2/token": {"post": {**post, "operationId": "token"}},
+        "/jobs?action=list": {"get": {**post, "operationId": "jobs"}},
+    }
+    api.operations(paths)
+    async with serve() as tools:
+        assert tools.names() == ["refresh", "token", "jobs"]
+        sent: list[str] = []
+        for name in tools.names():
+            assert (await tools.call(name, {"q": "a"})).status == "success"
+            sent.append(api.sent)
+    assert sent == ["POST /oauth2/token?q=a", "POST /oauth2/token?q=a", "GET /jobs?action=list&q=a"]
 
 
 async def test_words_of_the_document_lose_characters_that_nobody_can_see(api: Any, serve: Any) -> None:

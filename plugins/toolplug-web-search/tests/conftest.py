@@ -154,6 +154,11 @@ class Tools:
         assert result.status == "tool_error"
         return result.output
 
+    async def diagnosis(self) -> list[str]:
+        """What `toolplug doctor` says of the provider."""
+        (running,) = self.host.registry.running().values()
+        return [problem.message for problem in await running.diagnosis()]
+
     def metric(self, name: str, **labels: str) -> float | None:
         return self.host.metrics.get_sample_value(name, labels)
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 
-from toolplug import ToolError, ToolUnavailable
+from toolplug import ProviderContext, ToolError
 from toolplug.testing import RecordedRequest, recorded_http
-from toolplug_web_search.backends import Hit, Query
+from toolplug_web_search.backends import BackendUnavailable, Hit, Query
 from toolplug_web_search.services import SERVICES, DdgsBackend
 from toolplug_web_search.settings import Settings
 
@@ -213,9 +213,10 @@ class Ddgs:
 
 
 @pytest.mark.requirement("I2-8-web-search-backends")
-async def test_ddgs_is_asked_in_its_own_parameters_and_its_errors_have_different_results() -> None:
+async def test_ddgs_is_asked_in_its_own_parameters_and_its_errors_have_different_results(tmp_path: Path) -> None:
     library, errors = Ddgs(), import_module("ddgs.exceptions")
-    backend = DdgsBackend(Settings(backend="ddgs"), lambda: (library, errors))
+    site = ProviderContext(key="web_search", state_dir=tmp_path, store=lambda _: pytest.fail("it keeps nothing"))
+    backend = DdgsBackend(Settings(backend="ddgs"), site, lambda: (library, errors))
     query = Query(text="otters", allowed=("otters.example",), language="de-AT", time_range="day")
     assert await backend.search(query) == [
         Hit("https://otters.example/", "All about otters", "Otters are mammals.", None),
@@ -237,8 +238,10 @@ async def test_ddgs_is_asked_in_its_own_parameters_and_its_errors_have_different
         await backend.search(Query(text="otters"))
     for error in (errors.DDGSException("bing: cannot connect"), errors.TimeoutException("timed out")):
         library.answer = error
-        with pytest.raises(ToolUnavailable, match="ddgs gives no answer: "):
+        with pytest.raises(BackendUnavailable, match=r"^ddgs gives no answer$") as caught:
             await backend.search(Query(text="otters"))
+        assert caught.value.detail == str(error)
+    site.threads.close()
 
 
 @pytest.mark.parametrize(
@@ -280,6 +283,12 @@ FAULTS: list[tuple[Answer, str, str]] = [
         "no engine of SearXNG answers: google: timeout; bing: access denied",
     ),
     (lambda _: HTMLResponse("no", 500), "unavailable", "SearXNG fails (HTTP 500)"),
+    (lambda _: JSONResponse({"error": "no route to db.internal"}, 503), "unavailable", "SearXNG fails (HTTP 503)"),
+    (
+        lambda _: Response("[" + "{}," * 99_999 + "1]"),
+        "unavailable",
+        "SearXNG answers more than 100,000 values; check url",
+    ),
     (
         lambda _: HTMLResponse("no", 403),
         "unavailable",
@@ -288,7 +297,7 @@ FAULTS: list[tuple[Answer, str, str]] = [
     (
         lambda _: RedirectResponse("http://169.254.169.254/"),
         "unavailable",
-        "SearXNG redirects to 'http://169.254.169.254/'; write that as url",
+        "SearXNG redirects",
     ),
     (
         lambda _: Response(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}),
@@ -354,3 +363,36 @@ async def test_a_limit_without_a_time_may_be_tried_again_at_once(
         result = await tools.call("web_search", query="otters")
     assert (result.status, result.retry_after_s) == ("tool_error", pause)
     assert web.requests[0].headers["x-subscription-token"] == "k"
+
+
+@pytest.mark.requirement("I2-8-web-search-addresses")
+async def test_an_address_of_the_operator_is_in_the_log_and_in_no_result(
+    serve: Serve, web: Web, caplog: pytest.LogCaptureFixture
+) -> None:
+    web.search = lambda _: RedirectResponse("http://10.1.2.3/inside")
+    async with serve() as tools:
+        redirected = await tools.call("web_search", query="otters")
+    async with serve(url="http://searxng.inside.invalid:8080") as tools:
+        unknown = await tools.call("web_search", query="otters")
+    assert [result.output for result in (redirected, unknown)] == [
+        'tool "web_search" is unavailable: SearXNG redirects',
+        'tool "web_search" is unavailable: SearXNG cannot be reached',
+    ]
+    said = [record.getMessage() for record in caplog.records if record.name == "toolplug.providers.web_search"]
+    assert said == [
+        "SearXNG redirects: to 'http://10.1.2.3/inside'; write that as url",
+        "SearXNG cannot be reached: 'searxng.inside.invalid' has no address",
+    ]
+
+
+async def test_titles_and_snippets_lose_what_nobody_can_see(serve: Serve, web: Web) -> None:
+    hidden = "".join(map(chr, (0x3164, 0x115F, 0x1160, 0xFFA0, 0x034F, 0x17B4, 0x180F, 0xE0041, 0x202E, 0xFE01)))
+    row = {
+        "url": f"https://a.example/{hidden}",
+        "title": f"A{hidden} b",
+        "content": f"c\r\n{hidden}d  \U0001f469\u200d\U0001f4bb",
+    }
+    web.search = lambda _: JSONResponse({"results": [row]})
+    async with serve() as tools:
+        (found,) = (await tools.search())["results"]
+    assert found == {"title": "A b", "url": "https://a.example/", "snippet": "c d \U0001f469\u200d\U0001f4bb"}

@@ -101,6 +101,13 @@ def test_a_call_over_http_takes_the_options_of_the_stub(web: Any, url: str) -> N
     assert (answer["status"], [each["url"] for each in answer["structured"]["results"]]) == ("success", [OTTERS])
 
 
+def test_an_address_in_place_of_a_domain_is_refused_with_its_place(url: str) -> None:
+    options = {"filters": {"allowed_domains": ["https://example.org/"]}}
+    body = {"name": "web_search", "arguments": {"query": "otters"}, "options": options}
+    answer = httpx2.post(f"{url}/v1/tool-calls", json=body)
+    assert "/filters/allowed_domains/0: does not match" in answer.text, answer.text
+
+
 @pytest.mark.requirement("I2-8-web-search-doctor")
 def test_the_doctor_tells_of_a_backend_that_is_down_or_refuses_the_key(web: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -120,7 +127,7 @@ def test_the_doctor_tells_of_a_backend_that_is_down_or_refuses_the_key(web: Any,
     assert [(each["path"], each["message"]) for each in told] == [
         (
             "providers.down",
-            f"SearXNG gives no answer: cannot connect to 127.0.0.1:{port}; until then searches fail",
+            f"SearXNG cannot be reached: cannot connect to 127.0.0.1:{port}; until then searches fail",
         ),
         (
             "providers.brave",

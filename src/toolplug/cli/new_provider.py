@@ -55,7 +55,7 @@ QUESTIONS = {
 USUAL = frozenset({Part.ROUTES})
 """The parts of a package if nothing says which, and nobody can be asked."""
 
-_REGION = re.compile(r"^ *# <(not )?(\w+)>\n(.*?)^ *# </\1?\2>\n", re.MULTILINE | re.DOTALL)
+_REGION = re.compile(r"^ *# <(not )?(\w+)>\n(.*?)^ *# </\1?\2>\n", re.MULTILINE | re.DOTALL)  # linear: own templates
 """Lines of a template that belong to a package with this part, or without it."""
 _IMPORTS = {
     "": ("CallContext", "FunctionProvider", "ToolError", "tool"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from types import CoroutineType
 from typing import Any
@@ -52,7 +53,7 @@ class LiveCatalog(ModelTools):
         self._catalog = catalog
         self._fresh = True
         self._listeners: dict[object, Listener] = {}
-        self._pending: list[tuple[CatalogDiff, tuple[object, ...]]] = []
+        self._pending: deque[tuple[CatalogDiff, tuple[object, ...]]] = deque()
         self._telling = False
         self._followers: dict[ref[LiveCatalog], None] | None = None
         self._marked: dict[object, Callable[[], None]] | None = None
@@ -174,7 +175,7 @@ class LiveCatalog(ModelTools):
         self._telling = True
         try:
             while self._pending:
-                self._tell_each(*self._pending.pop(0))
+                self._tell_each(*self._pending.popleft())
         finally:
             self._telling = False
 

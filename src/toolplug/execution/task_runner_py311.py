@@ -221,7 +221,7 @@ class TaskRunner:
         """End the oldest parked tasks while there are more of them than running calls, but keep one."""
         kept = max(len(self._carrying), 1)
         while len(self._parked) > kept:
-            self._parked.pop(0).leave()
+            self._parked.pop(0).leave()  # linear: one is parked too many, as a rule
 
     def _put_back(self, worker: _Worker) -> None:
         if self._loop is None:

@@ -23,6 +23,7 @@ from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configu
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.service import Sessions
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -99,10 +100,9 @@ def check_headers(
     if size > max_bytes:
         raise _too_large(f"{size} bytes of headers, {max_bytes} are allowed")
     if len(headers) < len(raw):
-        names = [name for name, _ in raw]
-        for name in SINGLE:
-            if names.count(name) > 1:
-                raise invalid_request(f"duplicate header {name.decode()}; send it once", name.decode())
+        twice = first_repeated(name for name, _ in raw if name in SINGLE)
+        if twice is not None:
+            raise invalid_request(f"duplicate header {twice.decode()}; send it once", twice.decode())
 
 
 def _too_large(found: str) -> HttpProblem:

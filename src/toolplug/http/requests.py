@@ -28,6 +28,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.errors import invalid_request
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
@@ -177,8 +178,7 @@ def query_fields(request: Request[Any]) -> dict[str, str]:
         raise invalid_request(f"the query has more than {_MAX_QUERY_FIELDS} fields") from None
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        duplicate = next(name for name in names if names.count(name) > 1)
+        duplicate = first_repeated(name for name, _ in pairs)
         raise invalid_request(f"the query names {duplicate!r} twice; give it once", duplicate)
     return fields
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,6 +17,7 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask
 from toolplug.discovery.offers import RawOffers
 from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
+from toolplug.runtime.threads import in_own_thread
 
 MAX_PAGES = 100
 """A listing that goes on past it is refused."""
@@ -180,7 +181,7 @@ class Connections:
         egress, folder = self._configured()
         if self._connector is None or self._connector[0] != egress:
             try:
-                client = await asyncio.to_thread(import_with_sdk, _CLIENT)
+                client = await in_own_thread(partial(import_with_sdk, _CLIENT))
             except ModuleNotFoundError:
                 raise ConnectionFailed(MISSING) from None
             # A module that is imported by name has no types.

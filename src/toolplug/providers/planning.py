@@ -19,6 +19,7 @@ from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called
 from toolplug.providers.provider import FunctionProvider
+from toolplug.runtime.duplicates import first_repeated
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -81,10 +82,10 @@ def _check_schema(definition: ToolDefinition) -> None:
 def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
     for name in names:
         called(entry, "tools()", lambda name=name: check_provider_tool_name(name))
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
+    twice = first_repeated(names)
+    if twice is not None:
         raise ProviderError(
-            f"{entry.owner} lists the tool {twice[0]!r} twice",
+            f"{entry.owner} lists the tool {twice!r} twice",
             state=ProviderState.START_FAILED,
             fix="give one of them another name",
         )

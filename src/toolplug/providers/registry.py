@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -384,9 +385,9 @@ class FunctionRegistry(LiveCatalog):
 
     def _collected(self) -> list[Collected]:
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
-        types = [generation.entry.type for generation in generations]
+        types = Counter(generation.entry.type for generation in generations)
         return [
-            Collected(generation.entry.owner, types.count(generation.entry.type) > 1, generation.collectors)
+            Collected(generation.entry.owner, types[generation.entry.type] > 1, generation.collectors)
             for generation in generations
         ]
 

@@ -14,6 +14,7 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.runtime.tasks import in_slices
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
@@ -232,9 +233,9 @@ async def _definitions(
 
 
 def _check_each_once(changes: Changes) -> None:
-    named = [*(tool.name for tool in changes.added), *changes.removed, *(tool.name for tool in changes.modified)]
-    if len(set(named)) < len(named):
-        twice = next(name for name in named if named.count(name) > 1)
+    added, modified = ((tool.name for tool in tools) for tools in (changes.added, changes.modified))
+    twice = first_repeated((*added, *changes.removed, *modified))
+    if twice is not None:
         raise ApiError("invalid_tool", f"{twice!r} appears twice in this update", param="toolUpdates")
 
 

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import CoreSchema, SchemaError
 
 from toolplug.errors import InvalidDefinition
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.signatures.annotations import UnresolvedAnnotation
 
 
@@ -86,8 +87,7 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
         kind = UnresolvedAnnotation if later else InvalidDefinition
         reason = str(error).strip().split("\n", 1)[0]
         raise kind(f"{place}: {_culprit(parameters)}: {reason}") from error
-    names = list(described.names.values())
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = first_repeated(described.names.values())
     if twice is not None:
         raise InvalidDefinition(f"{place}: two parameters have the alias {twice!r}")
     return described

@@ -159,10 +159,10 @@ class FollowedRecords(Generic[T]):
 
     async def _take_over(self, keys: Collection[str]) -> None:
         found: set[str] = set()
-        rest = [*keys]
+        names = [*keys]
         try:
-            while rest:
-                batch, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            for at in range(0, len(names), _AT_ONCE):
+                batch = names[at : at + _AT_ONCE]
                 ended = await asyncio.gather(*(self._read_one(key, found) for key in batch), return_exceptions=True)
                 for error in ended:
                     if error is not None:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import pwd
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +23,21 @@ from toolplug_code_interpreter.settings import Settings
 
 UID_COUNT = 1000
 
+MAX_ENDED = 50
+"""Ended containers of one tenant of which it is known why."""
+MAX_TENANTS = 1000
+
 _LOCKS = Path("/run/toolplug-code-interpreter")
 """A lock ends with the process that holds it, so that several hosts on a machine can share the ids."""
 
 
 class NoSuchContainer(Exception):
-    """The caller has no container of this id: one text for a deleted, an expired, an unknown and another tenant's."""
+    """The caller has no container of this id. `why`: of its own that ended; an unknown one and another's are alike."""
 
-    def __init__(self, container: str) -> None:
+    def __init__(self, container: str, why: str = "") -> None:
         super().__init__(
-            f"no container {container!r}; it may have been deleted, or ended after its time without a call"
+            f"no container {container!r}; "
+            + (f"it has ended: {why}" if why else "it may have been deleted, or ended after its time without a call")
         )
 
 
@@ -109,6 +114,7 @@ class Containers:
         self._shared: dict[SharingKey, asyncio.Task[ContainerEntry]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._uids = Uids(settings.first_uid)
+        self._ended: OrderedDict[str, OrderedDict[str, tuple[Principal, str]]] = OrderedDict()  # by tenant, by id
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -174,7 +180,9 @@ class Containers:
         """Return a container of the caller. Raises `NoSuchContainer`."""
         entry = self._entries.get(container)
         if entry is None or not _may_use(entry.owner, caller):
-            raise NoSuchContainer(container)
+            ended = self._ended.get(caller.tenant)
+            known = None if ended is None else ended.get(container)
+            raise NoSuchContainer(container, known[1] if known is not None and _may_use(known[0], caller) else "")
         return entry
 
     def listed(self, caller: Principal) -> Sequence[ContainerEntry]:
@@ -233,6 +241,7 @@ class Containers:
     async def _end(self, entry: ContainerEntry, why: str) -> None:
         if self._entries.pop(entry.id, None) is None:
             return
+        self._remember(entry, why)
         if entry.timer is not None:
             entry.timer.cancel()
         if entry.shared is not None:
@@ -241,6 +250,16 @@ class Containers:
             await entry.container.end(why)
         finally:
             self._uids.give_back(entry.uid)
+
+    def _remember(self, entry: ContainerEntry, why: str) -> None:
+        """Remember why a container has ended, for the next call that names it."""
+        ended = self._ended.setdefault(entry.owner.tenant, OrderedDict())
+        self._ended.move_to_end(entry.owner.tenant)
+        ended[entry.id] = (entry.owner, entry.container.ended or why)
+        if len(ended) > MAX_ENDED:
+            ended.popitem(last=False)
+        if len(self._ended) > MAX_TENANTS:
+            self._ended.popitem(last=False)
 
 
 def _may_use(owner: Principal, caller: Principal) -> bool:

@@ -58,6 +58,7 @@ class CodeInterpreter(FunctionProvider):
             registry=None,
         )
         self._running = Gauge("code_interpreter_containers", "Containers that are running.", registry=None)
+        self._site = site
         self._opening = asyncio.Lock()
         try:
             await self._opened()
@@ -143,7 +144,7 @@ class CodeInterpreter(FunctionProvider):
         """Return what starts containers, after a first attempt where none has worked yet. Raises `Unavailable`."""
         async with self._opening:
             if self._containers is None:
-                containers = Containers(await asyncio.to_thread(launcher, self.config), self.config)
+                containers = Containers(await self._site.in_thread(launcher, self.config), self.config)
                 try:
                     await containers.check()
                 except BaseException:

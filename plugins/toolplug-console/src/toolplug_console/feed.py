@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice, zip_longest
+from operator import itemgetter
 from time import time
 
 import orjson
@@ -24,17 +25,64 @@ FLUSH_S_EACH = 0.015
 MAX_SHOWN = 100
 """Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
 MAX_NOTED = 10_000
-"""Calls that are noted between two batches; more are counted."""
+"""Calls that are noted between two batches; beyond, the tenant with the most of them loses its oldest."""
 RECENT = 200
-"""Calls that are remembered while somebody looks."""
+"""Calls that are remembered while somebody looks; beyond, the tenant with the most of them loses its oldest."""
 MAX_BACKLOG = 40
 """Batches that wait for a slow visitor, which then loses them and learns how many calls there were."""
 MAX_VIEWERS = 200
+MAX_VIEWERS_OF_TENANT = 100
+MAX_VIEWERS_OF_SUBJECT = 50
 MAX_PLACES = 200
 
 
 class TooManyViewers(Exception):
-    """As many visitors follow the calls as may."""
+    """As many visitors follow the host as may, in all, of this tenant or of this subject."""
+
+
+class ViewerPlaces:
+    """Places for visitors' streams: `MAX_VIEWERS`, of which no tenant and no subject can have all."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[tuple[str, ...]] = Counter()
+
+    @contextmanager
+    def place(self, visitor: Principal) -> Generator[None]:
+        """Hold a place inside the block. Raises `TooManyViewers`."""
+        limits = {
+            (): MAX_VIEWERS,
+            (visitor.tenant,): MAX_VIEWERS_OF_TENANT,
+            (visitor.tenant, visitor.subject): MAX_VIEWERS_OF_SUBJECT,
+        }
+        if any(self._taken[owner] >= most for owner, most in limits.items()):
+            raise TooManyViewers
+        self._taken.update(limits.keys())
+        try:
+            yield
+        finally:
+            self._taken.subtract(limits.keys())
+            self._taken = +self._taken  # without those that have none left
+
+
+class NotesOfTenant:
+    """The newest notes of one tenant since the last batch, each with its number; failures have places of their own.
+
+    So a visitor sees the failures of a flood, and a flood of failures leaves the calls that ended well.
+    """
+
+    __slots__ = ("answered", "failed", "others")
+
+    def __init__(self, keep: int) -> None:
+        self.answered = 0
+        self.failed: deque[tuple[int, Note]] = deque(maxlen=max(MAX_SHOWN, keep))
+        self.others: deque[tuple[int, Note]] = deque(maxlen=max(MAX_SHOWN, keep))
+
+    def __len__(self) -> int:
+        return len(self.failed) + len(self.others)
+
+    def drop(self) -> None:
+        """Drop the oldest note of a call that ended well, else of one that failed."""
+        (self.others or self.failed).popleft()
 
 
 class Viewer:
@@ -81,10 +129,12 @@ class CallFeed:
         self._switch = switch
         self._keep = keep
         self._sensitive = sensitive
-        self._noted: list[Note] = []
-        self._answered: dict[str, int] = {}  # calls since the last batch, by tenant
+        self._noted: dict[str, NotesOfTenant] = {}  # since the last batch, by tenant
+        self._noted_in_all = 0
         self._viewers: set[Viewer] = set()
-        self._seen: OrderedDict[int, SeenCall] = OrderedDict()
+        self._places_of_viewers = ViewerPlaces()
+        self._seen: dict[int, SeenCall] = {}
+        self._seen_of: dict[str, deque[int]] = {}  # their numbers by tenant, the oldest first
         self._last_id = int(time() * 1_000_000)  # rises over restarts, so that pages know which calls are new
         self._flushing: asyncio.TimerHandle | None = None
         self._places = CrashPlaces()
@@ -101,33 +151,38 @@ class CallFeed:
         """Note that a call was answered. One that no batch shows is counted."""
         status = result.status
         tenant = context.principal.tenant
-        answered = self._answered[tenant] = self._answered.get(tenant, 0) + 1
-        if answered > MAX_SHOWN and status is ToolStatus.SUCCESS and not self._keep:
-            return
-        if len(self._noted) >= MAX_NOTED:
-            return
+        noted = self._noted.get(tenant)
+        if noted is None:
+            noted = self._noted[tenant] = NotesOfTenant(self._keep)
+        noted.answered += 1
         texts = (call.arguments, result.output) if self._keep else None
         reason = result.output if status in HOSTS_OWN else ""
-        self._noted.append(
-            quick_note(
-                Note,
-                (
-                    call.name,
-                    call.id,
-                    context.principal,
-                    context.agent,
-                    context.session,
-                    context.request_id,
-                    context.trace_context,
-                    status,
-                    reason,
-                    tool,
-                    time(),
-                    duration_s,
-                    texts,
-                ),
-            )
+        note = quick_note(
+            Note,
+            (
+                call.name,
+                call.id,
+                context.principal,
+                context.agent,
+                context.session,
+                context.request_id,
+                context.trace_context,
+                status,
+                reason,
+                tool,
+                time(),
+                duration_s,
+                texts,
+            ),
         )
+        self._last_id += 1
+        queue = noted.others if status is ToolStatus.SUCCESS else noted.failed
+        if len(queue) < (queue.maxlen or 0):
+            self._noted_in_all += 1
+        queue.append((self._last_id, note))
+        if self._noted_in_all > MAX_NOTED:
+            max(self._noted.values(), key=len).drop()
+            self._noted_in_all -= 1
         if self._flushing is None:
             after_s = FLUSH_S + FLUSH_S_EACH * len(self._viewers)
             self._flushing = asyncio.get_running_loop().call_later(after_s, self._flush)
@@ -147,8 +202,10 @@ class CallFeed:
     @contextmanager
     def viewer(self, visitor: Principal) -> Generator[Viewer]:
         """Follow the calls that a visitor may see; its first batch are the recent ones. Raises `TooManyViewers`."""
-        if len(self._viewers) >= MAX_VIEWERS:
-            raise TooManyViewers
+        with self._places_of_viewers.place(visitor):
+            yield from self._followed(visitor)
+
+    def _followed(self, visitor: Principal) -> Generator[Viewer]:
         viewer = Viewer(None if visitor.has_scope(ADMIN) else visitor.tenant)
         recent = _of_tenant(self._seen.values(), viewer.tenant)
         viewer.take(calls_event(recent, 0), len(recent))
@@ -172,42 +229,45 @@ class CallFeed:
         on = bool(self._viewers) or self._keep > 0
         if not on:
             self._noted.clear()
-            self._answered.clear()
+            self._noted_in_all = 0
             self._seen.clear()
+            self._seen_of.clear()
         self._places.set(on)
         self._switch(on)
 
     def _flush(self) -> None:
         """Make calls of the notes and pass them on."""
         self._flushing = None
-        noted, self._noted = self._noted, []
-        answered, self._answered = self._answered, {}
+        noted, self._noted, self._noted_in_all = self._noted, {}, 0
         tenants = {viewer.tenant for viewer in self._viewers}
-        chosen = {tenant: _most_telling(_notes_of(noted, tenant)) for tenant in tenants}
-        wanted = {id(note) for notes in (*chosen.values(), noted[len(noted) - self._keep :]) for note in notes}
-        seen = {id(note): self._see(note) for note in noted if id(note) in wanted}
-        while len(self._seen) > (self._keep or RECENT):
-            self._seen.popitem(last=False)
+        chosen = {tenant: _most_telling(_of(noted, tenant)) for tenant in tenants}
+        wanted = {number: note for notes in chosen.values() for number, note in notes}
+        if self._keep:
+            wanted.update(note for notes in noted.values() for queue in (notes.failed, notes.others) for note in queue)
+        seen = {number: self._see(number, wanted[number]) for number in sorted(wanted)}
         batches: dict[str | None, tuple[bytes, int]] = {}
         for tenant, notes in chosen.items():
-            total = sum(answered.values()) if tenant is None else answered.get(tenant, 0)
-            skipped = total - len(notes)
-            if notes or skipped:
-                calls = [seen[id(note)] for note in notes]
-                batches[tenant] = (calls_event(calls, skipped), len(calls) + skipped)
+            answered = sum(each.answered for each in _of(noted, tenant))
+            if answered:
+                calls = [seen[number] for number, _ in notes]
+                batches[tenant] = (calls_event(calls, answered - len(calls)), answered)
         for viewer in self._viewers:
             if viewer.tenant in batches:
                 viewer.take(*batches[viewer.tenant])
 
-    def _see(self, note: Note) -> SeenCall:
-        self._last_id += 1
+    def _see(self, number: int, note: Note) -> SeenCall:
         tool = note.tool
         sensitive = note.name in self._sensitive or (
             tool is not None and (tool.hints.sensitive or tool.name in self._sensitive)
         )
         place = self._places.of(note.call_id, note.request_id)
-        seen = seen_call(note, self._last_id, place, sensitive=sensitive)
-        self._seen[seen.id] = seen
+        seen = self._seen[number] = seen_call(note, number, place, sensitive=sensitive)
+        self._seen_of.setdefault(seen.tenant, deque()).append(number)
+        if len(self._seen) > (self._keep or RECENT):
+            tenant, most = max(self._seen_of.items(), key=lambda item: len(item[1]))
+            del self._seen[most.popleft()]
+            if not most:
+                del self._seen_of[tenant]
         return seen
 
 
@@ -265,14 +325,15 @@ def _of_tenant(calls: Iterable[SeenCall], tenant: str | None) -> list[SeenCall]:
     return [call for call in calls if tenant is None or call.tenant == tenant]
 
 
-def _notes_of(notes: Sequence[Note], tenant: str | None) -> Sequence[Note]:
-    return notes if tenant is None else [note for note in notes if note.principal.tenant == tenant]
+def _of(noted: Mapping[str, NotesOfTenant], tenant: str | None) -> list[NotesOfTenant]:
+    return [notes for owner, notes in noted.items() if tenant in (None, owner)]
 
 
-def _most_telling(notes: Sequence[Note]) -> Sequence[Note]:
-    """Return as many notes as a batch shows, in their order: the newest failures first, then the newest others."""
-    if len(notes) <= MAX_SHOWN:
-        return notes
-    failed = [at for at, note in enumerate(notes) if note.status is not ToolStatus.SUCCESS][-MAX_SHOWN:]
-    others = (at for at in range(len(notes) - 1, -1, -1) if notes[at].status is ToolStatus.SUCCESS)
-    return [notes[at] for at in sorted([*failed, *islice(others, MAX_SHOWN - len(failed))])]
+def _most_telling(noted: Sequence[NotesOfTenant]) -> list[tuple[int, Note]]:
+    """Return as many notes as a batch shows, in their order: the newest failures first, then the newest others.
+
+    The tenants have a place in turn, so that a flood of one hides nothing of the others.
+    """
+    turns = zip_longest(*(chain(reversed(notes.failed), reversed(notes.others)) for notes in noted))
+    found = (note for turn in turns for note in turn if note is not None)
+    return sorted(islice(found, MAX_SHOWN), key=itemgetter(0))

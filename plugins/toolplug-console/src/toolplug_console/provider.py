@@ -24,7 +24,7 @@ from toolplug import (
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
-from toolplug_console.feed import MAX_VIEWERS, CallFeed, TooManyViewers, Viewer, event
+from toolplug_console.feed import CallFeed, TooManyViewers, Viewer, ViewerPlaces, event
 from toolplug_console.settings import Settings
 
 READ = "tools:read"
@@ -43,10 +43,11 @@ class Console(FunctionProvider):
 
     async def start(self, site: ProviderContext) -> None:
         """Read the files of the page, and be ready for visitors."""
-        self._assets = await asyncio.to_thread(read_assets)
+        self._assets = await site.in_thread(read_assets)
         self._site = site
         self._states: dict[str, str] = {}
         self._followers: set[Viewer] = set()
+        self._places = ViewerPlaces()
         self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive))
 
     async def aclose(self) -> None:
@@ -97,12 +98,14 @@ class Console(FunctionProvider):
     @route("GET", "/console/providers", scope=READ)
     async def providers(self, request: Request) -> Response:
         """The state of each provider, and each change of one as it happens."""
-        if len(self._followers) >= MAX_VIEWERS:
-            raise _too_many()
+        life = ExitStack()
+        try:
+            life.enter_context(self._places.place(request.state.principal))
+        except TooManyViewers:
+            raise _too_many() from None
         follower = Viewer(None)
         for key, state in self._states.items():
             follower.take(event("provider", {"key": key, "state": state}), 0)
-        life = ExitStack()
         self._followers.add(follower)
         life.callback(self._followers.discard, follower)
         return self._stream(follower, life)
@@ -141,4 +144,6 @@ class Console(FunctionProvider):
 
 
 def _too_many() -> HTTPException:
-    return HTTPException(429, "too many visitors follow this host; close a tab", {"retry-after": "60"})
+    return HTTPException(
+        429, "too many visitors follow this host, or of this tenant or key; close a tab", {"retry-after": "60"}
+    )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from time import perf_counter
+from collections.abc import Mapping, Sequence
+from time import thread_time
 from typing import cast
 
 from pydantic_core import from_json, to_json
 
 from toolplug import ToolResult
-from toolplug_guard.patterns import Detector
+from toolplug_guard.patterns import Detector, Span
 
 BUDGET_S = 4.0
-"""Seconds for one result; the host waits five."""
+"""Seconds of CPU for one result; the host waits five of the clock."""
+
+MAX_PARSED = 8 * 1024 * 1024
+"""Characters of an output that are read as JSON; of a larger one nobody knows what it hides behind escapes."""
 
 _BINARY = frozenset(("data", "blob"))
 """The keys of a content block, or of the resource in it, whose values are base64."""
@@ -29,22 +32,38 @@ class Masker:
         self.found: Counter[str] = Counter()
         self._detector = detector
         self._replacement = replacement
-        self._until = perf_counter() + BUDGET_S
+        self._until = thread_time() + BUDGET_S
+        self._known: dict[str, Sequence[tuple[Span, str]]] = {}
 
     def result(self, result: ToolResult) -> ToolResult:
         """Return the result with everything masked, and counted once. Raises `TimeoutError`.
 
         An output that is JSON stays JSON: its values are masked, then it is encoded again.
         """
+        value = _json_value(result)
+        if self._finds_nothing(result, value):
+            return result
         structured = self.value(result.structured)
-        value = _json_value(result.output)
-        masked = structured if value == result.structured else self.value(value)
+        masked = structured if value is result.structured or value == result.structured else self.value(value)
         return result._replace(
             output=self.text(result.output) if masked == value else to_json(masked).decode(),
             structured=structured,
             parts=tuple(cast("Mapping[str, object]", self.value(part, _BINARY)) for part in result.parts),
             metadata=cast("Mapping[str, object]", self.value(result.metadata)),
         )
+
+    def _finds_nothing(self, result: ToolResult, value: object) -> bool:
+        """Return True if no text of the result has a finding: most have none, and are searched all at once."""
+        texts = [result.output]
+        for part in (result.structured, None if value is result.structured else value, result.metadata):
+            _collect(part, texts)
+        for part in result.parts:
+            _collect(part, texts, _BINARY)
+        texts = [*dict.fromkeys(texts)]
+        found = self._detector.findings_of(texts, self._until)
+        if found:
+            self._known = {text: found.get(at, ()) for at, text in enumerate(texts)}
+        return not found
 
     def value(self, value: object, skipped: frozenset[str] = frozenset()) -> object:
         """Return a JSON value with its texts, keys and integers masked, but not the values of the `skipped` keys."""
@@ -67,23 +86,56 @@ class Masker:
 
     def text(self, text: str) -> str:
         """Return a text with each finding replaced."""
+        findings = self._known.get(text)
         encoded = text.encode()
+        if findings is None:
+            findings = [*self._detector.findings(encoded, self._until)]
+        if not findings:
+            return text
         pieces: list[bytes] = []
         end = 0
-        for (start, last), kind in sorted(self._detector.findings(encoded, self._until)):
+        for (start, last), kind in sorted(findings):
             if start >= end:
                 pieces += [encoded[end:start], self._replacement.replace("{kind}", kind).encode()]
                 self.found[kind] += 1
             end = max(end, last)
-        return b"".join((*pieces, encoded[end:])).decode(errors="replace") if pieces else text
+        return b"".join((*pieces, encoded[end:])).decode(errors="replace")
 
 
-def _json_value(text: str) -> object:
-    """Return the JSON object or array that a text is, None if it is none."""
+def _json_value(result: ToolResult) -> object:
+    """Return the JSON object or array that an output is, None if it is none. Raises `ValueError` if it is too large."""
+    text = result.output
+    if text[:1] not in ("{", "["):
+        return None
+    if result.structured is not None and to_json(result.structured).decode() == text:
+        return result.structured
+    if len(text) > MAX_PARSED:
+        raise ValueError(f"its output is JSON of more than {MAX_PARSED:,} characters")
     try:
-        return from_json(text) if text[:1] in ("{", "[") else None
+        value: object = from_json(text)
     except ValueError:
         return None
+    return value
+
+
+def _collect(value: object, texts: list[str], skipped: frozenset[str] = frozenset()) -> None:
+    """Add the texts, keys and integers of a JSON value to a list, but not the values of the `skipped` keys."""
+    waiting = [(value, skipped)]
+    while waiting:
+        item, without = waiting.pop()
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, Mapping):
+            for key, inner in cast("Mapping[str, object]", item).items():
+                texts.append(key)
+                if key not in without:
+                    waiting.append((inner, without if key == "resource" else frozenset()))
+        elif isinstance(item, list):
+            items = cast("list[object]", item)
+            texts += map(str, {inner for inner in items if type(inner) is int})  # large lists are of numbers
+            waiting += [(inner, without) for inner in items if type(inner) is not int]
+        elif isinstance(item, int) and not isinstance(item, bool):
+            texts.append(str(item))
 
 
 def _unused(key: str, used: Mapping[str, object]) -> str:

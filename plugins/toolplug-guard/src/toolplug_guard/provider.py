@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from prometheus_client import Counter
 from prometheus_client.registry import Collector
-from pydantic_core import to_json
 
 from toolplug import FunctionProvider, ProviderContext, ToolCall, ToolDefinition, ToolResult, ToolStatus
 from toolplug_guard.masking import Masker
@@ -39,7 +37,7 @@ class Guard(FunctionProvider):
 
     async def start(self, site: ProviderContext) -> None:
         """Compile the patterns and create the metrics."""
-        settings = self.config
+        settings, self._site = self.config, site
         own = {name: Kind(name, compiled(pattern)) for name, pattern in settings.patterns.items()}
         self._kinds = {**KINDS, **own}
         self._rules = [CompiledRule.of(rule) for rule in settings.rules]
@@ -57,10 +55,10 @@ class Guard(FunctionProvider):
         rules = [item for item in self._rules if _named(tool, item.rule.tool)]
         if not rules:
             return None
-        if _size(call.arguments) <= INLINE_BYTES:
+        if _is_small(call.arguments):
             reason = refusal(rules, call.arguments)
         else:
-            reason = await to_thread(refusal, rules, call.arguments)
+            reason = await self._site.in_thread(refusal, rules, call.arguments)
         if reason is not None:
             self._refused.inc()
         return reason
@@ -71,10 +69,10 @@ class Guard(FunctionProvider):
         if kinds is None:
             return None
         masker = Masker(kinds.detector, self.config.replacement)
-        if len(result.output) + _size(result[4:7]) <= INLINE_BYTES:
+        if _is_small([result.output, *result[4:7]]):
             masked = masker.result(result)
         else:
-            masked = await to_thread(masker.result, result)
+            masked = await self._site.in_thread(masker.result, result)
         blocking = sorted(kinds.block & masker.found.keys())
         for kind in blocking:
             self._blocked.labels(kind).inc()
@@ -105,5 +103,25 @@ def _withheld(result: ToolResult, kinds: Sequence[str]) -> ToolResult:
     return ToolResult(result.call_id, result.name, text, ToolStatus.TOOL_ERROR)
 
 
-def _size(value: object) -> int:
-    return len(to_json(value, serialize_unknown=True, bytes_mode="base64"))
+def _is_small(value: object) -> bool:
+    """Return whether a value has at most `INLINE_BYTES` characters, keys and items; no more of it is looked at."""
+    left, waiting = INLINE_BYTES, [value]
+    while waiting and left >= 0:
+        item = waiting.pop()
+        if isinstance(item, str | bytes):
+            left -= len(item)
+        elif isinstance(item, Mapping):
+            pairs = cast("Mapping[object, object]", item)
+            left -= len(pairs)
+            if left >= 0:
+                waiting += [*pairs.keys(), *pairs.values()]
+        elif isinstance(item, list | tuple):
+            items = cast("Sequence[object]", item)
+            left -= len(items)
+            if left >= 0:
+                waiting += items
+        elif not isinstance(item, int | float | None):
+            return False  # nobody knows how much it is
+        else:
+            left -= 8
+    return left >= 0

@@ -29,7 +29,8 @@ class CompiledRule(NamedTuple):
         if pattern is None:
             return True
         found = [arguments] if place is None else _selected(arguments, place)
-        return any(pattern.search(text.encode()) is not None for value in found for text in _texts(value))
+        texts = dict.fromkeys(text for value in found for text in _texts(value))  # many are the same in a large list
+        return any(pattern.search(text.encode()) is not None for text in texts)
 
 
 def refusal(rules: Sequence[CompiledRule], arguments: object) -> str | None:

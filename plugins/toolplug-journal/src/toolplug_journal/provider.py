@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from asyncio import to_thread
 from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
@@ -93,14 +92,15 @@ class Journal(FunctionProvider):
         self._open = OpenCalls()
         self._measures = Measures()
         self._database = Database(site.state_dir / FILE, retention)
-        await to_thread(self._database.prepare, time())
-        connection = await to_thread(self._database.connected)
+        self._site = site
+        await site.in_thread(self._database.prepare, time())
+        connection = await site.in_thread(self._database.connected)
         self._writer = Writer(self._database, connection, self._measures, time, self.log)
 
     async def aclose(self) -> None:
         """Write what is waiting; nothing where the journal could not be opened."""
         if self._writer is not None:
-            await to_thread(self._writer.close)
+            await self._site.in_thread(self._writer.close)
 
     def collectors(self) -> Sequence[Collector]:
         return (Contents(self._database), *self._measures.collectors())
@@ -174,9 +174,9 @@ class Journal(FunctionProvider):
         try:
             tenant: str = request.state.tenant
             if query.newest:
-                newest = await to_thread(self._database.newest, tenant, None, query.limit, time())
+                newest = await self._site.in_thread(self._database.newest, tenant, None, query.limit, time())
                 return {"calls": [shown(item) for item in newest], "has_more": False}
-            found = await to_thread(self._database.after, tenant, query.after, query.limit + 1, time())
+            found = await self._site.in_thread(self._database.after, tenant, query.after, query.limit + 1, time())
         except sqlite3.Error as error:
             raise HTTPException(503, "the journal cannot be read now") from error
         return {"calls": [shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}

@@ -56,15 +56,15 @@ class Writer:
 
     async def write(self, entry: Entry) -> None:
         """Return when the entry is kept, when that failed, or after a second."""
+        pending = _Pending(entry, Future())
         if self._closed:
-            # Calls that other providers still drain end after this provider was closed.
-            await asyncio.to_thread(self._write_alone, entry)
-            return
-        if self._queue.qsize() >= MAX_PENDING:
+            # Calls that other providers still drain end after this provider, and its pool of threads, were closed.
+            threading.Thread(target=self._write_alone, args=(pending,), name="journal-late", daemon=True).start()
+        elif self._queue.qsize() >= MAX_PENDING:
             self._measures.entries("dropped", 1)
             return
-        pending = _Pending(entry, Future())
-        self._queue.put(pending)
+        else:
+            self._queue.put(pending)
         await asyncio.wait({asyncio.wrap_future(pending.done)}, timeout=WAIT_S)
 
     def close(self) -> None:
@@ -111,12 +111,13 @@ class Writer:
         self._failing = False
         self._measures.entries("kept", len(entries))
 
-    def _write_alone(self, entry: Entry) -> None:
+    def _write_alone(self, pending: _Pending) -> None:
         try:
             with closing(self._database.connected()) as connection:
-                self._write(connection, [entry])
+                self._write(connection, [pending.entry])
         except sqlite3.Error as error:
             self._failed(error, 1)
+        pending.done.set_result(None)
 
     def _failed(self, error: Exception, count: int) -> None:
         """Count each, and log the first of a row."""

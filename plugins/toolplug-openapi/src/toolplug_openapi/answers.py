@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,8 +16,12 @@ from toolplug import ToolDefinition, ToolError, ToolResult
 from toolplug_openapi.document import as_list, as_object
 
 MAX_ERROR_CHARACTERS = 2_000
-TEXTS = frozenset({"", "application/xml", "application/yaml"})
-"""Media types besides `text/…` that are given as text."""
+MAX_VALUES = 250_000
+"""Values of an answer in JSON; they are counted before they are built: 4 MiB of `{}` would take 100 MB."""
+
+_BINARY = re.compile(r"image/(?!svg)|audio/|video/|font/|application/(pdf|zip|gzip|msword|vnd\.)")
+"""Media types of which nobody expects a text, whatever their bytes are."""
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c\x1d\x1f]")
 
 Tree = Mapping[str, "Tree"]
 """The parts of a value that are kept: key, or `*` for every key and item, to the parts below; empty: all of it."""
@@ -54,20 +60,57 @@ def tool_result(response: httpx2.Response, definition: ToolDefinition, kept: Tre
     """Return the value of a success. Raises `ToolError` for any other status and for binary content."""
     if not response.is_success:
         raise _error(response)
-    if not response.content:
+    content = response.content
+    if not content:
         return f"done: HTTP {response.status_code}, without content"
     essence = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if essence == "application/json" or essence.endswith("+json"):
+    if essence not in ("application/json", "text/json") and (not essence.endswith("+json") or "seq" in essence):
+        return _text(content, essence, response.charset_encoding)
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > MAX_VALUES:
+        raise ToolError(f"the API answered JSON of more than {MAX_VALUES:,} values; ask for less")
+    text = _decoded(content, response.charset_encoding)
+    try:
+        value = trimmed(cast("object", json.loads(text, parse_constant=_refuse_constant)), kept)
+    except _NoJson:
+        return text  # NaN and Infinity: other languages write them
+    except (ValueError, RecursionError):
+        raise ToolError(f"the API says that this is JSON, but it is not (HTTP {response.status_code})") from None
+    if definition.output_schema is None or definition.output_schema.is_valid(value):
+        return value
+    return ToolResult(output=json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+class _NoJson(Exception):
+    pass
+
+
+def _refuse_constant(name: str) -> object:
+    raise _NoJson(name)
+
+
+def _decoded(content: bytes, charset: str | None) -> str:
+    """Return the text of an answer: UTF-8, UTF-16 with a mark, else the declared charset, else Latin-1."""
+    marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    for name in ("utf-16" if marked else "utf-8-sig", charset or "utf-8"):
         try:
-            value = trimmed(cast("object", json.loads(response.content)), kept)
-        except (ValueError, RecursionError):
-            raise ToolError(f"the API says that this is JSON, but it is not (HTTP {response.status_code})") from None
-        if definition.output_schema is None or definition.output_schema.is_valid(value):
-            return value
-        return ToolResult(output=json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    if essence.startswith("text/") or essence in TEXTS or essence.endswith("+xml"):
-        return response.text
-    raise ToolError(f"the API answered {essence[:100]} of {len(response.content):,} bytes, which is no text")
+            return content.decode(name)
+        except (LookupError, UnicodeDecodeError):
+            continue
+    return content.decode("latin-1")
+
+
+def _text(content: bytes, essence: str, charset: str | None) -> str:
+    """Return an answer that is text, whatever it is called. Raises `ToolError` for binary content."""
+    named = essence.startswith("text/") or essence.endswith(("+xml", "/xml")) or not essence or charset is not None
+    text = ""
+    if not _BINARY.match(essence):
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = _decoded(content, charset) if named else ""
+    if not text or (not named and _NO_TEXT.search(text)):
+        raise ToolError(f"the API answered {essence[:100] or 'something'} of {len(content):,} bytes, which is no text")
+    return text
 
 
 def _error(response: httpx2.Response) -> ToolError:

@@ -17,11 +17,14 @@ from urllib.parse import unquote
 import yaml
 
 from toolplug.errors import InvalidDefinition
+from toolplug.runtime.duplicates import first_repeated
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 MAX_YAML_BYTES = 4 * 1024 * 1024
 MAX_NODES = 1_000_000
 """Keys and values of a YAML document with every alias written out."""
+MAX_JSON_NODES = 2_000_000
+"""Values of a JSON document; they are counted before they are built."""
 MAX_DEPTH = 100
 MAX_REFERENCES = 16
 """References that lead to one another before anything else."""
@@ -37,6 +40,11 @@ def as_object(value: object) -> Node:
 def as_list(value: object) -> list[object]:
     """Return the value if it is a list, else an empty one."""
     return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return the value if it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
 
 
 class DocumentRefused(InvalidDefinition):
@@ -107,6 +115,8 @@ def _read(data: bytes, where: str) -> object:
     if len(data) > most:
         kind = "JSON" if is_json else "YAML (convert it to JSON, which is read up to 16 MiB)"
         raise DocumentRefused(f"{where} has {len(data):,} bytes; at most {most:,} are read of {kind}")
+    if is_json and text.count(",") + text.count("{") + text.count("[") > MAX_JSON_NODES:
+        raise DocumentRefused(f"{where} has more than {MAX_JSON_NODES:,} values")
     try:
         if not is_json:
             return _read_yaml(text)
@@ -123,8 +133,7 @@ def _read(data: bytes, where: str) -> object:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> Node:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.80}; keep one of them")
+        raise ValueError(f"duplicate key {first_repeated(key for key, _ in pairs)!r:.80}; keep one of them")
     return found
 
 

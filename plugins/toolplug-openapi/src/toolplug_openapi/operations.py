@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple, cast
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import NamedTuple, cast
+from urllib.parse import quote
 
 from toolplug import ToolDefinition, ToolHints, foreign_definition
 from toolplug.errors import InvalidDefinition
-from toolplug_openapi.document import Document, Node, OperationRefused, as_list, as_object
-from toolplug_openapi.schemas import SchemaWriter
+from toolplug_openapi.arguments import STYLES, Argument, Arguments, Body, Parameter, rank, read_parameter
+from toolplug_openapi.document import Document, Node, OperationRefused, as_list, as_object, as_text
+from toolplug_openapi.schemas import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, SchemaWriter
 from toolplug_openapi.settings import METHODS, OperationFilter
-
-Place = Literal["path", "query", "header", "cookie"]
-
-STYLES: Mapping[str, tuple[str, ...]] = {
-    "path": ("simple", "label", "matrix"),
-    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
-    "header": ("simple",),
-    "cookie": ("form",),
-}
-"""The styles that a place may have, the default first (OpenAPI 3.1, section 4.8.12)."""
 
 OWN_HEADERS = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "expect"}
@@ -43,84 +33,41 @@ HINTS: Mapping[str, ToolHints] = {
 """The properties of methods in HTTP (RFC 9110, section 9.2)."""
 
 _WORD = re.compile(r"[^A-Za-z0-9_-]+")
-_PATH = re.compile(r"/[^\s?#\\\x00-\x1f\x7f\ud800-\udfff]*")
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SENT_AS_IT_IS = "/?:@!$&'()*+,;=-._~%"
 _TEMPLATE = re.compile(r"{([^{}]*)}")
-_MERGEABLE = frozenset({"type", "properties", "required", "title", "description", "default", "examples"})
-"""An object schema with these keywords alone is merged into the arguments; any other is the one argument `body`."""
-
-
-class _Raw(BaseModel):
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
-
-
-class Parameter(_Raw):
-    """A Parameter Object; `schema_` or `content` says what it holds."""
-
-    name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x20\x7f]+$")]
-    place: Annotated[Place, Field(alias="in")]
-    required: bool = False
-    description: str = ""
-    style: str | None = None
-    explode: bool | None = None
-    schema_: Annotated[object, Field(alias="schema")] = None
-    content: dict[str, object] | None = None
-
-
-class RawOperation(_Raw):
-    """An Operation Object, as far as it is read."""
-
-    id: Annotated[str | None, Field(alias="operationId")] = None
-    summary: str = ""
-    description: str = ""
-    deprecated: bool = False
-    parameters: tuple[Any, ...] = ()
-    body: Annotated[object, Field(alias="requestBody")] = None
-    responses: dict[str, object] = {}
-    security: list[dict[str, list[str]]] | None = None
-
-
-class Argument(NamedTuple):
-    """One argument of a tool and where its value goes; `media` is set where the value is sent as JSON text."""
-
-    argument: str
-    name: str
-    place: Place | Literal["body"]
-    style: str = ""
-    explode: bool = False
-    media: bool = False
-
-
-class Body(NamedTuple):
-    """How a body is sent: as `json`, `form` or `text`.
-
-    `whole`: it is one argument, else an object of several; `required`: it is sent without any of them too.
-    """
-
-    media_type: str
-    kind: str
-    whole: bool
-    required: bool
+MAX_PATH = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One operation that is a tool. `security`: alternatives of schemes that it needs, None where nothing is said."""
+class Operation:
+    """One operation that is a tool: how it is called, and the definition of the tool.
+
+    `path` may end with a query of its own. `server` is set where it has another one than the rest. `security`:
+    alternatives of schemes that it needs, None where nothing is said.
+    """
 
     id: str
     method: str
     path: str
+    server: str | None
     arguments: tuple[Argument, ...]
     body: Body | None
     security: tuple[frozenset[str], ...] | None
-    definition: ToolDefinition
+    name: str
+    description: str
+    parameters: dict[str, object]
+    output: dict[str, object] | None
 
 
 class Found(NamedTuple):
-    """An operation of the document, not judged yet; `id` is its operationId, else `METHOD /path`."""
+    """An operation of the document, not judged yet.
+
+    `id` is its operationId, else, or where an earlier one has that, `METHOD /path`. `path` is sent, not `stated_path`.
+    """
 
     id: str
     method: str
+    stated_path: str
     path: str
     item: Node
     raw: Node
@@ -130,27 +77,39 @@ def operations_of(document: Document) -> tuple[list[Found], dict[str, str]]:
     """Return the operations in the document's order, and the reason for each one left out, by its place."""
     found: dict[str, Found] = {}
     skipped: dict[str, str] = {}
-    for path, raw_item in as_object(document.root["paths"]).items():
-        if path.startswith("x-"):
+    for stated_path, raw_item in as_object(document.root["paths"]).items():
+        if stated_path.startswith("x-"):
             continue
         try:
             item = document.resolved(raw_item, "the path")
-            if not _PATH.fullmatch(path):
-                raise OperationRefused("a path begins with / and has no space, query or fragment")
+            path = _sent_path(stated_path)
         except OperationRefused as error:
-            skipped[path[:200]] = str(error)
+            skipped[stated_path[:200]] = str(error)
             continue
         for method in METHODS:
             if item.get(method) is None:
                 continue
-            place, raw = f"{method.upper()} {path}", as_object(item[method])
-            stated = raw.get("operationId")
-            id_ = stated if isinstance(stated, str) and stated else place
-            other = found.setdefault(id_, Found(id_, method, path, item, raw))
-            if (other.method, other.path) != (method, path):
-                first = f"{other.method.upper()} {other.path}"
-                skipped[place] = f"{first} has the operationId {id_!r} too; the first is offered"
+            place, raw = f"{method.upper()} {stated_path}", as_object(item[method])
+            stated = as_text(raw.get("operationId"))
+            id_ = place if not stated or stated in found else stated
+            if id_ in found:
+                skipped[place] = f"another operation has {id_!r} as its operationId; give one of them another"
+            else:
+                found[id_] = Found(id_, method, stated_path, path, item, raw)
     return list(found.values()), skipped
+
+
+def _sent_path(path: str) -> str:
+    """Return the path as it is sent. Raises `OperationRefused`.
+
+    A fragment is not sent: documents tell operations of one path apart by it. What no URL may have is encoded.
+    """
+    path = path.partition("#")[0]
+    if len(path) > MAX_PATH or not path.isprintable():
+        raise OperationRefused("its path has characters that nobody can see, or too many of them")
+    pieces = _TEMPLATE.split(path if path.startswith("/") else f"/{path}")
+    # the text between templates, and the names in them, in turn
+    return "".join(f"{{{piece}}}" if at % 2 else quote(piece, safe=_SENT_AS_IT_IS) for at, piece in enumerate(pieces))
 
 
 def matches(filter_: OperationFilter, each: Found) -> bool:
@@ -158,7 +117,7 @@ def matches(filter_: OperationFilter, each: Found) -> bool:
     return (
         (filter_.operation is None or fnmatchcase(each.id, filter_.operation))
         and (filter_.method is None or filter_.method.lower() == each.method)
-        and (filter_.path is None or fnmatchcase(each.path, filter_.path))
+        and (filter_.path is None or fnmatchcase(each.stated_path, filter_.path))
         and (filter_.tag is None or filter_.tag in as_list(each.raw.get("tags")))
     )
 
@@ -171,185 +130,165 @@ def tool_name(each: Found, rename: Mapping[str, str]) -> str:
     return name if len(name) <= 64 else f"{name[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def endpoint(
-    document: Document, each: Found, name: str, *, taken: Container[tuple[str, str]], whole: bool
-) -> tuple[Endpoint, Sequence[str]]:
+class _Attempt(NamedTuple):
+    """How much of the schemas is kept: up to so many references and levels. `alone`: each argument is judged alone."""
+
+    steps: int
+    depth: int
+    alone: bool = False
+
+
+_ATTEMPTS = (
+    _Attempt(MAX_SCHEMA_NODES, MAX_SCHEMA_DEPTH),
+    _Attempt(3, MAX_SCHEMA_DEPTH),
+    _Attempt(3, 8),
+    _Attempt(1, 8),
+    _Attempt(1, 8, alone=True),
+    _Attempt(0, 4, alone=True),
+)
+
+
+def operation_of(
+    document: Document,
+    each: Found,
+    name: str,
+    *,
+    server: str | None,
+    taken: Container[tuple[str, str]],
+    whole: bool,
+) -> tuple[Operation, Sequence[str]]:
     """Return the tool of an operation, and a line for each part removed from it. Raises `OperationRefused`.
 
     `taken` are places and lower-case names that credentials fill: they are no arguments. `whole`: its answer is given
-    untrimmed, so that the schema of the answer holds.
+    untrimmed, so that the schema of the answer holds. Where its schemas are more than a tool may have, those that many
+    references lead to become any value, and then those that cannot be kept at all.
     """
-    try:
-        operation = RawOperation.model_validate(each.raw)
-    except ValidationError as error:
-        raise OperationRefused(_first(error)) from None
-    writer = SchemaWriter(document, "request")
-    arguments = _Arguments(writer)
-    for parameter in _parameters(document, each, operation):
-        name_of = parameter.name.lower()
-        is_own = parameter.place == "header" and name_of in OWN_HEADERS
-        if not is_own and (parameter.place, name_of) not in taken:
-            arguments.add_parameter(parameter)
-    body = arguments.add_body(document, operation.body) if operation.body is not None else None
+    parameters, notes = _parameters(document, each)
+    reason = ""
+    for attempt in _ATTEMPTS:
+        writer = SchemaWriter(document, "request", most_steps=attempt.steps, most_depth=attempt.depth)
+        arguments = Arguments(writer)
+        for parameter in parameters:
+            name_of = parameter.name.lower()
+            is_own = parameter.place == "header" and name_of in OWN_HEADERS
+            if not is_own and (parameter.place, name_of) not in taken:
+                arguments.add_parameter(parameter)
+        raw_body = each.raw.get("requestBody")
+        body = None if raw_body is None else arguments.add_body(document, raw_body)
+        output = _output(document, each) if whole else None
+        if attempt.alone:
+            _drop_schemas(arguments, writer.defs)
+        try:
+            definition, removed = _definition(each, name, arguments, writer.defs, output)
+        except InvalidDefinition as error:
+            reason = reason or f"{error}; larger parts of its schemas are any value"
+            continue
+        made = Operation(
+            id=each.id,
+            method=each.method.upper(),
+            path=each.path,
+            server=server,
+            arguments=tuple(arguments.found),
+            body=body,
+            security=_security(document, each.raw),
+            name=name,
+            description=definition.description,
+            parameters=dict(definition.parameters.value),
+            output=None if definition.output_schema is None else dict(definition.output_schema.value),
+        )
+        return made, [*notes, *writer.notes, *([reason] if reason else ()), *removed]
+    raise OperationRefused(reason.partition("; larger")[0])
+
+
+def _drop_schemas(arguments: Arguments, defs: Node) -> None:
+    """Make any value of each argument whose schema no tool may have."""
+    for argument, schema in arguments.properties.items():
+        try:
+            foreign_definition(
+                name="one", description="", parameters={"type": "object", "properties": {"x": schema}, "$defs": defs}
+            )
+        except InvalidDefinition:
+            arguments.properties[argument] = {}
+
+
+def _definition(
+    each: Found, name: str, arguments: Arguments, defs: Node, output: Node | None
+) -> tuple[ToolDefinition, Sequence[str]]:
+    """Return the definition. Raises `InvalidDefinition`."""
     schema: Node = {"type": "object", "properties": arguments.properties, "additionalProperties": False}
     if arguments.required:
         schema["required"] = arguments.required
-    if writer.defs:
-        schema["$defs"] = writer.defs
-    try:
-        definition, removed = foreign_definition(
-            name=name,
-            description=_description(each, operation),
-            parameters=schema,
-            output_schema=_output(document, operation) if whole else None,
-            hints=HINTS[each.method],
-        )
-    except InvalidDefinition as error:
-        raise OperationRefused(str(error)) from None
-    made = Endpoint(
-        id=each.id,
-        method=each.method.upper(),
-        path=each.path,
-        arguments=tuple(arguments.found),
-        body=body,
-        security=_security(document, operation),
-        definition=definition,
+    if defs:
+        schema["$defs"] = defs
+    return foreign_definition(
+        name=name,
+        description=_description(each),
+        parameters=schema,
+        output_schema=output,
+        hints=HINTS[each.method],
     )
-    return made, removed
 
 
-def _security(document: Document, operation: RawOperation) -> tuple[frozenset[str], ...] | None:
-    stated = document.root.get("security") if operation.security is None else operation.security
-    if not isinstance(stated, list):
+def _security(document: Document, raw: Node) -> tuple[frozenset[str], ...] | None:
+    """Return the alternatives of schemes. Raises `OperationRefused`: nobody may guess what an operation is sent."""
+    stated = raw.get("security")
+    if stated is None:
+        stated = document.root.get("security")
+    if stated is None:
         return None
-    return tuple(frozenset(as_object(each)) for each in as_list(cast("object", stated)))
+    if not isinstance(stated, list) or not all(isinstance(one, dict) for one in as_list(cast("object", stated))):
+        raise OperationRefused("its security is no list of objects")
+    return tuple(frozenset(as_object(one)) for one in as_list(cast("object", stated)))
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+def _parameters(document: Document, each: Found) -> tuple[Sequence[Parameter], list[str]]:
+    """Return the parameters of path and operation, in the order of places, and a line for each that is not as stated.
 
-
-def _parameters(document: Document, each: Found, operation: RawOperation) -> Iterator[Parameter]:
-    """Yield the parameters of path and operation, in the order of places. Raises `OperationRefused`."""
+    The path decides which parameters are in it. One that cannot be read costs an operation that only reads nothing
+    else. Raises `OperationRefused` for one of an operation that changes something: without it, it may do another thing.
+    """
     found: dict[tuple[str, str], Parameter] = {}
-    for raw in (*as_list(each.item.get("parameters")), *operation.parameters):
+    notes: list[str] = []
+    for raw in (*as_list(each.item.get("parameters")), *as_list(each.raw.get("parameters"))):
         try:
-            parameter = Parameter.model_validate(document.resolved(raw, "a parameter"))
-        except ValidationError as error:
-            raise OperationRefused(f"a parameter is wrong: {_first(error)}") from None
+            parameter = read_parameter(document.resolved(raw, "a parameter"))
+        except OperationRefused as error:
+            if each.method != "get":
+                raise
+            notes.append(f"{error}; it is left out")
+            continue
         found[parameter.place, parameter.name] = parameter
-    named = set(_TEMPLATE.findall(each.path))
-    declared = {name for place, name in found if place == "path"}
-    if named != declared:
-        wrong = ", ".join(sorted(named ^ declared))
-        raise OperationRefused(f"its path {each.path!r:.200} and its path parameters do not agree about {wrong:.200}")
-    for place in ("path", "query", "header", "cookie"):
-        yield from (parameter for parameter in found.values() if parameter.place == place)
+    in_path = set(_TEMPLATE.findall(each.path))
+    for name in [name for place, name in found if place == "path" and name not in in_path]:
+        del found["path", name]
+        notes.append(f"its path has no {{{name}}}; this parameter is left out")
+    for name in sorted(in_path - {name for place, name in found if place == "path"}):
+        found["path", name] = read_parameter({"name": name, "in": "path", "schema": {"type": "string"}})
+        notes.append(f"its path has {{{name}}}, which is no parameter of it; it is a text")
+    return [parameter for place in STYLES for parameter in found.values() if parameter.place == place], notes
 
 
-class _Arguments:
-    """Collects the arguments of one tool. Names that clash get the place as suffix, `id_query`."""
-
-    def __init__(self, writer: SchemaWriter) -> None:
-        self.found: list[Argument] = []
-        self.properties: Node = {}
-        self.required: list[str] = []
-        self._writer = writer
-
-    def add_parameter(self, parameter: Parameter) -> None:
-        """Add a parameter. Raises `OperationRefused` for a name or style that its place cannot have."""
-        style = parameter.style or STYLES[parameter.place][0]
-        if style not in STYLES[parameter.place]:
-            raise OperationRefused(f"the parameter {parameter.name!r} in {parameter.place} has the style {style!r:.40}")
-        if parameter.place == "header" and not _TOKEN.fullmatch(parameter.name):
-            raise OperationRefused(f"the parameter {parameter.name!r:.80} has no name that a header may have")
-        raw, media = parameter.schema_, False
-        if parameter.content:
-            media_type, described = next(iter(parameter.content.items()))
-            media = _kind(media_type) == "json"
-            raw = as_object(described).get("schema")
-        explode = style == "form" if parameter.explode is None else parameter.explode
-        required = parameter.required or parameter.place == "path"
-        schema = self._writer.write({} if raw is None else raw)
-        argument = self._add(parameter.name, parameter.place, schema, required, parameter.description)
-        self.found.append(Argument(argument, parameter.name, parameter.place, style, explode, media))
-
-    def add_body(self, document: Document, raw: object) -> Body:
-        """Add the body. Raises `OperationRefused` for one that is neither JSON nor a form nor text."""
-        body = document.resolved(raw, "requestBody")
-        content = as_object(body.get("content"))
-        kinds = {_kind(media_type): media_type for media_type in reversed(content)}
-        kind = next((kind for kind in ("json", "form", "text") if kind in kinds), None)
-        if kind is None:
-            offered = ", ".join(content)[:200] or "nothing"
-            raise OperationRefused(
-                f"its body is {offered}; bodies of JSON, application/x-www-form-urlencoded and plain text are supported"
-            )
-        schema = document.resolved(content[kinds[kind]], "the content of its body").get("schema", {})
-        is_required = body.get("required") is True
-        inner = None if kind == "text" else self._mergeable(document, schema, is_required)
-        if inner is None:
-            argument = self._add("body", "body", self._writer.write(schema), is_required, body.get("description"))
-            self.found.append(Argument(argument, "body", "body"))
-        else:
-            needed = as_list(inner.get("required"))
-            for name, value in as_object(inner["properties"]).items():
-                argument = self._add(name, "body", as_object(value), name in needed)
-                self.found.append(Argument(argument, name, "body"))
-        return Body(kinds[kind], kind, whole=inner is None, required=is_required)
-
-    def _mergeable(self, document: Document, schema: object, is_required: bool) -> Node | None:
-        """Return the schema of a body whose properties can be arguments of the tool, else None."""
-        written = self._writer.write(document.resolved(schema, "the schema of its body"))
-        properties = written.get("properties")
-        is_open = written.get("additionalProperties", True) not in (True, False)
-        if not isinstance(properties, dict) or not properties or written.get("type") != "object" or is_open:
-            return None
-        if not written.keys() <= _MERGEABLE | {"additionalProperties"}:
-            return None
-        return written if is_required or not written.get("required") else None
-
-    def _add(self, name: str, place: str, schema: Node, required: bool, description: object = None) -> str:
-        base = _WORD.sub("_", name.replace(".", "_")).strip("_")[:48] or place
-        candidates = (base, f"{base}_{place}", *(f"{base}_{place}_{number}" for number in range(2, 500)))
-        argument = next(each for each in candidates if each not in self.properties)
-        self.properties[argument] = {**schema, "description": description} if description else schema
-        if required:
-            self.required.append(argument)
-        return argument
-
-
-def _kind(media_type: str) -> str:
-    """Return `json`, `form` or `text`, or nothing for any other media type."""
-    essence = media_type.partition(";")[0].strip().lower()
-    if not media_type.isascii() or not media_type.isprintable():
-        return ""
-    if essence == "application/json" or essence.endswith("+json"):
-        return "json"
-    return {"application/x-www-form-urlencoded": "form", "text/plain": "text"}.get(essence, "")
-
-
-def _description(each: Found, operation: RawOperation) -> str:
-    parts = [operation.summary.strip(), operation.description.strip()]
+def _description(each: Found) -> str:
+    parts = [as_text(each.raw.get("summary")).strip(), as_text(each.raw.get("description")).strip()]
     if parts[0] == parts[1]:
         parts.pop()
-    text = "\n\n".join(part for part in parts if part) or f"{each.method.upper()} {each.path}"
-    return f"{text}\n\nDeprecated." if operation.deprecated else text
+    text = "\n\n".join(part for part in parts if part) or f"{each.method.upper()} {each.stated_path}"
+    return f"{text}\n\nDeprecated." if each.raw.get("deprecated") is True else text
 
 
-def _output(document: Document, operation: RawOperation) -> Node | None:
+def _output(document: Document, each: Found) -> Node | None:
     """Return the schema of a success if that is a JSON object, else None; also None for one that cannot be read."""
-    successes = sorted(status for status in operation.responses if re.fullmatch("2[0-9]{2}|2XX", status))
+    responses = as_object(each.raw.get("responses"))
+    successes = sorted(status for status in responses if re.fullmatch("2[0-9]{2}|2XX", status))
     try:
-        answer = document.resolved(operation.responses[successes[0]], "the answer") if successes else {}
+        answer = document.resolved(responses[successes[0]], "the answer") if successes else {}
         content = as_object(answer.get("content"))
         described = as_object(
-            next((content[media_type] for media_type in content if _kind(media_type) == "json"), None)
+            next((content[media_type] for media_type in content if rank(media_type)[1] == "json"), None)
         )
         writer = SchemaWriter(document, "response")
         schema = writer.write(document.resolved(described.get("schema"), "the schema of its answer"))
-        if schema.get("type") == "object":
+        if schema.get("type") == "object" and not writer.notes:
             return {**schema, "$defs": writer.defs} if writer.defs else schema
     except OperationRefused:
         pass

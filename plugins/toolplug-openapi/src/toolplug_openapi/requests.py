@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import json
+import mimetypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
-from urllib.parse import quote
+from secrets import token_hex
+from typing import NamedTuple, cast
+from urllib.parse import quote, unquote_to_bytes
 
 from toolplug import ToolError
-from toolplug_openapi.operations import Argument, Body, Endpoint
+from toolplug_openapi.arguments import Argument, Body, Encoding
+from toolplug_openapi.operations import Operation
 from toolplug_openapi.settings import Credential, SecurityScheme
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
@@ -29,14 +33,16 @@ class Parts:
 
     def target(self) -> str:
         """Return path and query, encoded."""
-        return f"{self.path}?{'&'.join(self.query)}" if self.query else self.path
+        if not self.query:
+            return self.path
+        return f"{self.path}{'&' if '?' in self.path else '?'}{'&'.join(self.query)}"
 
 
-def request_parts(endpoint: Endpoint, arguments: Mapping[str, object]) -> Parts:
+def request_parts(operation: Operation, arguments: Mapping[str, object]) -> Parts:
     """Return the request of a call, without credentials. Raises `ToolError` for a value that no request can carry."""
-    parts = Parts(endpoint.method, endpoint.path)
+    parts = Parts(operation.method, operation.path)
     sent: dict[str, object] = {}
-    for argument in endpoint.arguments:
+    for argument in operation.arguments:
         if argument.argument not in arguments:
             continue
         value = arguments[argument.argument]
@@ -46,10 +52,10 @@ def request_parts(endpoint: Endpoint, arguments: Mapping[str, object]) -> Parts:
             _put(parts, argument._replace(style="", explode=False), json.dumps(value, ensure_ascii=False))
         elif value is not None or argument.place == "path":
             _put(parts, argument, value)
-    body = endpoint.body
+    body = operation.body
     if body is not None and (sent or (body.required and not body.whole)):
         _put_body(parts, body, sent["body"] if body.whole else sent)
-    for segment in parts.path.split("/"):
+    for segment in parts.path.partition("?")[0].split("/"):
         if segment in (".", ".."):
             raise ToolError(f"{segment!r} cannot be a part of the path; give another value")
     return parts
@@ -74,10 +80,75 @@ def _put_body(parts: Parts, body: Body, value: object) -> None:
     if body.kind == "json":
         parts.content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     elif body.kind == "text":
-        parts.content = _text(value).encode()
-    else:
-        fields = [item for name, inner in (_pairs(value) or {}).items() for item in _exploded(_encoded(name), inner)]
+        sent = _file("body", value)
+        parts.content = sent.content
+        if sent.media_type and body.media_type == "application/octet-stream":
+            parts.headers["Content-Type"] = sent.media_type
+    elif body.kind == "form":
+        pairs = (_pairs(value) or {}).items()
+        fields = [each for name, inner in pairs for each in _form_fields(name, inner, body.encodings.get(name))]
         parts.content = "&".join(fields).encode()
+    else:
+        boundary = token_hex(16)
+        parts.headers["Content-Type"] = f"multipart/form-data; boundary={boundary}"
+        parts.content = b"".join(_multipart(boundary, _pairs(value) or {}, body.encodings))
+
+
+def _form_fields(name: str, value: object, encoding: Encoding | None) -> Iterator[str]:
+    """Yield a property of a form as OpenAPI says: in its style, else lists as several fields, objects as JSON."""
+    if encoding is not None and encoding.style:
+        yield from _in_query(Argument(name, name, "body", encoding.style, encoding.explode), value)
+    elif encoding is not None and "json" in encoding.media_type:
+        yield f"{_encoded(name)}={quote(json.dumps(value, ensure_ascii=False), safe='')}"
+    else:
+        yield from _exploded(_encoded(name), value)
+
+
+class _File(NamedTuple):
+    content: bytes
+    media_type: str
+
+
+def _file(name: str, value: object) -> _File:
+    """Return the content of a file: that of a `data:` URL, else the text. Raises `ToolError` for a broken URL."""
+    text = _text(value)
+    head, comma, data = text.partition(",")
+    if not head.startswith("data:") or not comma or not head.isascii() or not head.isprintable():
+        return _File(text.encode(), "")
+    media_type, _, coding = head.removeprefix("data:").rpartition(";")
+    if coding != "base64":
+        return _File(unquote_to_bytes(data), head.removeprefix("data:"))
+    try:
+        return _File(base64.b64decode(data, validate=True), media_type)
+    except binascii.Error:
+        raise ToolError(f"{name!r} begins as a data: URL, but what follows is no base64") from None
+
+
+def _multipart(boundary: str, fields: Mapping[str, object], encodings: Mapping[str, Encoding]) -> Iterator[bytes]:
+    """Yield the parts of a multipart/form-data body (RFC 7578): one a field, and one an item of a list."""
+    for name, value in fields.items():
+        encoding = encodings.get(name, Encoding())
+        items = _items(value)
+        for item in [value] if items is None else items:
+            media_type, content, file_name = encoding.media_type, _text(item).encode(), ""
+            if encoding.file:
+                content, found = _file(name, item)
+                media_type = encoding.media_type or found or "text/plain"
+                file_name = (
+                    f'; filename="{_quoted(name)}{mimetypes.guess_extension(media_type.partition(";")[0]) or ""}"'
+                )
+            elif not media_type and not isinstance(item, str):
+                media_type = "application/json"
+            head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"{file_name}\r\n'
+            if media_type:
+                head += f"Content-Type: {media_type}\r\n"
+            yield b"%s\r\n%s\r\n" % (head.encode(), content)
+    yield f"--{boundary}--\r\n".encode()
+
+
+def _quoted(name: str) -> str:
+    """Return a name as browsers write it in a part's head (HTML, section 4.10.22.8)."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def header_text(text: str, name: str) -> str:
@@ -132,18 +203,30 @@ def _in_path(argument: Argument, value: object) -> str:
 def _in_query(argument: Argument, value: object) -> Iterator[str]:
     name = quote(argument.name, safe="[]$")
     pairs = _pairs(value)
-    if argument.style == "deepObject" and pairs is not None:
-        for key, inner in pairs.items():
-            yield from _exploded(f"{name}[{_encoded(key)}]", inner)
+    if argument.style == "deepObject":
+        yield from _in_brackets(name, value)
     elif argument.explode and pairs is not None:
         yield from (f"{_encoded(key)}={_encoded(inner)}" for key, inner in pairs.items())
-    elif argument.explode or argument.style == "deepObject":
+    elif argument.explode:
         yield from _exploded(name, value)
     elif pairs is None and not _items(value) and _items(value) is not None:
         return
     else:
         delimiter = _DELIMITERS.get(argument.style, ",")
         yield f"{name}={_joined(value, False, delimiter=delimiter, between=delimiter)}"
+
+
+def _in_brackets(name: str, value: object) -> Iterator[str]:
+    """Yield the style deepObject. OpenAPI defines one level of it; APIs that nest take `a[b][c]=` and `a[0][b]=`."""
+    items, pairs = _items(value), _pairs(value)
+    if pairs is not None:
+        for key, inner in pairs.items():
+            yield from _in_brackets(f"{name}[{_encoded(key)}]", inner)
+    elif items is not None:
+        for at, inner in enumerate(items):
+            yield from _in_brackets(f"{name}[{at}]", inner)
+    else:
+        yield f"{name}={_encoded(value)}"
 
 
 def _exploded(name: str, value: object) -> Iterator[str]:

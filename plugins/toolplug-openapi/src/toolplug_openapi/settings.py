@@ -143,3 +143,8 @@ class Settings(Model):
             "for every item or key",
         ),
     ] = {}
+
+    def without_secrets(self) -> Settings:
+        """Return the settings for the process that reads the document: each credential without its value."""
+        hidden = {name: Credential(forward="caller", scheme=each.scheme) for name, each in self.credentials.items()}
+        return self.model_copy(update={"credentials": hidden})

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Self
 
@@ -55,11 +52,13 @@ class OpenTelemetry(FunctionProvider):
         super().__init__()
         self._given = Providers(tracer_provider, meter_provider)
         self._providers = Providers(None, None)
+        self._site: ProviderContext | None = None
 
     async def start(self, site: ProviderContext) -> None:
         """Find or set the providers. Raises `ValueError` for a variable that names what does not exist."""
+        self._site = site
         if self._given == Providers(None, None):
-            self._providers = await asyncio.to_thread(process_providers, os.environ)
+            self._providers = await site.in_thread(process_providers, os.environ)
         else:
             self._providers = self._given
 
@@ -74,25 +73,14 @@ class OpenTelemetry(FunctionProvider):
         return (ToolTracer(tracer, duration_histogram(meter)),)
 
     async def aclose(self) -> None:
-        """Export what is waiting, for a limited time; what takes longer is left to the daemon threads."""
-        if self._providers != self._given:
-            await _in_daemon_thread(self._providers, self.config.flush_timeout_s, self.log)
-
-
-async def _in_daemon_thread(providers: Providers, timeout_s: float, log: logging.Logger) -> None:
-    """Flush in a thread that does not keep the process from exiting, as those of `asyncio.to_thread` do."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-    def run() -> None:
+        """Export what is waiting, for a limited time; what takes longer is left to its thread."""
+        if self._site is None or self._providers == self._given:
+            return
+        within_s = self.config.flush_timeout_s
         try:
-            flush(providers, timeout_s)
+            async with asyncio.timeout(within_s):
+                await self._site.in_thread(flush, self._providers, within_s)
+        except TimeoutError:
+            pass
         except Exception as error:  # noqa: BLE001  an exporter may raise anything, and there is nobody to raise it to
-            log.warning("what is left cannot be exported: %s", type(error).__name__)
-        finally:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
-                loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=run, name="toolplug-otel-flush", daemon=True).start()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await done.wait()
+            self.log.warning("what is left cannot be exported: %s", type(error).__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated
@@ -116,7 +115,7 @@ class Toolsets(FunctionProvider):
         with _told():
             shown = await self._saved.active(caller)
             catalog = await self._saved.active_catalog(caller)
-        counted = await to_thread(context_tokens, catalog)
+        counted = await self._started.in_thread(context_tokens, catalog)
         return {
             "toolset": None if shown is None else shown.fields(),
             "contextTokens": {"encoding": ENCODING, "total": counted.total, "tools": counted.tools},
@@ -141,12 +140,16 @@ class Toolsets(FunctionProvider):
         return {**added.fields()}
 
     @property
-    def _saved(self) -> SavedToolsets:
-        """The host's own. Raises `ToolError` where it has none."""
+    def _started(self) -> ProviderContext:
         if self._site is None:
             raise ToolError("toolsets are not there: the provider has not been started")
+        return self._site
+
+    @property
+    def _saved(self) -> SavedToolsets:
+        """The host's own. Raises `ToolError` where it has none."""
         try:
-            return self._site.service(SavedToolsets)
+            return self._started.service(SavedToolsets)
         except LookupError as error:
             raise ToolError(str(error)) from None
 

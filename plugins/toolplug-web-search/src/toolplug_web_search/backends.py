@@ -13,13 +13,15 @@ from typing import Literal, NamedTuple, Protocol, cast
 import httpx2
 import orjson
 
-from toolplug import ToolError, ToolUnavailable
+from toolplug import ProviderContext, ToolError, ToolUnavailable
 from toolplug_web_search.settings import Settings, UserLocation
 
 CONNECT_S = 5.0
 SMALL_BYTES = 64 * 1024
 """Answers up to this size are parsed on the event loop, larger ones in a thread."""
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_VALUES = 100_000
+"""Values of an answer; they are counted before they are built: 4 MiB of `{}` would take 100 MB."""
 MAX_SITES = 10
 """Domains that are sent to a backend as operators of its query; of more, only the results are filtered."""
 MAX_PAUSE_S = 3600.0
@@ -76,6 +78,14 @@ class Backend(Protocol):
         ...
 
 
+class BackendUnavailable(ToolUnavailable):
+    """A backend that does not answer. `detail` is for the operator: it may name hosts, which callers do not see."""
+
+    def __init__(self, reason: str, detail: str, *, code: str, retry_after_s: float | None = None) -> None:
+        super().__init__(reason, code=code, retry_after_s=retry_after_s)
+        self.detail = detail
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """A search service with an HTTP API. `hint` says what to do where it refuses access."""
@@ -99,8 +109,10 @@ class HttpBackend:
         settings: Settings,
         transport: httpx2.AsyncBaseTransport,
         clock: Callable[[], float],
+        site: ProviderContext,
     ) -> None:
         self.name = name
+        self._site = site
         self._service = service
         self._settings = settings
         self._transport = transport
@@ -122,7 +134,7 @@ class HttpBackend:
         content = response.content
         if len(content) <= SMALL_BYTES:
             return self._hits(content)
-        return await asyncio.to_thread(self._hits, content)
+        return await self._site.in_thread(self._hits, content)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -140,12 +152,17 @@ class HttpBackend:
         except TimeoutError:
             reason = f"{service.title} has not answered within {within_s:g} s"
             raise ToolUnavailable(reason, code="backend_timeout") from None
+        except httpx2.NetworkError as error:
+            raise BackendUnavailable(f"{service.title} cannot be reached", str(error), code="backend_down") from None
         except httpx2.TransportError as error:
             raise ToolUnavailable(f"{service.title} gives no answer: {error}", code="backend_down") from error
         return response
 
     def _hits(self, content: bytes) -> list[Hit]:
         service = self._service
+        if content.count(b",") + content.count(b"{") + content.count(b"[") > MAX_VALUES:
+            reason = f"{service.title} answers more than {MAX_VALUES:,} values; check url"
+            raise ToolUnavailable(reason, code="too_many_values")
         try:
             answer: object = orjson.loads(content)
         except orjson.JSONDecodeError:
@@ -165,15 +182,15 @@ class HttpBackend:
                 self._closed_until = self._clock() + min(wait_s, MAX_PAUSE_S)
             return _busy(service, wait_s)
         if response.is_redirect:
-            target = response.headers.get("location", "")[:200]
-            return ToolUnavailable(f"{service.title} redirects to {target!r}; write that as url", code="redirected")
+            target = f"to {response.headers.get('location', '')[:200]!r}; write that as url"
+            return BackendUnavailable(f"{service.title} redirects", target, code="redirected")
         if status in (401, 403):
             reason = f"{service.title} refuses access (HTTP {status}); {service.hint}"
             return ToolUnavailable(reason, code="backend_refused")
         if status in (400, 422):
             return ToolError(f"{service.title} refuses the query (HTTP {status}){_said(response)}")
-        reason = f"{service.title} fails (HTTP {status}){_said(response)}"
-        return ToolUnavailable(reason, code="backend_failed", retry_after_s=wait_s)
+        reason, said = f"{service.title} fails (HTTP {status})", _said(response).removeprefix(": ")
+        return BackendUnavailable(reason, said, code="backend_failed", retry_after_s=wait_s)
 
 
 def retry_after_s(headers: httpx2.Headers) -> float | None:

@@ -12,15 +12,33 @@ import json
 import logging
 import re
 import sys
+import zlib
 from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from toolplug.catalog.text import cleaned, in_one_line
 
 MAX_CHARACTERS = 400_000
 """Characters of a page that are read; what follows is cut off."""
+MAX_EXPANDED_BYTES = 64 * 1024 * 1024
+"""Of a page that is compressed with gzip."""
 MAX_MEMORY_BYTES = 1024 * 1024 * 1024
 MAX_CPU_S = 20
+OUT_OF_MEMORY = 3
+"""The exit code of a process that can have no more memory."""
 
+_GZIP = b"\x1f\x8b"
+_PDF_BEGINS = 1024
+"""Bytes that may come before the begin of a PDF, as its readers agree."""
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_CONTROLS = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 _MARKUP = re.compile(rb"<(?:!doctype|html|head|body|title|article|p|div)\b", re.IGNORECASE)
 
 
@@ -38,25 +56,73 @@ class PageText(NamedTuple):
 
 
 def page_text(data: bytes, media_type: str, charset: str) -> PageText:
-    """Return the text of a page. Raises `UnreadablePage`.
+    """Return the text of a page, without characters that nobody can see. Raises `UnreadablePage`.
 
     The content decides what a page is; `media_type` and `charset`, which its server declares, are hints.
     """
-    if not data.strip():
+    found = _text_of(_expanded(data), media_type, charset)
+    title = in_one_line(cleaned(found.title))
+    return found._replace(text=cleaned(found.text), title=" ".join(title.split()))
+
+
+def _text_of(data: bytes, media_type: str, charset: str) -> PageText:
+    if not data.strip(b"\0 \t\r\n\f\v"):
         raise UnreadablePage("the page is empty")
-    if b"%PDF-" in data[:1024]:
-        return _pdf(data)
-    if b"\0" in data[:4096] and not charset.startswith("utf-16"):
+    if b"%PDF-" in data[:_PDF_BEGINS]:
+        try:
+            return _pdf(data)
+        except UnreadablePage:
+            # a text that only speaks of PDFs is a text
+            if media_type == "application/pdf" or not _is_text(data):
+                raise
+    charset = _own_charset(data) or charset
+    if b"\0" in data[:4096] and not charset.startswith(("utf-16", "utf-32")) and not _is_text(data):
         raise UnreadablePage(f"this is no text but {media_type or 'binary data'}")
-    if "html" in media_type or _MARKUP.search(data[:4096]):
+    if "html" in media_type or _MARKUP.search(data[:4096].replace(b"\0", b"")):
         return _html(data, charset)
     text = _decoded(data, charset)
     return PageText(text[:MAX_CHARACTERS], cut=len(text) > MAX_CHARACTERS)
 
 
+def _expanded(data: bytes) -> bytes:
+    """Return the content of a page that is stored with gzip. Raises `UnreadablePage`."""
+    if not data.startswith(_GZIP):
+        return data
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        found = reader.decompress(data, MAX_EXPANDED_BYTES)
+    except zlib.error:
+        raise UnreadablePage("the page is compressed with gzip, and damaged") from None
+    if reader.unconsumed_tail:
+        raise UnreadablePage(f"the page is compressed, and has more than {MAX_EXPANDED_BYTES:,} bytes")
+    return found
+
+
+def _own_charset(data: bytes) -> str:
+    """Return the charset that the content itself shows: by a mark, or as UTF-16 of Latin letters; else nothing."""
+    for mark, name in _MARKS:
+        if data.startswith(mark):
+            return name
+    head = data[:4096]
+    half = len(head) // 2
+    for name, high, low in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if half > 4 and high.count(0) > 0.7 * half and low.count(0) < 0.1 * half:
+            return name
+    return ""
+
+
+def _is_text(data: bytes) -> bool:
+    """Return whether bytes are a text in UTF-8, such as a log, in which a NUL may be."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return len(_CONTROLS.findall(text)) + text.count("\0") <= len(text) // 50
+
+
 def _html(data: bytes, charset: str) -> PageText:
-    trafilatura = import_module("trafilatura")  # takes 0.2 s, and pages of other kinds do not need it
-    if b"<html" not in data[:4096].lower() and not charset.startswith("utf-16"):
+    trafilatura = import_module("trafilatura")  # 0.2 s, which the provider's process does not need
+    if b"<html" not in data[:4096].lower() and not charset.startswith(("utf-16", "utf-32")):
         # HTML may leave the tag out, and trafilatura takes nothing without it.
         data = b"<html>" + data.removeprefix(codecs.BOM_UTF8)
     given = _decoded(data, charset) if charset else data
@@ -73,13 +139,16 @@ def _html(data: bytes, charset: str) -> PageText:
 def _pdf(data: bytes) -> PageText:
     pypdf, errors = import_module("pypdf"), import_module("pypdf.errors")  # as above
     try:
-        reader = pypdf.PdfReader(io.BytesIO(data))
+        try:
+            reader = pypdf.PdfReader(io.BytesIO(data))
+        except errors.PyPdfError:
+            reader = pypdf.PdfReader(io.BytesIO(data + _table_of(data)))
         if reader.is_encrypted and not reader.decrypt(""):
             raise UnreadablePage("the PDF is encrypted, and needs a password")
         parts: list[str] = []
         length = 0
-        for number, page in enumerate(reader.pages, 1):
-            parts.append(f"[page {number}]\n{page.extract_text()}")
+        for number in range(len(reader.pages)):
+            parts.append(f"[page {number + 1}]\n{_page_text(reader, number)}")
             length += len(parts[-1])
             if length > MAX_CHARACTERS:
                 break
@@ -90,9 +159,31 @@ def _pdf(data: bytes) -> PageText:
     except (errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise UnreadablePage(f"the PDF is damaged ({type(error).__name__})") from None
     text = "\n\n".join(parts)
-    if not re.sub(r"\[page \d+\]", "", text).strip():
+    if not re.sub(rf"\[page \d+\]\n(?:{re.escape(_NO_PAGE)})?", "", text).strip():
         raise UnreadablePage("the PDF has no text; its pages may be images")
     return PageText(text[:MAX_CHARACTERS], title, None, length > MAX_CHARACTERS)
+
+
+def _table_of(data: bytes) -> bytes:
+    """Return an end for a PDF without a cross-reference table, as of one that was cut: pypdf then looks for objects."""
+    catalog = data.find(b"/Catalog")
+    numbers = data[: data.rfind(b" obj", 0, max(catalog, 0))][-20:].split()[-2:]
+    root = b" ".join(numbers) if len(numbers) == 2 and all(each.isdigit() for each in numbers) else b"1 0"
+    return b"\ntrailer\n<</Root %s R>>\nstartxref\n0\n%%%%EOF\n" % root
+
+
+_NO_PAGE = "(this page cannot be read)"
+
+
+def _page_text(reader: Any, number: int) -> str:
+    """Return the text of one page; what is wrong with a page costs no other."""
+    try:
+        text: str = reader.pages[number].extract_text()
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001  a stranger's file: pypdf raises whatever its parts raise
+        return _NO_PAGE
+    return text
 
 
 def _decoded(data: bytes, charset: str) -> str:
@@ -117,14 +208,17 @@ def main() -> None:
     """Read a page from standard input and write its text, or why it has none, to standard output."""
     _limit()
     logging.disable()
+    import_module("trafilatura")  # whatever the page is: a reader that cannot read HTML is found at its first page
     given: Mapping[str, str] = json.loads(sys.stdin.buffer.readline())
     try:
         found = page_text(sys.stdin.buffer.read(), given["media_type"], given["charset"])
         answer: Mapping[str, object] = found._asdict()
     except UnreadablePage as error:
         answer = {"unreadable": str(error)}
-    except (MemoryError, RecursionError):
-        answer = {"unreadable": "the page takes too much memory to read"}
+    except RecursionError:
+        answer = {"unreadable": "the page nests too deep to be read"}
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 

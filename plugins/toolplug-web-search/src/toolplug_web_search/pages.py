@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import httpx2
 
 from toolplug import ToolError
 from toolplug_web_search.backends import CONNECT_S, retry_after_s
-from toolplug_web_search.extraction import PageText
+from toolplug_web_search.extraction import MAX_MEMORY_BYTES, OUT_OF_MEMORY, PageText
 
 MAX_REDIRECTS = 5
-MAX_READERS = 2
-"""Pages that are read at a time; each is a process."""
+MAX_READERS = 4
+"""Pages that are read at a time, each in a process; half of them are the most that one tenant has."""
 READ_S = 20.0
+_MAX_STDERR = 4_000
 MAX_URL = 2_000
 
 _REASONS = {
@@ -39,16 +44,22 @@ class Page(NamedTuple):
     content: PageText
 
 
-class PageReader:
-    """Opens pages. `transport` checks addresses, refuses compressed answers and bounds their size."""
+class ReaderFailed(Exception):
+    """The process that reads pages cannot be started, or ends without an answer; the log has its words."""
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport, *, timeout_s: float) -> None:
+
+class PageReader:
+    """Opens pages. `transport` checks addresses, expands nothing and bounds the size of answers."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, log: logging.Logger, *, timeout_s: float) -> None:
         self._transport = transport
+        self._log = log
         self._timeout_s = timeout_s
         self._reading = asyncio.Semaphore(MAX_READERS)
+        self._of_tenant: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def open(self, url: str, permits: Permits) -> Page:
-        """Fetch a page and return its text. Raises `ToolError`."""
+    async def open(self, url: str, permits: Permits, tenant: str) -> Page:
+        """Fetch a page and return its text; the tenants wait for a reader in turn. Raises `ToolError`."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 response, final = await self._fetched(url, permits)
@@ -56,13 +67,30 @@ class PageReader:
             raise ToolError(f"the page has not been sent within {self._timeout_s:g} s") from None
         except httpx2.TransportError as error:
             raise ToolError(f"the page cannot be fetched: {error}") from error
-        async with self._reading:
-            content = await _read(response)
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            async with self._place(tenant):
+                content = await self._read(response.content, media_type, response.charset_encoding or "")
+        except ReaderFailed as error:
+            raise ToolError(f"the text of the page could not be read: {error}") from None
         return Page(str(final), content)
+
+    async def check(self) -> None:
+        """Read a page of our own. Raises `ReaderFailed` where the reader does not work."""
+        content = await self._read(b"<!doctype html><html><body><p>words</p></body></html>", "text/html", "")
+        if "words" not in content.text:
+            raise ReaderFailed("it does not find the text of a page of HTML")
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
+
+    @asynccontextmanager
+    async def _place(self, tenant: str) -> AsyncGenerator[None]:
+        """Wait for a reader, and hold it inside the block."""
+        own = self._of_tenant.setdefault(tenant, asyncio.Semaphore(MAX_READERS // 2))
+        async with own, self._reading:
+            yield
 
     async def _fetched(self, url: str, permits: Permits) -> tuple[httpx2.Response, httpx2.URL]:
         target = page_url(url)
@@ -83,6 +111,60 @@ class PageReader:
                 return response, target
             target = page_url(str(target.join(response.headers["location"])))
         raise ToolError(f"the page redirects more than {MAX_REDIRECTS} times")
+
+    async def _read(self, data: bytes, media_type: str, charset: str) -> PageText:
+        """Return the text of a page. Raises `ToolError` for one that has none, and `ReaderFailed`."""
+        try:
+            code, written, stderr = await _run(
+                json.dumps({"media_type": media_type[:100], "charset": charset[:50]}), data
+            )
+        except OSError as error:
+            self._log.error("the process that reads pages cannot be started: %s", error)
+            raise ReaderFailed("the process that reads pages cannot be started") from None
+        if code:
+            said = stderr.decode("utf-8", "replace").strip()[-_MAX_STDERR:]
+            self._log.error("the process that reads pages ended with %d: %s", code, said or "it said nothing")
+            raise ReaderFailed(ending(code, said))
+        answer: Mapping[str, Any] = json.loads(written)
+        if "unreadable" in answer:
+            raise ToolError(str(answer["unreadable"]))
+        return PageText(**cast("dict[str, Any]", answer))
+
+
+async def _run(head: str, data: bytes) -> tuple[int, bytes, bytes]:
+    """Give a page to a new reader; return its exit code, stdout and stderr. Raises `OSError` and `ToolError`."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", "toolplug_web_search.extraction"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+    )
+    try:
+        async with asyncio.timeout(READ_S):
+            written, stderr = await process.communicate(head.encode() + b"\n" + data)
+    except TimeoutError:
+        raise ToolError(f"the text of the page could not be read within {READ_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, written, stderr
+
+
+def ending(code: int, said: str) -> str:
+    """Return in words how a reader ended without an answer."""
+    if code == OUT_OF_MEMORY or "MemoryError" in said:
+        return f"it takes more than {MAX_MEMORY_BYTES >> 20:,} MiB of memory"
+    if code == -signal.SIGXCPU:
+        return "it takes too much time"
+    if code == -signal.SIGKILL:
+        return "its reader was killed, as by a system that is short of memory"
+    if code < 0:
+        return f"its reader crashed ({signal.Signals(-code).name})"
+    if "ImportError" in said or "ModuleNotFoundError" in said:
+        return "the reader of pages is not installed whole; its operator finds the reason in the log"
+    return "the reader of pages failed; its operator finds the reason in the log"
 
 
 def page_url(text: str) -> httpx2.URL:
@@ -106,31 +188,3 @@ def _refusal(response: httpx2.Response) -> ToolError:
     if wait_s is not None:
         text += f"; try again in {wait_s:g} s"
     return ToolError(text, retry_after_s=wait_s, metadata={"http_status": status})
-
-
-async def _read(response: httpx2.Response) -> PageText:
-    """Return the text of an answer. Raises `ToolError`."""
-    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    head = {"media_type": media_type[:100], "charset": (response.charset_encoding or "").lower()[:50]}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "toolplug_web_search.extraction"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={},
-    )
-    try:
-        async with asyncio.timeout(READ_S):
-            written, _ = await process.communicate(json.dumps(head).encode() + b"\n" + response.content)
-    except TimeoutError:
-        raise ToolError(f"the text of the page could not be read within {READ_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise ToolError("the text of the page could not be read: it takes too much time or memory")
-    answer: Mapping[str, Any] = json.loads(written)
-    if "unreadable" in answer:
-        raise ToolError(str(answer["unreadable"]))
-    return PageText(**cast("dict[str, Any]", answer))

@@ -26,12 +26,13 @@ from toolplug import (
 from toolplug_web_search.backends import (
     MAX_ANSWER_BYTES,
     Backend,
+    BackendUnavailable,
     Hit,
     HttpBackend,
     Query,
     TimeRange,
 )
-from toolplug_web_search.pages import Page, PageReader, page_url
+from toolplug_web_search.pages import Page, PageReader, ReaderFailed, page_url
 from toolplug_web_search.results import PAGE_ITEM, SEARCH_ITEM, distinct, page_result, permitted, search_result
 from toolplug_web_search.services import SERVICES, DdgsBackend
 from toolplug_web_search.settings import MAX_RESULTS, Domains, Language, Settings, StubOptions, domain_rules
@@ -150,15 +151,16 @@ class WebSearch(FunctionProvider):
         self._measures = Measures()
         self._searches: Cache[tuple[Hit, ...]] = Cache(CACHED_SEARCHES, self.clock)
         self._opened: Cache[Page] = Cache(CACHED_PAGES, self.clock)
-        transport = await checked_transport(site.egress, max_answer_bytes=settings.max_page_bytes)
-        self._pages = PageReader(transport, timeout_s=settings.timeout_s)
+        self._site = site
+        transport = await checked_transport(site.egress, max_answer_bytes=settings.max_page_bytes, compressed=True)
+        self._pages = PageReader(transport, site.log, timeout_s=settings.timeout_s)
         if settings.backend == "ddgs":
-            self._backend = DdgsBackend(settings)
+            self._backend = DdgsBackend(settings, site)
             return
         service = SERVICES[settings.backend]
         trusted = [settings.url or service.url]
         transport = await checked_transport(site.egress, trusted=trusted, max_answer_bytes=MAX_ANSWER_BYTES)
-        self._backend = HttpBackend(settings.backend, service, settings, transport, self.clock)
+        self._backend = HttpBackend(settings.backend, service, settings, transport, self.clock, site)
 
     async def aclose(self) -> None:
         """Close the connections; there are none if the start failed."""
@@ -172,12 +174,19 @@ class WebSearch(FunctionProvider):
         return (measures.requests, measures.seconds, measures.pages, measures.cached)
 
     async def diagnose(self) -> list[str]:
-        """Search once, since only that shows that the backend answers and takes the key."""
+        """Search once and read a page once, since only that shows that the backend and the reader work."""
+        found: list[str] = []
         try:
             await self._found(Query(text="toolplug"))
         except (ToolUnavailable, ToolError) as error:
-            return [f"{error}; until then searches fail"]
-        return []
+            detail = error.detail if isinstance(error, BackendUnavailable) else ""
+            found.append(f"{': '.join(filter(None, (str(error), detail)))}; until then searches fail")
+        try:
+            if self._pages is not None:
+                await self._pages.check()
+        except (ReaderFailed, ToolError) as error:
+            found.append(f"{error}; until then no page can be opened")
+        return found
 
     @tool(read_only=True, stub=STUBS, stub_options=StubOptions, item=SEARCH_ITEM)
     async def web_search(
@@ -251,7 +260,7 @@ class WebSearch(FunctionProvider):
         if self._pages is None:
             raise LookupError("the provider has not been started")
         with self._measures.page():
-            page = await self._pages.open(wanted, rules.permit)
+            page = await self._pages.open(wanted, rules.permit, context.principal.tenant)
         self._opened.put(key, page)
         return page_result(page, start, options.search_context_size, None)
 
@@ -260,7 +269,15 @@ class WebSearch(FunctionProvider):
         if backend is None:
             raise LookupError("the provider has not been started")
         with self._measures.request(backend.name) as found:
-            found.extend(distinct(await backend.search(query)))
+            try:
+                hits = await backend.search(query)
+            except BackendUnavailable as error:
+                self.log.warning("%s: %s", error, error.detail)
+                raise
+            if len(hits) > MAX_RESULTS:
+                found.extend(await self._site.in_thread(distinct, hits))
+            else:
+                found.extend(distinct(hits))
         return found
 
     def _cached(self, cache: Cache[V], key: Hashable, options: StubOptions, kind: str) -> Aged[V] | None:

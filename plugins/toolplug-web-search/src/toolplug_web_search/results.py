@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from toolplug import HostedItem, ToolResult
+from toolplug.catalog.text import cleaned
 from toolplug_web_search.backends import Hit
 from toolplug_web_search.pages import Page
 from toolplug_web_search.settings import ContextSize, DomainRules
@@ -33,26 +34,14 @@ SIZES: dict[ContextSize, Sizes] = {
     "high": Sizes(2_000, 40_000),
 }
 
-_HIDDEN = re.compile(
-    "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0e\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e0fff]+"
-)
-"""Invisible characters that a model reads: controls, directions, tags; not the joiners of scripts and emoji."""
 _TRACKERS = re.compile(r"utm_\w+|gclid|fbclid|msclkid|mc_[ce]id|igshid|yclid", re.IGNORECASE)
 
 
-def visible(text: str) -> str:
-    """Return the text without hidden characters, with the line breaks of Unix."""
-    return _HIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
 def one_line(text: str) -> str:
-    """Return the text without hidden characters and without line breaks."""
-    line = text.strip()
-    if line.isprintable() and "  " not in line:
-        return line  # as most are: splitting takes twice as long
-    line = " ".join(line.split())
-    return line if line.isprintable() else _HIDDEN.sub("", line)
+    """Return the text without characters that nobody can see, and without line breaks."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()  # as most are: splitting takes twice as long
+    return " ".join(cleaned(text).split())
 
 
 def distinct(hits: Iterable[Hit]) -> list[Hit]:
@@ -61,7 +50,7 @@ def distinct(hits: Iterable[Hit]) -> list[Hit]:
     for hit in hits:
         key = _page_key(hit.url)
         if key is not None and key not in found:
-            found[key] = Hit(hit.url, one_line(hit.title)[:300] or hit.url, one_line(hit.snippet), hit.date)
+            found[key] = Hit(cleaned(hit.url), one_line(hit.title)[:300] or hit.url, one_line(hit.snippet), hit.date)
     return list(found.values())
 
 
@@ -116,9 +105,9 @@ def search_result(query: str, hits: Sequence[Hit], size: ContextSize, age_s: flo
 def page_result(page: Page, start: int, size: ContextSize, age_s: float | None) -> ToolResult:
     """Return a part of a page for the model, and where the next one begins."""
     content, most = page.content, SIZES[size].page
-    text = visible(content.text)
+    text = content.text
     end = min(start + most, len(text))
-    title = one_line(content.title)
+    title = content.title
     shown: dict[str, object] = {
         "url": page.url,
         "title": title,

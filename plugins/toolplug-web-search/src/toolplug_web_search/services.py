@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from toolplug import ToolError, ToolUnavailable
-from toolplug_web_search.backends import Hit, Query, Service, text_of
+from toolplug import ProviderContext, ToolError, ToolUnavailable
+from toolplug_web_search.backends import BackendUnavailable, Hit, Query, Service, text_of
 from toolplug_web_search.settings import MAX_RESULTS, Settings
 
 
@@ -141,15 +141,18 @@ class DdgsBackend:
 
     name = "ddgs"
 
-    def __init__(self, settings: Settings, library: Callable[[], tuple[Any, Any]] = _ddgs) -> None:
+    def __init__(
+        self, settings: Settings, site: ProviderContext, library: Callable[[], tuple[Any, Any]] = _ddgs
+    ) -> None:
         self._timeout_s = settings.timeout_s
+        self._site = site
         self._library = library
 
     async def search(self, query: Query) -> Sequence[Hit]:
         """Return what it finds. Raises `ToolError` and `ToolUnavailable`."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.to_thread(self._search, query)
+                return await self._site.in_thread(self._search, query)
         except TimeoutError:
             reason = f"ddgs has not answered within {self._timeout_s:g} s"
             raise ToolUnavailable(reason, code="backend_timeout") from None
@@ -169,9 +172,9 @@ class DdgsBackend:
         except errors.RatelimitException:
             raise ToolError("the search engines have had too many requests; try again later") from None
         except errors.TimeoutException as error:
-            raise ToolUnavailable(f"ddgs gives no answer: {error}", code="backend_timeout") from None
+            raise BackendUnavailable("ddgs gives no answer", str(error)[:300], code="backend_timeout") from None
         except errors.DDGSException as error:
             if str(error).startswith("No results"):
                 return []
-            raise ToolUnavailable(f"ddgs gives no answer: {str(error)[:300]}", code="backend_down") from error
+            raise BackendUnavailable("ddgs gives no answer", str(error)[:300], code="backend_down") from None
         return [Hit(text_of(row, "href"), text_of(row, "title"), text_of(row, "body"), None) for row in rows]

@@ -139,8 +139,25 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _line(error: library_types.ValidationError) -> str:
+    error = _intended(error)
     pointer = "".join(map(pointer_part, error.instance_path)) or "/"
     return _cut(f"{_cut(pointer, MAX_LINE // 2)}: {_message(error)}", MAX_LINE)
+
+
+def _intended(error: library_types.ValidationError) -> library_types.ValidationError:
+    """Return the error of the one alternative whose type the value has, such as the other one than null."""
+    kinds = library_types.ValidationErrorKind
+    while isinstance(error.kind, kinds.AnyOf | kinds.OneOfNotValid):
+        place = error.instance_path
+        fitting = [
+            errors
+            for errors in error.kind.context
+            if not any(isinstance(each.kind, kinds.Type) and each.instance_path == place for each in errors)
+        ]
+        if len(fitting) != 1 or not fitting[0]:
+            break
+        error = fitting[0][0]
+    return error
 
 
 def _message(error: library_types.ValidationError) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 import httpcore2
@@ -26,9 +26,12 @@ _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that the system's resolver knows, each once. Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
+
+    A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
+    the whole process shares, and names whose servers keep silent would hold them.
+    """
+    infos = await in_own_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
@@ -84,9 +87,15 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     """
 
     def __init__(
-        self, network: CheckedNetwork, tls: ssl.SSLContext | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self,
+        network: CheckedNetwork,
+        tls: ssl.SSLContext | None,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        compressed: bool = False,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
+        self._compressed = compressed
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=_MAX_CONNECTIONS,
@@ -119,7 +128,10 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         body = _Body(cast("_Stream", answer.stream))  # as above
         head = httpx2.Headers(answer.headers)
         try:
-            _refuse_encoded(head)
+            if self._compressed:
+                head.pop("content-encoding", None)  # else httpx2 would expand it, without a limit
+            else:
+                _refuse_encoded(head)
             media_type = head.get("content-type", "").partition(";")[0].strip().lower()
             stream = (
                 body
@@ -129,7 +141,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         except BaseException:
             await body.aclose()
             raise
-        return httpx2.Response(answer.status, headers=answer.headers, stream=stream)
+        return httpx2.Response(answer.status, headers=head, stream=stream)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -137,7 +149,11 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
 
 
 async def checked_transport(
-    egress: Egress, *, trusted: Iterable[str] = (), max_answer_bytes: int = MAX_ANSWER_BYTES
+    egress: Egress,
+    *,
+    trusted: Iterable[str] = (),
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
+    compressed: bool = False,
 ) -> httpx2.AsyncBaseTransport:
     """Return a transport for `httpx2` that connects to addresses which the operator permits, and to no other.
 
@@ -148,13 +164,17 @@ async def checked_transport(
 
     egress: `site.egress`, the operator's `egress.allow`.
     trusted: http and https URLs that the operator wrote; their hosts and ports are not checked.
+    compressed: answers that are compressed, although none was asked for, are given as they are and without
+    `Content-Encoding`, instead of refused: expand them with a limit.
 
     The caller closes it. Needs `httpx2` and `httpcore2`.
     """
     urls = [httpx2.URL(text) for text in trusted]
     places = {(url.raw_host.decode("ascii"), url.port or PORTS.get(url.scheme, 0)) for url in urls}
     tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
-    return PinnedTransport(CheckedNetwork(egress, resolved, places), tls, max_answer_bytes=max_answer_bytes)
+    return PinnedTransport(
+        CheckedNetwork(egress, resolved, places), tls, max_answer_bytes=max_answer_bytes, compressed=compressed
+    )
 
 
 class _Stream(Protocol):

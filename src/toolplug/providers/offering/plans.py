@@ -21,6 +21,7 @@ from toolplug.providers.offering.prompts import is_async, messages_of
 from toolplug.providers.offering.resources import contents_of
 from toolplug.providers.planning import KIND, plan_builder
 from toolplug.providers.provider import FunctionProvider
+from toolplug.runtime.duplicates import first_repeated
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def _all_of(kind: type[T], items: Iterable[object]) -> list[T]:
 
 
 def _check_once(entry: ProviderEntry, what: str, names: Sequence[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = first_repeated(names)
     if twice is not None:
         raise ProviderError(
             f"{entry.owner} offers the {what} {twice!r} twice",

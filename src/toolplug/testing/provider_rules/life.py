@@ -20,6 +20,7 @@ from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
+from toolplug.runtime.duplicates import list_repeated
 from toolplug.runtime.watchdog import Watchdog
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
@@ -82,11 +83,9 @@ _NO_STUBS = frozenset({"function", "custom"})
 
 def listing_rules(definitions: Sequence[ToolDefinition]) -> list[BrokenRule]:
     """Return every rule that the definitions break."""
-    names = [item.name for item in definitions]
     broken = [
         BrokenRule("names", f"tool {name!r}", "is listed twice", "give one of them another name")
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
+        for name in list_repeated(item.name for item in definitions)
     ]
     return broken + [rule for item in definitions for rule in _definition_rules(item, f"tool {item.name!r}")]
 

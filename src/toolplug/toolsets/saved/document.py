@@ -17,6 +17,7 @@ from toolplug.catalog.text import cleaned
 from toolplug.config.document import parse_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, check_limits, note_text
 from toolplug.toolsets.saved.saved_toolset import (
     MAX_DESCRIPTION,
@@ -125,9 +126,9 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
     tools = tuple(resolved_or_away(item.reference, catalog) for item in document.tools)
     check_saved(document.name, tools)
     notes = tuple(_notes(item, tools, catalog) for item in document.tool_notes)
-    twice = [item.tool for item in notes if [other.tool for other in notes].count(item.tool) > 1]
-    if twice:
-        message = f"the notes of {twice[0]!r} appear twice; merge them"
+    twice = first_repeated(item.tool for item in notes)
+    if twice is not None:
+        message = f"the notes of {twice!r} appear twice; merge them"
         raise ApiError("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,

@@ -13,6 +13,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import Answer
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
+from toolplug.runtime.duplicates import first_repeated
 
 TOOLSET_NAME = r"^[a-z0-9-]{2,50}$"
 MAX_TOOLS = 100
@@ -88,8 +89,8 @@ def check_saved(name: str, tools: Sequence[str]) -> None:
     if not 1 <= len(tools) <= MAX_TOOLS:
         message = f"a toolset has 1 to {MAX_TOOLS} tools, not {len(tools)}"
         raise ApiError("too_many_tools", message, "tools")
-    if len(set(tools)) < len(tools):
-        twice = next(tool for tool in tools if tools.count(tool) > 1)
+    twice = first_repeated(tools)
+    if twice is not None:
         raise ApiError("duplicate_tool", f"duplicate tool {twice!r} in the toolset", "tools")
 
 

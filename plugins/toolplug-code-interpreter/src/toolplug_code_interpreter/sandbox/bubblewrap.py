@@ -229,6 +229,8 @@ class Launcher:
             yield from ("--ro-bind-try", path, path)
         for bind in self._python.binds:
             yield from ("--ro-bind", bind.source, bind.target)
+        for path in self._python.covered:
+            yield from ("--ro-bind", "/dev/null", path)  # a device that cannot be opened: as if there were no file
         yield from ("--proc", "/proc")
         for path in _COVERED:
             yield from ("--size", "4096", "--tmpfs", path, "--remount-ro", path)

@@ -12,6 +12,8 @@ from typing import NamedTuple, cast
 
 HOME = "/opt/python"
 PACKAGES = "/opt/packages"
+_NAME_PATHS = ("*.dist-info/direct_url.json", "*.pth", "__editable__*.py")
+"""Files of packages that were installed from a folder: they say where it is. Nothing imports them in a container."""
 
 _PROBE = """
 import json, os, sys, sysconfig
@@ -37,11 +39,15 @@ class Bind(NamedTuple):
 
 
 class Interpreter(NamedTuple):
-    """A Python as containers see it. `packages` are the folders of installed packages."""
+    """A Python as containers see it.
+
+    `packages` are the folders of installed packages; `covered` are files in them that name paths of the host.
+    """
 
     binds: Sequence[Bind]
     command: str
     packages: Sequence[str]
+    covered: Sequence[str]
 
 
 def interpreter(python: str | None) -> Interpreter:
@@ -61,7 +67,13 @@ def interpreter(python: str | None) -> Interpreter:
     folders = [each for each in dict.fromkeys(cast("list[str]", facts["packages"])) if os.path.isdir(each)]
     packages = [f"{PACKAGES}/{index}" for index in range(len(folders))]
     binds.update(zip(packages, folders, strict=True))
-    return Interpreter([Bind(source, target) for target, source in binds.items()], command, packages)
+    covered = [
+        f"{package}/{file.relative_to(folder)}"
+        for package, folder in zip(packages, folders, strict=True)
+        for pattern in _NAME_PATHS
+        for file in sorted(Path(folder).glob(pattern))
+    ]
+    return Interpreter([Bind(source, target) for target, source in binds.items()], command, packages, covered)
 
 
 def _facts(python: str) -> Mapping[str, object]:

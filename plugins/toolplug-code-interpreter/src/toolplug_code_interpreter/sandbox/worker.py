@@ -127,8 +127,9 @@ def listed() -> list[tuple[str, int, int]]:
     """Return path, size and time of change of the regular files in the working folder."""
     found: list[tuple[str, int, int]] = []
     folders = [""]
-    while folders and len(found) < MAX_FILES:
-        folder = folders.pop(0)
+    for folder in folders:  # which grows
+        if len(found) >= MAX_FILES:
+            break
         with suppress(OSError), os.scandir(os.path.join(FOLDER, folder)) as scanned:
             for entry in sorted(scanned, key=lambda entry: entry.name):
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -156,10 +157,9 @@ def write(path: str, offset: int, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | (0 if offset else os.O_CREAT | os.O_TRUNC)
     file = os.open(os.path.join(FOLDER, path), flags, 0o644)
     try:
-        while data:
-            written = os.pwrite(file, data, offset)
-            offset += written
-            data = data[written:]
+        done = 0
+        while done < len(data):
+            done += os.pwrite(file, memoryview(data)[done:], offset + done)
     finally:
         os.close(file)
 
