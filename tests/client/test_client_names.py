@@ -11,7 +11,8 @@ import pytest
 from toolplug import client
 
 OWN = {
-    f"toolplug.{part}" for part in ("catalog", "client", "config", "errors", "exports", "library_types", "signatures")
+    f"toolplug.{part}"
+    for part in ("catalog", "client", "config", "errors", "exports", "library_types", "runtime", "signatures")
 }
 
 

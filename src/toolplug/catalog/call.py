@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -172,9 +171,9 @@ class Deadline(float):
     within_s: float
 
     @classmethod
-    def after(cls, within_s: float) -> Self:
-        """Return the deadline so many seconds from now."""
-        made = cls(get_running_loop().time() + within_s)
+    def after(cls, now: float, within_s: float) -> Self:
+        """Return the deadline so many seconds from now, which is the time of the loop."""
+        made = cls(now + within_s)
         made.within_s = within_s
         return made
 

@@ -177,12 +177,11 @@ def _text(value: object) -> str:
 
 def _is_copied(pointer: str) -> bool:
     """Return True if the place is under keywords that hold schemas, which are copied."""
-    parts = pointer.split("/")[1:]
-    while parts:
-        keyword = parts.pop(0)
-        if keyword in _HOLDS_SEVERAL or (keyword == "items" and parts and parts[0].isdecimal()):
-            parts = parts[1:]
-        elif keyword not in SCHEMAS and keyword != "items":
+    parts = iter((*pointer.split("/")[1:], ""))
+    for keyword in parts:
+        if keyword in _HOLDS_SEVERAL:
+            next(parts, None)
+        elif not (keyword in SCHEMAS or keyword in {"items", ""} or keyword.isdecimal()):
             return False
     return True
 

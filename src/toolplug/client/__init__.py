@@ -1,15 +1,10 @@
 """Clients of a host: applications that lend their functions as tools, and observers of sessions."""
 
+from toolplug.client.application import Application
+from toolplug.client.backoff import Backoff
+from toolplug.client.events import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates, watch
+from toolplug.client.tool import Capability, Environment, Requirement, Tool
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
-from toolplug.exports import not_installed
-
-try:
-    from toolplug.client.application import Application
-    from toolplug.client.backoff import Backoff
-    from toolplug.client.events import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates, watch
-    from toolplug.client.tool import Capability, Environment, Requirement, Tool
-except ModuleNotFoundError as error:
-    raise not_installed(error, __name__) from None
 
 __all__ = [
     "Application",

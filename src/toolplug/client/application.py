@@ -9,7 +9,12 @@ from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self, TypeVar, overload
 
-from httpx2 import AsyncClient
+from toolplug.exports import not_installed
+
+try:
+    from httpx2 import AsyncClient
+except ModuleNotFoundError as error:
+    raise not_installed(error, "toolplug.client") from None
 
 from toolplug.client.backoff import Backoff
 from toolplug.client.host_requests import HostRequests, base_url

@@ -7,9 +7,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exception, wait_random_exponential
-
 from toolplug.errors import HostRefused, HostUnreachable
+from toolplug.exports import not_installed
+
+try:
+    from tenacity import (
+        AsyncRetrying,
+        RetryCallState,
+        retry_if_exception,
+        wait_exception,
+        wait_random_exponential,
+    )
+except ModuleNotFoundError as error:
+    raise not_installed(error, "toolplug.client") from None
 
 Result = TypeVar("Result")
 

@@ -110,7 +110,10 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
         found += [Secret(name, part[0]) for part in _KEY.finditer(text)]
     found = [_as_written(item, text) for item in dict.fromkeys(found) if not _REFERENCE.search(item.text)]
     # One that cannot be told from the rest of the text takes the rest with it.
-    odd = any(item.text not in text or (len(item.text) < _SHORT and text.count(item.text) > 1) for item in found)
+    odd = any(
+        item.text not in text or (len(item.text) < _SHORT and text.find(item.text) < text.rfind(item.text))
+        for item in found
+    )
     return [Secret(name, text)] if odd else found
 
 

@@ -6,6 +6,7 @@ tenant=t1&subject=alice`, percent-encoded, names the caller there, and `Toolplug
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -372,7 +373,7 @@ def call_id(given: str | None, context: CallContext) -> str:
 
 def deadline(timeout_ms: int | None) -> float | None:
     """Return the loop time in seconds at which a call must have ended; None without a timeout."""
-    return None if timeout_ms is None else Deadline.after(timeout_ms / 1000)
+    return None if timeout_ms is None else Deadline.after(asyncio.get_running_loop().time(), timeout_ms / 1000)
 
 
 def idempotency_key(request: HostRequest) -> str | None:
