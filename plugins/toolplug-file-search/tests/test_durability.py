@@ -18,11 +18,10 @@ import pytest
 
 from toolplug import open_host
 from toolplug.errors import ConfigError
-from toolplug_file_search.documents.analysis import Analyzer
+from toolplug_file_search.documents.preparation import Cutting
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.ingest.background import BackgroundIngest
 from toolplug_file_search.storage.database import Database, IndexUnavailable
-from toolplug_file_search.storage.indexing import Cutting
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +71,7 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest
             assert best["file"] == f"{number}.txt"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("early", [True, False])
 async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
     serve: Serve, tmp_path: Path, early: bool
@@ -85,7 +85,7 @@ async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
         assert [row[1:] for row in before if row[1] in ("river", "old")] == [("old", 1), ("river", 2)]
         connection.executescript(
             "DROP TABLE tokens; ALTER TABLE stores DROP COLUMN description; PRAGMA user_version = 3;"
-            + (EARLY if early else LATE)
+            "ALTER TABLE files DROP COLUMN tries; ALTER TABLE files DROP COLUMN left_out;" + (EARLY if early else LATE)
         )
     async with serve() as served:
         assert (await served.one.http.get(f"/v1/vector_stores/{store}")).json()["description"] == ""
@@ -101,6 +101,7 @@ async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
     assert "vocabulary_1" not in tables
 
 
+@pytest.mark.process
 def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,10 +114,9 @@ def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count
         if cause is not None:
             raise cause
 
-    reader = DocumentReader()
-    indexer = Indexer(reader, Analyzer(), Cutting(size=1500, overlap=200))
+    reader = DocumentReader(Cutting(size=1500, overlap=200), logging.getLogger("reader"))
     with closing(Database(tmp_path / "index.db")) as database:
-        ingest = BackgroundIngest(database, indexer, logging.getLogger("ingest"), after)
+        ingest = BackgroundIngest(database, reader, logging.getLogger("ingest"), after)
         ingest.start()
         for _ in range(5):
             turn.acquire()
@@ -129,6 +129,7 @@ def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count
     ]
 
 
+@pytest.mark.process
 async def test_a_reload_keeps_everything(serve: Serve) -> None:
     async with serve() as served:
         await served.one.add("a.txt", "river")
@@ -137,6 +138,7 @@ async def test_a_reload_keeps_everything(serve: Serve) -> None:
             assert len(await served.one.found("river")) == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("damage", ["garbage", "newer", "foreign"])
 async def test_an_index_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, damage: str) -> None:
     index = tmp_path / INDEX
@@ -156,7 +158,7 @@ async def test_an_index_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: 
     assert index.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_a_locked_index_is_said_to_be_so(serve: Serve, tmp_path: Path) -> None:
     async with serve() as served:
         file = await served.one.upload("a.txt", "river")

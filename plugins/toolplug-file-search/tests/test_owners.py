@@ -14,7 +14,7 @@ import pytest
 from toolplug import CallContext, Host, Principal, ToolCall, open_host
 from toolplug.http import create_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-files-own-subject")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("C-5-files-own-subject")]
 
 INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
 VERSION_1 = Path(__file__).with_name("index_version_1.sql")
