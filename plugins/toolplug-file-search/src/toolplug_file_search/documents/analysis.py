@@ -63,7 +63,8 @@ class Analyzer:
         self._lock = Lock()
         self._stemmers: dict[str, Any] = {}
         self._tokens: dict[tuple[str, str], str] = {}
-        self._cached = 0
+        self.cached_bytes: int = 0
+        """What the table of stems takes, about."""
 
     def language(self, text: str) -> str:
         """Return the language of a document, as Snowball calls it; English where nothing tells."""
@@ -87,11 +88,11 @@ class Analyzer:
                 self._stemmers[language] = import_module("Stemmer").Stemmer(language, 0)  # without a cache of its own
             token = without_accents(str(self._stemmers[language].stemWord(word))) or word
             size = _ENTRY + 4 * (len(word) + len(token))
-            if self._cached + size > MAX_CACHED:
+            if self.cached_bytes + size > MAX_CACHED:
                 self._tokens.clear()
-                self._cached = 0
+                self.cached_bytes = 0
             self._tokens[language, word] = token
-            self._cached += size
+            self.cached_bytes += size
         return token
 
 

@@ -28,7 +28,7 @@ from toolplug_file_search.storage.records import Batch, Member
 
 Attributes = Annotated[dict[Key, Value | bool | int | float], Field(max_length=16)]
 MAX_BATCH = 2000
-MAX_BATCH_BODY = 1024 * 1024
+MAX_BATCH_BODY = 256 * 1024
 """Bytes of the body of a batch."""
 POLL_AFTER = {"openai-poll-after-ms": "200"}
 """How soon OpenAI's clients ask again whether a file was read."""
@@ -58,8 +58,8 @@ class NewBatch(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    file_ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_BATCH)] | None = None
-    files: Annotated[list[NewMember], Field(min_length=1, max_length=MAX_BATCH)] | None = None
+    file_ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)] | None = None
+    files: Annotated[list[NewMember], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)] | None = None
     attributes: Attributes | None = None
     chunking_strategy: AutoChunking | None = None
 

@@ -61,7 +61,7 @@ class NewStore(BaseModel):
     name: Annotated[str, Field(max_length=255)] = ""
     description: Description = ""
     metadata: Metadata | None = None
-    file_ids: Annotated[list[Identifier], Field(max_length=500)] = []
+    file_ids: Annotated[list[Identifier], Field(max_length=500, fail_fast=True)] = []
     chunking_strategy: AutoChunking | None = None
     expires_after: ExpiresAfter | None = None
 
@@ -85,7 +85,7 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    query: Query | Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES)]
+    query: Query | Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)]
     max_num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 10
     ranking_options: RankingOptions = RankingOptions()
     filters: Filter | None = None
