@@ -60,7 +60,7 @@ async def test_hostile_documents_are_read_without_holding_the_loop_or_memory(ser
 def test_a_table_repeats_its_header_within_a_bound_and_the_rows_that_are_left_out_are_counted() -> None:
     wide = convert("a.csv", ("h" * 90 + ",").encode() * 500 + b"\n" + (b"1," * 500 + b"\n") * 500)
     assert len(wide.text) <= 20_000_000
-    assert wide.left_out == ["the rows after the first 429"]
+    assert wide.left_out == ["the rows after the first 421"]
     long = convert("a.csv", b"h" * 120_000 + b"\n" + b"1\n" * 6_000)
     assert len(long.text) < 1_000_000
     assert long.left_out == []
@@ -182,9 +182,9 @@ async def test_the_host_closes_at_once_in_the_middle_of_a_document_and_the_next_
     serve: Serve, tmp_path: Path
 ) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "local.txt").write_text("lake " * 1_000_000)
+    (tmp_path / "docs" / "local.txt").write_text("lake " * 200_000)
     async with serve(paths=[str(tmp_path / "docs")]) as served:
-        file = await served.one.upload("a.txt", "river " * 1_000_000)
+        file = await served.one.upload("a.txt", "river " * 200_000)
         store = await served.one.store(file_ids=[file])
         with closing(sqlite3.connect(tmp_path / INDEX)) as index:
             while index.execute("SELECT tries FROM files WHERE id = ?", [file]).fetchone() != (1,):

@@ -7,14 +7,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from asyncio import to_thread
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
+from functools import partial
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from toolplug import open_host
 from toolplug.errors import ConfigError
@@ -56,7 +57,7 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest
         connection.execute("UPDATE files SET status = 'waiting'")
     connection.close()
     command = [sys.executable, str(CHILD), str(index), str(moment)]
-    child = await to_thread(subprocess.run, command, check=False, timeout=150)
+    child = await to_thread.run_sync(partial(subprocess.run, command, check=False, timeout=150))
     assert child.returncode == (0 if whole == 2 else -signal.SIGKILL)
     with sqlite3.connect(index) as connection:
         states = [row[0] for row in connection.execute("SELECT status FROM files ORDER BY place")]

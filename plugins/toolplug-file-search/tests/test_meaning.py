@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from asyncio import to_thread
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug_file_search.search.meaning import fused
@@ -40,7 +40,7 @@ def meaning(served: Any) -> Any:
 
 async def embedded(served: Any) -> None:
     """Wait until every passage has its vector."""
-    while await to_thread(meaning(served).pending):
+    while await to_thread.run_sync(meaning(served).pending):
         pass
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from asyncio import to_thread
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 pytestmark = [
     pytest.mark.anyio,
@@ -39,7 +39,7 @@ def asked(postgres: Any, query: str) -> Any:
 
 async def embedded(served: Any) -> None:
     meaning = served.host.registry.running()["file_search"].provider._meaning
-    while await to_thread(meaning.pending):
+    while await to_thread.run_sync(meaning.pending):
         pass
 
 

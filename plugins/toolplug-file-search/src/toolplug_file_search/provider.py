@@ -22,6 +22,7 @@ from toolplug import (
     ToolResult,
     tool,
 )
+from toolplug.runtime.threads import TooManyWaiting
 from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.preparation import Cutting
 from toolplug_file_search.documents.reader import DocumentReader, ReaderUnavailable, ReadingStopped
@@ -171,7 +172,7 @@ class FileSearch(FunctionProvider):
                 found = await self._in_thread(self._searched, caller, query, asked, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
-        except IndexUnavailable as error:
+        except (IndexUnavailable, TooManyWaiting) as error:
             raise _try_again(error) from error
         return search_result(query, found, self._mirror.progress)
 
@@ -192,7 +193,7 @@ class FileSearch(FunctionProvider):
             return await self._in_thread(self._listed, _caller(context.principal), after, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
-        except IndexUnavailable as error:
+        except (IndexUnavailable, TooManyWaiting) as error:
             raise _try_again(error) from error
 
     def _listed(self, caller: Caller, after: str, limit: int) -> dict[str, object]:
@@ -268,5 +269,5 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _try_again(error: IndexUnavailable) -> ToolError:
+def _try_again(error: Exception) -> ToolError:
     return ToolError(f"the index of files cannot answer now: {error}", retry_after_s=RETRY_S)

@@ -16,7 +16,7 @@ _BOM_ENCODINGS = ("utf-8-sig", "utf-32", "utf-32", "utf-16", "utf-16")
 _MOST_CONTROLS, _MOST_NUL, _LARGEST_HOLE = 0.05, 0.3, 0.6
 """Shares of a text that are control characters, NUL here and there, and NUL after a crash, at most. Random bytes have
 11 % of control characters, and Latin letters in UTF-16 50 % of NUL."""
-_FEW = 2
+_FEW, _AROUND_A_HOLE = 2, 100
 _CONTROLS = bytes(code for code in range(1, 32) if code not in b"\t\n\r\f\v\b\x1b")
 _PLAUSIBLE = 0.95
 _BLANKS = " \n\t、。"
@@ -67,7 +67,7 @@ def _encoding(sample: bytes) -> str | None:
     if few_controls and (nul == 0 or (nul <= _MOST_NUL * len(sample) and _is_utf8(rest))):
         return ""
     wide = _wide_encoding(sample)
-    has_hole = few_controls and nul <= _LARGEST_HOLE * len(sample) and _is_utf8(rest)
+    has_hole = len(rest) >= _AROUND_A_HOLE and few_controls and nul <= _LARGEST_HOLE * len(sample) and _is_utf8(rest)
     return "" if wide is None and has_hole else wide
 
 

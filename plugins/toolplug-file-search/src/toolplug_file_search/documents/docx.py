@@ -64,7 +64,7 @@ class Parts:
                     if self._unpacked > MAX_UNPACKED:
                         message = f"{self._name!r} has more than {MAX_UNPACKED} bytes unpacked"
                         raise UnreadableDocument("file_too_large", message)
-        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, zlib.error):
+        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, zlib.error):
             self.left_out.append(f"the damaged end of its part {part}")
         return b"".join(pieces)
 

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolplug.runtime.threads import TooManyWaiting
 from toolplug_file_search.documents.formats import UnreadableDocument
 from toolplug_file_search.storage.database import IndexUnavailable
 from toolplug_file_search.storage.library import Library, TooMany
@@ -84,6 +85,8 @@ def answering(handler: Handler) -> Handler:
             refused = RequestRefused(400, error.code, str(error), "file")
         except UnknownCursor as error:
             refused = RequestRefused(400, "invalid_value", str(error), error.parameter)
+        except TooManyWaiting as error:
+            refused = RequestRefused(503, "too_many_waiting", f"{error}; try again")
         except IndexUnavailable as error:
             refused = RequestRefused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
         return _error(request, refused)
