@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import shutil
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Event
 from time import process_time
 
 import numpy as np
 
 from benchmarks.frame import MILLISECONDS, Batch, Row, timed
 from toolplug_file_search.documents.analysis import Analyzer, words
-from toolplug_file_search.documents.conversion import Document, convert
-from toolplug_file_search.documents.formats import detect
-from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest.background import Indexer
+from toolplug_file_search.documents.conversion import convert
+from toolplug_file_search.documents.preparation import Cutting
+from toolplug_file_search.documents.reader import DocumentReader, Prepared
 from toolplug_file_search.ingest.local_files import pattern
 from toolplug_file_search.ingest.mirror import Mirror
-from toolplug_file_search.search.meaning import DEPTH, Meaning
+from toolplug_file_search.search.meaning import Meaning
 from toolplug_file_search.search.options import narrowed
+from toolplug_file_search.search.reranking import CANDIDATES
 from toolplug_file_search.search.searcher import Searcher
-from toolplug_file_search.storage.database import Database
-from toolplug_file_search.storage.indexing import Cutting, Passage, Prepared, prepare, put_in
+from toolplug_file_search.storage.database import Database, TimeLimit
+from toolplug_file_search.storage.indexing import put_in
 from toolplug_file_search.storage.records import Caller
 from toolplug_file_search.storage.schema import made_corpus
 from toolplug_file_search.vectors.sqlite import SqliteVectors
@@ -105,7 +108,8 @@ async def hybrid() -> AsyncGenerator[Batch]:
                 "VALUES ('file-1', ?, 'a.txt', '', 1, '', 1)",
                 (corpus,),
             )
-            put_in(connection, corpus, "file-1", _prepared(analyzer))
+            with _prepared(analyzer) as prepared:
+                put_in(connection, corpus, "file-1", prepared)
             numbers = [row[0] for row in connection.execute("SELECT number FROM chunks ORDER BY number")]
         for start in range(0, PASSAGES, ADDED):
             part = slice(start, start + ADDED)
@@ -116,19 +120,27 @@ async def hybrid() -> AsyncGenerator[Batch]:
 
         async def run(n: int) -> None:
             for query in islice(cycle(queries()), n):
-                assert len(searcher.search(ME, query, asked).passages) == RESULTS
+                assert len(searcher.search(ME, query, asked, TimeLimit()).passages) == RESULTS
 
         yield timed(run)
 
 
 def _prepared(analyzer: Analyzer) -> Prepared:
-    first = prepare("a.txt", Document(texts()[0], "plain"), CUTTING, analyzer)
-    [passage] = first.passages
-    passages = [
-        Passage(passage.chunk._replace(text=text), "", " ".join(analyzer.tokens(words(text), "english")))
-        for text in texts()
-    ]
-    return first._replace(language="english", passages=passages)
+    spool = TemporaryFile()  # noqa: SIM115  the result owns it
+    spool.writelines(json.dumps(part).encode() + b"\n" for part in _parts(analyzer))
+    return Prepared(spool, Event())
+
+
+def _parts(analyzer: Analyzer) -> Iterator[Mapping[str, object]]:
+    """A document of these passages, as a worker process answers."""
+    counted = Counter[str]()
+    yield {"compounds": False, "language": "english", "name": "a"}
+    for text in texts():
+        tokens = analyzer.tokens(words(text), "english")
+        counted.update({"a", *tokens})
+        yield {"passage": [text, "", 0, len(text), 1, 1], "words": ["", " ".join(tokens)]}
+    yield {"tokens": list(counted.items())}
+    yield {"end": PASSAGES, "left_out": ""}
 
 
 @asynccontextmanager
@@ -143,10 +155,10 @@ async def bare_engines() -> AsyncGenerator[Batch]:
             for query in islice(cycle(queries()), n):
                 expression = " OR ".join(f'"{word}"' for word in query.split())
                 found = connection.execute(
-                    "SELECT rowid, text FROM t WHERE t MATCH ? ORDER BY rank LIMIT ?", (expression, DEPTH)
+                    "SELECT rowid, text FROM t WHERE t MATCH ? ORDER BY rank LIMIT ?", (expression, CANDIDATES)
                 ).fetchall()
-                near = np.argpartition(-(matrix @ asked), DEPTH)[:DEPTH]
-                assert len(found) == len(near) == DEPTH
+                near = np.argpartition(-(matrix @ asked), CANDIDATES)[:CANDIDATES]
+                assert len(found) == len(near) == CANDIDATES
 
         yield timed(run)
 
@@ -159,7 +171,7 @@ def _cost() -> float:
 
 @asynccontextmanager
 async def ingest() -> AsyncGenerator[Batch]:
-    """Take in a folder of documents of seven formats, into a new index, with a new process that parses."""
+    """Take in a folder of documents of seven formats, into a new index, with a new process that reads."""
     with TemporaryDirectory() as folder:
         _copied(Path(folder) / "documents")
 
@@ -167,18 +179,18 @@ async def ingest() -> AsyncGenerator[Batch]:
             started = _cost()
             for _ in range(n):
                 with TemporaryDirectory() as target, closing(Database(Path(target) / "index.db")) as database:
-                    reader = DocumentReader()
+                    reader = DocumentReader(CUTTING, logging.getLogger(), Path(target))
                     mirror = Mirror(
                         database,
                         [pattern("documents", Path(folder))],
-                        Indexer(reader, Analyzer(), CUTTING),
+                        reader,
                         max_file_bytes=10_000_000,
                         refresh_s=0,
                         log=logging.getLogger(),
                         ingested=lambda size: None,
                     )
-                    mirror.refresh()
-                    reader.close()
+                    mirror.refresh(wait_s=600)
+                    mirror.stop()
             return _cost() - started
 
         yield batch
@@ -195,7 +207,7 @@ async def bare_libraries() -> AsyncGenerator[Batch]:
             for _ in range(n):
                 for file in files:
                     content = file.read_bytes()
-                    assert convert(detect(file.name, content), file.name, content).text
+                    assert convert(file.name, content).text
             return _cost() - started
 
         yield batch

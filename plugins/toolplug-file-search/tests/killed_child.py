@@ -10,17 +10,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from threading import Event
-from typing import overload
+from typing import Any
 
-from toolplug_file_search.documents.analysis import Analyzer
-from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.documents.preparation import Cutting
+from toolplug_file_search.documents.reader import DocumentReader, Prepared
+from toolplug_file_search.ingest.background import BackgroundIngest
 from toolplug_file_search.storage.database import Database
-from toolplug_file_search.storage.indexing import Cutting, Passage, Prepared
 
 
 class Moments:
@@ -35,47 +34,31 @@ class Moments:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DeadlyPassages(Sequence[Passage]):
-    """Passages whose middle is a moment."""
-
-    def __init__(self, passages: Sequence[Passage], moments: Moments) -> None:
-        self._passages = passages
-        self._moments = moments
-
-    @overload
-    def __getitem__(self, index: int) -> Passage: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Passage]: ...
-    def __getitem__(self, index: int | slice) -> Passage | Sequence[Passage]:
-        return self._passages[index]
-
-    def __len__(self) -> int:
-        return len(self._passages)
-
-    def __iter__(self) -> Iterator[Passage]:
-        middle = len(self._passages) // 2
-        yield from self._passages[:middle]
-        self._moments.pass_one()
-        yield from self._passages[middle:]
-
-
-class DeadlyIndexer(Indexer):
-    """Reads documents with moments."""
+class DeadlyReader(DocumentReader):
+    """Reads documents with moments: before each is read, and in the middle of its passages."""
 
     def __init__(self, moments: Moments) -> None:
-        super().__init__(DocumentReader(), Analyzer(), Cutting(size=1500, overlap=200))
+        super().__init__(Cutting(size=1500, overlap=200), logging.getLogger())
         self._moments = moments
 
-    def prepared(self, name: str, content: bytes) -> Prepared:
+    def read(self, name: str, content: bytes) -> Prepared:
         self._moments.pass_one()
-        found = super().prepared(name, content)
-        return found._replace(passages=DeadlyPassages(found.passages, self._moments))
+        prepared = super().read(name, content)
+        parts = list(prepared.parts())
+
+        def deadly() -> Iterator[Mapping[str, Any]]:
+            yield from parts[: len(parts) // 2]
+            self._moments.pass_one()
+            yield from parts[len(parts) // 2 :]
+
+        prepared.parts = deadly
+        return prepared
 
 
 def main(index: str, moment: str) -> None:
     database, idle = Database(Path(index)), Event()
     ingest = BackgroundIngest(
-        database, DeadlyIndexer(Moments(int(moment))), logging.getLogger(), after=lambda _: idle.set()
+        database, DeadlyReader(Moments(int(moment))), logging.getLogger(), after=lambda _: idle.set()
     )
     ingest.start()
     idle.wait()

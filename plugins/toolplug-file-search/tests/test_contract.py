@@ -9,7 +9,7 @@ import pytest
 from toolplug.testing import check_provider
 from toolplug_file_search.provider import FileSearch
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.mark.requirement("I2-9-all-use-it")

@@ -4,32 +4,62 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import os
+import signal
+import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import Any, NamedTuple
 
 import pypdf
 import pytest
 
-from toolplug_file_search.documents.conversion import MAX_UNPACKED, Document
+from toolplug_file_search.documents.conversion import Document, convert
+from toolplug_file_search.documents.docx import MAX_UNPACKED
 from toolplug_file_search.documents.formats import UnreadableDocument
-from toolplug_file_search.documents.reader import DocumentReader
+from toolplug_file_search.documents.preparation import Cutting
+from toolplug_file_search.documents.reader import DocumentReader, ReaderUnavailable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 PROBE = Path(__file__).with_name("probe") / "documents"
+CUTTING = Cutting(size=1500, overlap=200)
+
+
+class Read(NamedTuple):
+    """What the worker made of a document: its passages, the headings of each, and what is left out."""
+
+    texts: Sequence[str]
+    headings: Sequence[str]
+    left_out: str
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.texts)
+
+
+def reader_of(**limits: float) -> DocumentReader:
+    return DocumentReader(CUTTING, logging.getLogger("reader"), **limits)
+
+
+def read(reader: DocumentReader, name: str, content: bytes) -> Read:
+    with reader.read(name, content) as prepared:
+        parts: list[Mapping[str, Any]] = list(prepared.parts())
+    passages = [part["passage"] for part in parts if "passage" in part]
+    return Read([each[0] for each in passages], [each[1] for each in passages], parts[-1]["left_out"])
 
 
 @pytest.fixture(scope="module")
 def reader() -> Generator[DocumentReader]:
     """One reader for all: what is wrong with a document must not reach the next one."""
-    kept = DocumentReader(deadline_s=20)
-    yield kept
-    kept.close()
+    with closing(reader_of()) as kept:
+        yield kept
 
 
 def refused(reader: DocumentReader, name: str, content: bytes) -> tuple[str, str]:
@@ -112,7 +142,6 @@ BILLION_LAUGHS = (
         ("laughs.docx", docx(BILLION_LAUGHS), "damaged_file", "cannot be read as docx"),
         ("old.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "unsupported_file", "encrypted Office file"),
         ("table.xlsx", b"PK\x03\x04" + bytes(30), "unsupported_file", "holds no Word document"),
-        ("deep.html", b"<html>" + b"<div>" * 100_000 + b"x", "too_complex", "nested too deeply"),
         ("empty.html", b"<html><script>x()</script></html>", "empty_file", "no text"),
         ("noise.txt", bytes(range(256)) * 10, "not_text", "is not text"),
         ("empty.txt", b"", "empty_file", "is empty"),
@@ -125,16 +154,13 @@ def test_a_hostile_or_broken_document_is_refused_with_its_reason_and_the_next_is
     assert not code or found == code
     assert says in message
     assert repr(name) in message
-    assert "currency" not in reader.read("en4.html", (PROBE / "en4.html").read_bytes()).text
+    assert "currency" not in read(reader, "en4.html", (PROBE / "en4.html").read_bytes()).text
 
 
-def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read() -> None:
-    impatient = DocumentReader(deadline_s=0.01)
-    try:
-        code, message = refused(impatient, "en2.pdf", (PROBE / "en2.pdf").read_bytes())
-    finally:
-        impatient.close()
-    assert (code, message) == ("too_complex", "'en2.pdf' cannot be read: reading it takes longer than 0.01 s")
+def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read(reader: DocumentReader) -> None:
+    with closing(reader_of(deadline_s=0.05)) as impatient:
+        code, message = refused(impatient, "a.txt", b"word " * 1_000_000)
+    assert (code, message) == ("too_complex", "'a.txt' cannot be read: reading it takes longer than 0.05 s")
 
 
 @pytest.mark.parametrize(
@@ -153,15 +179,68 @@ def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read() -> No
         ("a.txt", b"\xef\xbb\xbfbom", Document("bom", "plain")),
     ],
 )
-def test_a_document_is_what_its_content_says(
-    reader: DocumentReader, name: str, content: bytes, document: Document
-) -> None:
-    assert reader.read(name, content) == document
+def test_a_document_is_what_its_content_says(name: str, content: bytes, document: Document) -> None:
+    assert convert(name, content)._replace(left_out=()) == document
 
 
 def test_pages_and_headings_lead_to_the_passage(reader: DocumentReader) -> None:
-    assert reader.read("x", (PROBE / "en2.pdf").read_bytes()).layout == "pages"
-    assert reader.read("x", (PROBE / "en5.docx").read_bytes()).text.startswith("# Office rules\n\nDogs are welcome")
+    assert read(reader, "x", (PROBE / "en2.pdf").read_bytes()).headings == ["page 1"]
+    first = read(reader, "x", (PROBE / "en5.docx").read_bytes())
+    assert first.headings[0] == "Office rules"
+    assert first.text.startswith("# Office rules\n\nDogs are welcome")
+
+
+def test_a_document_that_ends_the_process_has_failed_and_the_next_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(reader_of()) as reader:
+        read(reader, "a.txt", b"river")
+        process = reader._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)  # the next document is written, and not read
+        late = Timer(0.1, process.kill)
+        late.start()
+        code, message = refused(reader, "b.txt", b"lake " * 100_000)
+        late.join()
+        assert (code, message) == ("too_complex", "'b.txt' cannot be read: its reader ended (signal 9)")
+        assert read(reader, "c.txt", b"river").text == "river"
+    assert "the reader of documents ended at 'b.txt' (signal 9)" in caplog.text
+
+
+@pytest.mark.requirement("I30-1-reader-starts")
+def test_a_process_that_cannot_start_is_no_fault_of_the_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho \"ImportError: no module named 'lxml'\" >&2\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with closing(reader_of()) as reader, pytest.raises(ReaderUnavailable) as raised:
+        reader.read("a.txt", b"river")
+    assert str(raised.value) == (
+        "the reader of documents does not start (status 1): ImportError: no module named 'lxml'"
+    )
+
+
+@pytest.mark.requirement("I30-1-reader-starts")
+async def test_while_the_reader_cannot_start_files_wait_and_doctor_says_why(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'ImportError: no numpy' >&2\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    async with serve() as served:
+        file = await served.one.upload("a.txt", "river")
+        store = await served.one.store(file_ids=[file])
+        [said] = await served.host.registry.running()["file_search"].provider.diagnose()
+        assert said.startswith("the reader of documents does not start (status 1): ImportError: no numpy")
+        while "the reader of documents does not start" not in caplog.text:
+            await served.one.member(store, file)
+        assert (await served.one.member(store, file))["status"] == "in_progress"
+    monkeypatch.undo()
+    async with serve() as served:
+        assert (await served.one.read(store, file))["status"] == "completed"
 
 
 @pytest.mark.requirement("I2-8-skipped")

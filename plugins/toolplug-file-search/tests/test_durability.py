@@ -7,22 +7,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from asyncio import to_thread
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
+from functools import partial
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from toolplug import open_host
 from toolplug.errors import ConfigError
-from toolplug_file_search.documents.analysis import Analyzer
+from toolplug_file_search.documents.preparation import Cutting
 from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.ingest.background import BackgroundIngest
 from toolplug_file_search.storage.database import Database, IndexUnavailable
-from toolplug_file_search.storage.indexing import Cutting
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest
         connection.execute("UPDATE files SET status = 'waiting'")
     connection.close()
     command = [sys.executable, str(CHILD), str(index), str(moment)]
-    child = await to_thread(subprocess.run, command, check=False, timeout=150)
+    child = await to_thread.run_sync(partial(subprocess.run, command, check=False, timeout=150))
     assert child.returncode == (0 if whole == 2 else -signal.SIGKILL)
     with sqlite3.connect(index) as connection:
         states = [row[0] for row in connection.execute("SELECT status FROM files ORDER BY place")]
@@ -72,6 +72,7 @@ async def test_a_kill_in_the_middle_of_an_ingest_leaves_whole_files_and_the_rest
             assert best["file"] == f"{number}.txt"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("early", [True, False])
 async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
     serve: Serve, tmp_path: Path, early: bool
@@ -85,7 +86,7 @@ async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
         assert [row[1:] for row in before if row[1] in ("river", "old")] == [("old", 1), ("river", 2)]
         connection.executescript(
             "DROP TABLE tokens; ALTER TABLE stores DROP COLUMN description; PRAGMA user_version = 3;"
-            + (EARLY if early else LATE)
+            "ALTER TABLE files DROP COLUMN tries; ALTER TABLE files DROP COLUMN left_out;" + (EARLY if early else LATE)
         )
     async with serve() as served:
         assert (await served.one.http.get(f"/v1/vector_stores/{store}")).json()["description"] == ""
@@ -101,6 +102,7 @@ async def test_an_index_of_version_3_is_brought_up_to_date_in_both_its_shapes(
     assert "vocabulary_1" not in tables
 
 
+@pytest.mark.process
 def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,10 +115,9 @@ def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count
         if cause is not None:
             raise cause
 
-    reader = DocumentReader()
-    indexer = Indexer(reader, Analyzer(), Cutting(size=1500, overlap=200))
+    reader = DocumentReader(Cutting(size=1500, overlap=200), logging.getLogger("reader"))
     with closing(Database(tmp_path / "index.db")) as database:
-        ingest = BackgroundIngest(database, indexer, logging.getLogger("ingest"), after)
+        ingest = BackgroundIngest(database, reader, logging.getLogger("ingest"), after)
         ingest.start()
         for _ in range(5):
             turn.acquire()
@@ -129,6 +130,7 @@ def test_a_cause_that_stops_the_ingest_is_logged_once_and_its_end_with_the_count
     ]
 
 
+@pytest.mark.process
 async def test_a_reload_keeps_everything(serve: Serve) -> None:
     async with serve() as served:
         await served.one.add("a.txt", "river")
@@ -137,6 +139,7 @@ async def test_a_reload_keeps_everything(serve: Serve) -> None:
             assert len(await served.one.found("river")) == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("damage", ["garbage", "newer", "foreign"])
 async def test_an_index_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, damage: str) -> None:
     index = tmp_path / INDEX
@@ -156,7 +159,7 @@ async def test_an_index_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path: 
     assert index.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_a_locked_index_is_said_to_be_so(serve: Serve, tmp_path: Path) -> None:
     async with serve() as served:
         file = await served.one.upload("a.txt", "river")

@@ -16,7 +16,7 @@ import pytest
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -106,7 +106,6 @@ async def test_a_file_that_cannot_be_read_is_named_once_and_the_others_are_searc
     assert "cannot be shown" in said[2]
 
 
-@pytest.mark.slow
 async def test_while_changes_cannot_be_written_the_old_texts_are_searched(
     serve: Serve, docs: Path, tmp_path: Path
 ) -> None:

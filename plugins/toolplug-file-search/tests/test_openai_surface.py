@@ -16,12 +16,13 @@ from toolplug_file_search.storage.database import Database
 from toolplug_file_search.storage.library import Attached, Library, Quotas
 from toolplug_file_search.storage.records import Caller
 
+pytestmark = pytest.mark.process
+
 Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 INDEX = Path(".toolplug") / "providers" / "file_search" / "index.db"
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I2-8-openai-surface")
 def test_the_openai_client_updates_searches_filters_and_fills_by_batches(start: Start) -> None:
     with start() as (url, _), openai.OpenAI(api_key="key-one", base_url=f"{url}/v1", max_retries=0) as ai:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
+import json
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Any
 
 import pytest
-
-from toolplug import ToolStatus
+from anyio import to_thread
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,7 +39,7 @@ def asked(postgres: Any, query: str) -> Any:
 
 async def embedded(served: Any) -> None:
     meaning = served.host.registry.running()["file_search"].provider._meaning
-    while await to_thread(meaning.pending):
+    while await to_thread.run_sync(meaning.pending):
         pass
 
 
@@ -74,19 +73,20 @@ async def test_vectors_are_kept_by_the_database_and_follow_what_is_deleted(
 
 
 @pytest.mark.requirement("I2-8-pgvector")
-async def test_while_the_database_is_away_searches_are_unavailable_and_then_they_are_not(
+async def test_while_the_database_is_down_words_alone_rank_and_then_meaning_does_too(
     serve: Serve, models: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGHOST", "127.0.0.1")
     monkeypatch.setenv("PGPORT", "9")
     async with serve(vector_db="pgvector", embedding_url=f"{models.url}/embeddings") as served:
         store, _ = await served.one.add("a.md", "Every employee has vacation.")
-        away = await served.one.call("file_search", query="holiday")
-        over_http = await served.one.http.post(f"/v1/vector_stores/{store}/search", json={"query": "holiday"})
+        down = json.loads((await served.one.call("file_search", query="vacation")).output)
+        asked = {"query": "vacation", "ranking_options": {"hybrid_search": {"embedding_weight": 1, "text_weight": 0}}}
+        over_http = await served.one.http.post(f"/v1/vector_stores/{store}/search", json=asked)
         [said] = await served.host.registry.running()["file_search"].provider.diagnose()
-        assert away.status is ToolStatus.UNAVAILABLE
-        assert "the database does not answer" in away.output
-        assert (over_http.status_code, over_http.json()["error"]["code"]) == (503, "vectors_unavailable")
+        assert [item["file"] for item in down["results"]] == ["a.md"]
+        assert down["note"].startswith("ranked by words alone: the database does not answer")
+        assert [item["filename"] for item in over_http.json()["data"]] == ["a.md"]
         assert said.startswith("no vectors: the database does not answer")
         folder = postgres.get_uri().partition("host=")[2]
         monkeypatch.setenv("PGHOST", folder)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
-from asyncio import to_thread
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
 import pytest
+from anyio import to_thread
 
 from toolplug import CallContext, Principal, ToolCall, open_host
 
@@ -38,7 +38,7 @@ async def measured(tmp_path: Path) -> dict[str, Figures]:
     async with open_host(config) as host:
         provider = host.registry.running()["file_search"].provider
         await provider.diagnose()
-        while await to_thread(provider._meaning.pending):
+        while await to_thread.run_sync(provider._meaning.pending):
             pass
         with (PROBE / "queries.csv").open(encoding="utf-8") as table:
             for row in csv.DictReader(table):

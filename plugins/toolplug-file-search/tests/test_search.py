@@ -13,7 +13,7 @@ import pytest
 
 from toolplug import ToolStatus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 

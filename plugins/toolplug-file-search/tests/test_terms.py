@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from toolplug_file_search.documents.analysis import Analyzer, words
 from toolplug_file_search.search.terms import MAX_WORDS, Term, expression, terms
+from toolplug_file_search.storage.database import TimeLimit
 from toolplug_file_search.storage.schema import made_corpus, passages, prepare
 
 
@@ -25,7 +26,7 @@ def index() -> Generator[sqlite3.Connection]:
 
 
 def asked(query: str, index: sqlite3.Connection) -> list[Term]:
-    return terms(query, index, [1], Analyzer())
+    return terms(query, index, [1], Analyzer(), TimeLimit())
 
 
 def test_words_come_before_the_pairs_of_neighbours(index: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ import pytest
 from toolplug import open_host
 from toolplug.http import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 BASE = "http://127.0.0.1"
 Serve = Callable[..., AbstractAsyncContextManager[Any]]

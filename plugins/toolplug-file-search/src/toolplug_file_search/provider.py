@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Task, create_task, to_thread
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Annotated
 
@@ -19,12 +20,13 @@ from toolplug import (
     ProviderContext,
     ToolError,
     ToolResult,
-    ToolUnavailable,
     tool,
 )
+from toolplug.runtime.threads import TooManyWaiting
 from toolplug_file_search.documents.analysis import Analyzer
-from toolplug_file_search.documents.reader import DocumentReader
-from toolplug_file_search.ingest.background import BackgroundIngest, Indexer
+from toolplug_file_search.documents.preparation import Cutting
+from toolplug_file_search.documents.reader import DocumentReader, ReaderUnavailable, ReadingStopped
+from toolplug_file_search.ingest.background import BackgroundIngest
 from toolplug_file_search.ingest.local_files import pattern
 from toolplug_file_search.ingest.mirror import Mirror
 from toolplug_file_search.metrics import Contents, Measures
@@ -32,23 +34,32 @@ from toolplug_file_search.openai_api.files import FileRoutes
 from toolplug_file_search.openai_api.store_files import StoreFileRoutes
 from toolplug_file_search.openai_api.vector_stores import VectorStoreRoutes
 from toolplug_file_search.search.meaning import Meaning
-from toolplug_file_search.search.options import MAX_RESULTS, Narrowed, StubOptions, narrowed
+from toolplug_file_search.search.options import (
+    MAX_QUERY,
+    MAX_RESULTS,
+    MAX_STORES,
+    Narrowed,
+    StoreId,
+    StubOptions,
+    narrowed,
+)
 from toolplug_file_search.search.reranking import Reranker
 from toolplug_file_search.search.results import ITEM, list_result, search_result
 from toolplug_file_search.search.searcher import Found, Passage, Searcher, left_out, searchable_files
 from toolplug_file_search.settings import Settings
-from toolplug_file_search.storage.database import Database, IndexUnavailable
-from toolplug_file_search.storage.indexing import Cutting
+from toolplug_file_search.storage.database import Database, IndexUnavailable, TimeLimit
 from toolplug_file_search.storage.library import Library, Quotas
 from toolplug_file_search.storage.records import Caller
 from toolplug_file_search.storage.selection import NotThere
 from toolplug_file_search.vectors.embeddings import embedder
-from toolplug_file_search.vectors.protocol import VectorIndex, VectorsUnavailable
+from toolplug_file_search.vectors.protocol import VectorIndex
 
 RETRY_S = 1.0
+SEARCH_S = 20.0
+"""Seconds that a search may take, of which half may go by until changed files are read."""
 MAX_SKIPPED = 100
 
-StoreIds = Annotated[list[str], Field(max_length=50)]
+StoreIds = Annotated[list[StoreId], Field(max_length=MAX_STORES)]
 
 
 class FileSearch(FunctionProvider):
@@ -56,7 +67,7 @@ class FileSearch(FunctionProvider):
 
     Config = Settings
     config: Settings
-    _first_look: Task[None] | None = None
+    _database: Database | None = None
 
     async def start(self, site: ProviderContext) -> None:
         """Open the index, which an earlier run may have filled, and begin to look at the operator's files.
@@ -64,46 +75,55 @@ class FileSearch(FunctionProvider):
         Nothing is connected: servers of embeddings and vectors are reached when they are first needed.
         """
         settings = self.config
+        self._in_thread = site.in_thread
         self._measures = Measures()
         self._quotas = Quotas(files=settings.max_files, stores=settings.max_vector_stores, bytes=settings.max_bytes)
-        analyzer, self._reader = Analyzer(), DocumentReader()
-        indexer = Indexer(self._reader, analyzer, Cutting(size=settings.chunk_size, overlap=settings.overlap))
-        self._database = await to_thread(Database, site.state_dir / "index.db")
-        self._meaning = self._opened_meaning(self._database)
+        index = await site.in_thread(Database, site.state_dir / "index.db")
+        self._database = self._index = index
+        self._meaning = await site.in_thread(self._opened_meaning, index)
         self._reranker = Reranker(settings.rerank_url, settings) if settings.rerank_url else None
-        self._searcher = Searcher(self._database, analyzer, self._meaning, self._reranker)
-        self._background = BackgroundIngest(self._database, indexer, self.log, after=self._catch_up)
+        self._searcher = Searcher(index, Analyzer(), self._meaning, self._reranker)
+        cutting = Cutting(size=settings.chunk_size, overlap=settings.overlap)
+        # a reader each: a tenant's document that takes long must not keep the operator's waiting
+        self._reader = DocumentReader(cutting, self.log, site.state_dir)
+        local_reader = DocumentReader(cutting, self.log, site.state_dir)
+        self._background = BackgroundIngest(index, self._reader, self.log, after=self._catch_up)
         self._mirror = Mirror(
-            self._database,
+            index,
             [pattern(path, site.config_dir) for path in settings.paths],
-            indexer,
+            local_reader,
             max_file_bytes=settings.max_file_bytes,
             refresh_s=settings.refresh,
             log=self.log,
-            ingested=self._ingested,
+            ingested=self._measures.ingested,
+            looked=self._background.wake,
         )
         self._background.start()
-        self._first_look = create_task(self._look())
+        self._mirror.begin()
 
     async def aclose(self) -> None:
-        """End what runs and close the index; there is nothing to close where it could not be opened."""
-        if self._first_look is not None:
+        """End what runs, in the middle of a document too, and close the index, if it could be opened."""
+        index, self._database = self._database, None
+        if index is not None:
             try:
-                await to_thread(self._mirror.stop)
-                await to_thread(self._background.stop)
-                await self._first_look
-                await to_thread(self._reader.close)
+                await asyncio.gather(self._in_thread(self._mirror.stop), self._in_thread(self._background.stop))
             finally:
-                for each in (self._meaning, self._reranker, self._database):
+                for each in (self._meaning, self._reranker, index):
                     if each is not None:
-                        await to_thread(each.close)
+                        await self._in_thread(each.close)
 
     async def diagnose(self) -> Sequence[str]:
-        """Report for `toolplug doctor` what cannot be reached, and how many files are skipped."""
-        if self._first_look is not None:
-            await self._first_look
-        left = await to_thread(left_out, self._database, Caller(tenant="", subject="", own_only=False), limit=1)
-        found = [] if self._meaning is None else await to_thread(self._meaning.problems)
+        """Report for `toolplug doctor` what cannot be started or reached, and how many files are skipped."""
+        await self._in_thread(self._mirror.refresh)
+        found = [] if self._meaning is None else await self._in_thread(self._meaning.problems)
+        try:
+            found += await self._in_thread(self._reader.check)
+        except ReaderUnavailable as error:
+            found.append(f"{error} (install toolplug-file-search again, with all that it needs)")
+        except ReadingStopped:
+            return found
+        everyone = Caller(tenant="", subject="", own_only=False)
+        left = await self._in_thread(left_out, self._index, everyone, limit=1)
         if left.total:
             [first] = left.skipped
             found.append(
@@ -113,18 +133,24 @@ class FileSearch(FunctionProvider):
         return found
 
     def collectors(self) -> Sequence[Collector]:
-        return (Contents(self._database), *self._measures.collectors())
+        return (Contents(self._index), *self._measures.collectors())
 
     def routes(self) -> Sequence[Route]:
         settings = self.config
-        files = FileRoutes(self._library, max_file_bytes=settings.max_file_bytes, ingested=self._measures.ingested)
-        stores = VectorStoreRoutes(self._library, self._search_store)
-        return (*stores.routes(), *StoreFileRoutes(self._library).routes(), *files.routes())
+        files = FileRoutes(
+            self._library,
+            self._in_thread,
+            max_file_bytes=settings.max_file_bytes,
+            ingested=self._measures.ingested,
+        )
+        stores = VectorStoreRoutes(self._library, self._in_thread, self._search_store)
+        store_files = StoreFileRoutes(self._library, self._in_thread)
+        return (*stores.routes(), *store_files.routes(), *files.routes())
 
     @tool(read_only=True, stub="file_search", stub_options=StubOptions, item=ITEM)
-    def file_search(
+    async def file_search(
         self,
-        query: Annotated[str, Field(min_length=1, max_length=10_000)],
+        query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY)],
         context: CallContext,
         max_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] | None = None,
         vector_store_ids: StoreIds | None = None,
@@ -140,22 +166,21 @@ class FileSearch(FunctionProvider):
         asked = narrowed(
             context.options, stores=vector_store_ids, limit=max_results, default_limit=self.config.max_results
         )
+        caller = _caller(context.principal)
         try:
-            self._mirror.refresh()
-            found = self._searched(_caller(context.principal), query, asked)
+            async with _until(context.deadline) as limit:
+                found = await self._in_thread(self._searched, caller, query, asked, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
-        except IndexUnavailable as error:
+        except (IndexUnavailable, TooManyWaiting) as error:
             raise _try_again(error) from error
-        except VectorsUnavailable as error:
-            raise ToolUnavailable(str(error), code="vectors_unavailable", retry_after_s=RETRY_S) from error
         return search_result(query, found, self._mirror.progress)
 
     @tool(read_only=True)
-    def list_files(
+    async def list_files(
         self,
         context: CallContext,
-        after: str = "",
+        after: Annotated[str, Field(max_length=64)] = "",
         limit: Annotated[int, Field(ge=1, le=1000)] = 100,
     ) -> dict[str, object]:
         """List the files that can be searched, and those that are skipped, with the reason.
@@ -165,24 +190,35 @@ class FileSearch(FunctionProvider):
             limit: how many files at most
         """
         try:
-            self._mirror.refresh()
-            caller = _caller(context.principal)
-            files, total = searchable_files(self._database, caller, after=after, limit=limit)
-            left = left_out(self._database, caller, limit=MAX_SKIPPED)
+            return await self._in_thread(self._listed, _caller(context.principal), after, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
-        except IndexUnavailable as error:
+        except (IndexUnavailable, TooManyWaiting) as error:
             raise _try_again(error) from error
+
+    def _listed(self, caller: Caller, after: str, limit: int) -> dict[str, object]:
+        self._mirror.refresh()
+        files, total = searchable_files(self._index, caller, after=after, limit=limit)
+        left = left_out(self._index, caller, limit=MAX_SKIPPED)
         return list_result(files, total, left, self._mirror.progress)
 
-    def _searched(self, caller: Caller, query: str, asked: Narrowed) -> Found:
+    def _searched(self, caller: Caller, query: str, asked: Narrowed, limit: TimeLimit) -> Found:
+        self._mirror.refresh()
         with self._measures.searching() as passages:
-            found = self._searcher.search(caller, query, asked)
+            found = self._searcher.search(caller, query, asked, limit)
             passages.extend(found.passages)
         return found
 
-    def _search_store(self, request: Request, query: str, asked: Narrowed) -> Sequence[Passage]:
-        return self._searched(_caller(request.state.principal), query, asked).passages
+    async def _search_store(self, request: Request, query: str, asked: Narrowed) -> Sequence[Passage]:
+        async with _until(None) as limit:
+            watch = asyncio.create_task(_disconnected(request))
+            watch.add_done_callback(lambda _: limit.stop())
+            try:
+                found = await self._in_thread(self._searched, _caller(request.state.principal), query, asked, limit)
+            finally:
+                watch.cancel()
+                await asyncio.wait([watch])
+        return found.passages
 
     def _opened_meaning(self, database: Database) -> Meaning | None:
         """What searches by meaning, if the settings ask for it; numpy and psycopg are imported for it only."""
@@ -205,18 +241,8 @@ class FileSearch(FunctionProvider):
         if self._meaning is not None:
             self._meaning.catch_up(stopped)
 
-    def _ingested(self, size: int) -> None:
-        self._measures.ingested(size)
-
-    async def _look(self) -> None:
-        try:
-            await to_thread(self._mirror.refresh)
-        except IndexUnavailable as error:
-            self.log.warning("the local files are not indexed yet: %s; the next search tries again", error)
-        self._background.wake()
-
     def _library(self, request: Request) -> Library:
-        return Library(self._database, _caller(request.state.principal), self._quotas, self._background.wake)
+        return Library(self._index, _caller(request.state.principal), self._quotas, self._background.wake)
 
 
 def _caller(principal: Principal) -> Caller:
@@ -224,5 +250,24 @@ def _caller(principal: Principal) -> Caller:
     return Caller(tenant=principal.tenant, subject=principal.subject, own_only=principal.agents is not None)
 
 
-def _try_again(error: IndexUnavailable) -> ToolError:
+@asynccontextmanager
+async def _until(deadline: float | None) -> AsyncGenerator[TimeLimit]:
+    """The time that a search has: `SEARCH_S`, or less where the call's deadline (loop time) is earlier.
+
+    When the block ends, as it does when its caller is gone, the search ends too.
+    """
+    left = SEARCH_S if deadline is None else deadline - asyncio.get_running_loop().time()
+    limit = TimeLimit(min(SEARCH_S, max(left, 0.0)))
+    try:
+        yield limit
+    finally:
+        limit.stop()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _try_again(error: Exception) -> ToolError:
     return ToolError(f"the index of files cannot answer now: {error}", retry_after_s=RETRY_S)

@@ -29,8 +29,15 @@ ALGORITHMS = MappingProxyType(
 COMPOUNDING = frozenset({"german", "dutch", "danish", "swedish", "norwegian", "finnish", "hungarian", "estonian"})
 """Languages that write several words as one."""
 
+MAX_WORD = 64
+"""Letters of a word; what is longer, such as encoded data, is not looked for."""
+MAX_CACHED = 16 * 1024 * 1024
+"""Bytes of the table of stems, about."""
+_ENTRY = 300
+"""Bytes of an entry of it, beside its letters."""
 _SAMPLE = 4_000
-_CACHED = 200_000
+_PIECE = 500
+"""Characters that are normalized at once: a run of combining marks takes quadratic time."""
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff"
 _DENSE = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -56,6 +63,8 @@ class Analyzer:
         self._lock = Lock()
         self._stemmers: dict[str, Any] = {}
         self._tokens: dict[tuple[str, str], str] = {}
+        self.cached_bytes: int = 0
+        """What the table of stems takes, about."""
 
     def language(self, text: str) -> str:
         """Return the language of a document, as Snowball calls it; English where nothing tells."""
@@ -76,11 +85,14 @@ class Analyzer:
     def _stemmed(self, word: str, language: str) -> str:
         with self._lock:
             if language not in self._stemmers:
-                self._stemmers[language] = import_module("Stemmer").Stemmer(language)
+                self._stemmers[language] = import_module("Stemmer").Stemmer(language, 0)  # without a cache of its own
             token = without_accents(str(self._stemmers[language].stemWord(word))) or word
-            if len(self._tokens) >= _CACHED:
+            size = _ENTRY + 4 * (len(word) + len(token))
+            if self.cached_bytes + size > MAX_CACHED:
                 self._tokens.clear()
+                self.cached_bytes = 0
             self._tokens[language, word] = token
+            self.cached_bytes += size
         return token
 
 
@@ -93,20 +105,35 @@ def _identifier() -> Any:
 
 
 def words(text: str) -> Iterator[Word]:
-    """Yield the words of a text in order, folded; of a name such as `fetch_rates` its parts and then the whole."""
-    for found in _WORD.finditer(unicodedata.normalize("NFKC", text)):
+    """Yield the words of a text in order, folded; of a name such as `fetch_rates` its parts and then the whole.
+
+    What is longer than `MAX_WORD` is left out.
+    """
+    for found in _WORD.finditer(_normalized(text)):
         run = found[0]
         if found.lastgroup == "dense":
             for start in range(len(run) - 1):
                 yield Word(run[start : start + 2], dense=True)
             yield Word(run[-1], dense=True)  # with it each character begins a token, so a single one can be found
-        elif _NAME.search(run):
-            parts = [part.casefold() for part in _PART.findall(run)]
-            yield from map(Word, parts)
-            if len(parts) > 1:
-                yield Word("".join(parts))
         else:
-            yield Word(run.casefold())
+            yield from (word for word in _spelled(run) if len(word.text) <= MAX_WORD)
+
+
+def _spelled(run: str) -> Iterator[Word]:
+    if not _NAME.search(run):
+        yield Word(run.casefold())
+        return
+    parts = [part.casefold() for part in _PART.findall(run)]
+    yield from map(Word, parts)
+    if len(parts) > 1:
+        yield Word("".join(parts))
+
+
+def _normalized(text: str) -> str:
+    if text.isascii():
+        return text
+    pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in pieces)
 
 
 def without_accents(word: str) -> str:

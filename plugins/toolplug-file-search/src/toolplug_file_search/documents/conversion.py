@@ -1,39 +1,61 @@
-"""The text of a document. What parses PDF, docx and HTML is imported on demand, in a worker process only."""
+"""The text of a document, in a worker process. What parses PDF, docx and HTML is imported on demand."""
 
 from __future__ import annotations
 
 import csv
 import io
-import zipfile
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from toolplug_file_search.documents.formats import Format, UnreadableDocument, decoded
+from toolplug_file_search.documents.decoding import Decoded, decode, looks_like_text
+from toolplug_file_search.documents.docx import read_docx
+from toolplug_file_search.documents.formats import Format, UnreadableDocument, detect, named_format
+from toolplug_file_search.documents.html import read_html
+from toolplug_file_search.documents.pdf import read_pdf
 
 Layout = Literal["plain", "markdown", "pages"]
 
 MAX_TEXT = 20_000_000
-"""Characters that the text of a document has at most."""
-MAX_UNPACKED = 100 * 1024 * 1024
-"""Bytes that the parts of a docx have at most, unpacked."""
-PAGE_BREAK = "\f"
-_SILENT = ("script", "style", "noscript", "template", "svg", "nav")
+"""Characters of a document that are searched at most; what follows them is left out."""
+MAX_COLUMN_NAME = 100
+"""Characters of the name of a column that each row of a table repeats."""
 _ROW = "; "
 
 
 class Document(NamedTuple):
-    """The text of a file; `layout` says how its sections are found: none, Markdown headings, or pages."""
+    """The text of a file; `layout` says how its sections are found: none, Markdown headings, or pages.
+
+    `left_out` names what of the file could not be read, an item for each kind.
+    """
 
     text: str
     layout: Layout
+    left_out: Sequence[str] = ()
 
 
-def convert(kind: Format, name: str, content: bytes) -> Document:
-    """Return the text of a file of this format. Raises `UnreadableDocument`; a hostile file may raise anything."""
-    document = _convert(kind, name, content)
+def check(name: str, content: bytes) -> None:
+    """Raise `UnreadableDocument` for what is no document at first sight: a bounded look at its beginning.
+
+    What its reader says comes later.
+    """
+    detect(name, content, is_text=looks_like_text(content))
+
+
+def convert(name: str, content: bytes) -> Document:
+    """Return the text of a file. Raises `UnreadableDocument`; a hostile file may raise anything."""
+    is_text = looks_like_text(content)
+    kind = detect(name, content, is_text=is_text)
+    try:
+        document = _convert(kind, name, content)
+    except UnreadableDocument as error:
+        own = name.lower().endswith((".pdf", ".docx"))
+        if error.code != "damaged_file" or own or not is_text:
+            raise
+        kind = named_format(name, content)  # it only begins like one
+        document = _convert(kind, name, content)
     if len(document.text) > MAX_TEXT:
-        raise UnreadableDocument("file_too_large", f"{name!r} holds more than {MAX_TEXT} characters of text")
+        left_out = [*document.left_out, f"what follows its first {MAX_TEXT} characters"]
+        document = document._replace(text=document.text[:MAX_TEXT], left_out=left_out)
     if not document.text.strip():
         reason = "no text; pages that are images need text recognition first" if kind is Format.PDF else "no text"
         raise UnreadableDocument("empty_file", f"{name!r} holds {reason}")
@@ -42,15 +64,32 @@ def convert(kind: Format, name: str, content: bytes) -> Document:
 
 def _convert(kind: Format, name: str, content: bytes) -> Document:
     if kind is Format.PDF:
-        return Document(_pdf(name, content), "pages")
+        text, left_out = read_pdf(name, content, MAX_TEXT)
+        return Document(text, "pages", left_out)
     if kind is Format.DOCX:
-        return Document(_docx(name, content), "markdown")
-    text = decoded(name, content)
-    if kind is Format.HTML:
-        return Document(_markdown(text), "markdown")
+        text, left_out = read_docx(name, content)
+        return Document(text, "markdown", left_out)
+    decoded = decode(name, content)
     if kind is Format.CSV:
-        return Document("\n\n".join(_rows(text)), "plain")
-    return Document(text, "markdown" if kind is Format.MARKDOWN else "plain")
+        return _table(decoded)
+    left_out = [decoded.left_out] if decoded.left_out else []
+    if kind is Format.HTML:
+        return Document(read_html(decoded.text), "markdown", left_out)
+    return Document(decoded.text, "markdown" if kind is Format.MARKDOWN else "plain", left_out)
+
+
+def _table(decoded: Decoded) -> Document:
+    """As many rows as `MAX_TEXT` allows: rows repeat the names of columns, so that a small file may be a long text."""
+    rows: list[str] = []
+    left_out = [decoded.left_out] if decoded.left_out else []
+    size = 0
+    for row in _rows(decoded.text):
+        size += len(row) + 2
+        if size > MAX_TEXT:
+            left_out.append(f"the rows after the first {len(rows)}")
+            break
+        rows.append(row)
+    return Document("\n\n".join(rows), "plain", left_out)
 
 
 def _rows(text: str) -> Iterator[str]:
@@ -64,70 +103,15 @@ def _rows(text: str) -> Iterator[str]:
         for row in csv.reader(io.StringIO(text, newline=""), dialect):
             if header:
                 pairs = zip([*header, *[""] * (len(row) - len(header))], row, strict=False)
-                yield _ROW.join(f"{column}: {value}" if column else value for column, value in pairs if value.strip())
+                shown = _ROW.join(f"{column}: {value}" if column else value for column, value in pairs if value.strip())
+                if shown:
+                    yield shown
             else:
-                header = row
+                header = [column[:MAX_COLUMN_NAME] for column in row]
+                if header != row:
+                    yield _ROW.join(row)
     except csv.Error:  # a field over the limit of the module, such as a quote that is never closed
         yield text
     else:
         if header and "\n" not in text.strip():
             yield _ROW.join(header)
-
-
-def _pdf(name: str, content: bytes) -> str:
-    pypdf: Any = import_module("pypdf")
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(content))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableDocument("encrypted_file", f"{name!r} is encrypted: it needs a password")
-        pages: list[str] = []
-        size = 0
-        for page in reader.pages:
-            pages.append(page.extract_text())
-            size += len(pages[-1])
-            if size > MAX_TEXT:
-                break
-    except UnreadableDocument:
-        raise
-    except Exception as error:  # noqa: BLE001  pypdf raises anything for damaged files
-        raise UnreadableDocument("damaged_file", f"{name!r} cannot be read as PDF: {_reason(error)}") from None
-    return PAGE_BREAK.join(pages)
-
-
-def _docx(name: str, content: bytes) -> str:
-    mammoth: Any = import_module("mammoth")
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-        if size > MAX_UNPACKED:
-            raise UnreadableDocument(
-                "file_too_large", f"{name!r} has {size} bytes unpacked, at most {MAX_UNPACKED} are read"
-            )
-        drop_images = mammoth.images.img_element(_no_image)
-        page = mammoth.convert_to_html(io.BytesIO(content), convert_image=drop_images).value
-    except UnreadableDocument:
-        raise
-    except Exception as error:  # noqa: BLE001  so does mammoth
-        raise UnreadableDocument("damaged_file", f"{name!r} cannot be read as docx: {_reason(error)}") from None
-    return _markdown(page)
-
-
-def _no_image(image: object) -> dict[str, str]:
-    return {}
-
-
-def _markdown(page: str) -> str:
-    """HTML as Markdown, so that its headings are found; without scripts, styles, navigation, links and images."""
-    soup: Any = import_module("bs4").BeautifulSoup(page, "html.parser")
-    converter: Any = import_module("markdownify").MarkdownConverter(
-        heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, bullets="-"
-    )
-    title = soup.title.get_text(" ", strip=True) if soup.title else ""
-    for part in soup([*_SILENT, "title"]):
-        part.decompose()
-    text = str(converter.convert_soup(soup)).strip()
-    return text if not title or title in text else f"# {title}\n\n{text}"
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:200].splitlines()[0]

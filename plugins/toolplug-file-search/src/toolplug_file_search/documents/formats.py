@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import unicodedata
 from enum import StrEnum
-from importlib import import_module
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
 
 MAX_NAME_CHARACTERS = 255
-SAMPLE_BYTES = 64 * 1024
-"""So much of a file is looked at to find out its encoding."""
 
 
 class Format(StrEnum):
@@ -26,8 +21,6 @@ class Format(StrEnum):
     DOCX = "docx"
 
 
-PARSED = frozenset({Format.PDF, Format.DOCX, Format.HTML})
-"""What a parser reads."""
 _CODE = (
     *(".bash", ".bat", ".c", ".cc", ".cfg", ".cmake", ".conf", ".cpp", ".cs", ".css", ".dart", ".ex", ".exs", ".go"),
     *(".gradle", ".graphql", ".groovy", ".h", ".hpp", ".hs", ".ini", ".java", ".jl", ".js", ".json", ".jsonl", ".jsx"),
@@ -47,12 +40,11 @@ SUFFIXES = MappingProxyType(
 """What is taken from a folder, by suffix; a file that is named or uploaded may be called anything."""
 
 KNOWN = "text, Markdown, HTML, CSV, source code, PDF and docx can be searched"
-_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_BOM_ENCODINGS = ("utf-8-sig", "utf-32", "utf-32", "utf-16", "utf-16")
+_PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
 _OTHERS = MappingProxyType(
     {
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an encrypted Office file, or one of a version before 2007",
-        b"PK\x03\x04": "a ZIP archive that holds no Word document",
+        _ZIP: "a ZIP archive that holds no Word document",
         b"\x89PNG": "an image",
         b"\xff\xd8\xff": "an image",
         b"GIF8": "an image",
@@ -71,53 +63,33 @@ class UnreadableDocument(Exception):
         super().__init__(message)
 
 
-def detect(name: str, content: bytes) -> Format:
-    """Return the format of a file, whatever its name says. Raises `UnreadableDocument` for one that is no document."""
-    if not content.strip():
+def detect(name: str, content: bytes, *, is_text: bool) -> Format:
+    """Return the format of a file, whatever its name says. Raises `UnreadableDocument` for one that is no document.
+
+    `is_text`: its beginning may be text. A text that begins like another kind of file, or mentions one, is text.
+    """
+    if not content or content.isspace():
         raise UnreadableDocument("empty_file", f"{name!r} is empty")
-    if content[:1024].find(b"%PDF-") >= 0:
-        return Format.PDF
-    if content.startswith(b"PK\x03\x04") and b"word/" in content:
+    if content[:1024].lstrip().startswith(_PDF) or (not is_text and _PDF in content[:1024]):
+        return Format.PDF  # something may stand before its header, which is no text then
+    if content.startswith(_ZIP) and (b"word/" in content or b"word\\" in content):
         return Format.DOCX
     for magic, what in _OTHERS.items():
-        if content.startswith(magic):
+        if content.startswith(magic) and not (is_text and magic.isascii()):
             raise UnreadableDocument("unsupported_file", f"{name!r} is {what}; {KNOWN}")
+    if not is_text:
+        raise UnreadableDocument("not_text", f"{name!r} is not text; {KNOWN}")
+    return named_format(name, content)
+
+
+def named_format(name: str, content: bytes) -> Format:
+    """Return the format of a text: as its name says, but a page of HTML where it begins like one."""
     named = SUFFIXES.get(PurePosixPath(name).suffix.lower(), Format.TEXT)
     if named in (Format.PDF, Format.DOCX):  # it says so, and is none: what is it?
         named = Format.TEXT
     if named is Format.TEXT and content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return Format.HTML
     return named
-
-
-def check(name: str, content: bytes) -> None:
-    """Raise `UnreadableDocument` for what is no document at first sight; what a parser says comes later."""
-    if detect(name, content) not in PARSED and not decoded(name, content).strip():
-        raise UnreadableDocument("empty_file", f"{name!r} holds no text")
-
-
-def decoded(name: str, content: bytes) -> str:
-    """Return the text of a file in any common encoding. Raises `UnreadableDocument` where it is no text."""
-    encoding = next((found for bom, found in zip(_BOMS, _BOM_ENCODINGS, strict=True) if content.startswith(bom)), None)
-    try:
-        text = content.decode(encoding or "utf-8")
-    except UnicodeDecodeError:
-        text = _guessed(name, content)
-    if "\0" in text:
-        raise UnreadableDocument("not_text", f"{name!r} is not text: it holds NUL characters; {KNOWN}")
-    return text
-
-
-def _guessed(name: str, content: bytes) -> str:
-    """Decode with the encoding that fits best; charset-normalizer is imported for such files only."""
-    detector: Any = import_module("charset_normalizer")
-    best = detector.from_bytes(content[:SAMPLE_BYTES]).best()
-    if best is not None and b"\0" not in content:
-        try:
-            return content.decode(best.encoding)
-        except UnicodeDecodeError:
-            pass
-    raise UnreadableDocument("not_text", f"{name!r} is not text in any encoding that is known here; {KNOWN}")
 
 
 def check_name(name: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from toolplug_file_search.documents.conversion import PAGE_BREAK, Layout
+from toolplug_file_search.documents.conversion import Layout
+from toolplug_file_search.documents.pdf import PAGE_BREAK
 
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_UNDERLINE = re.compile(r"=+[ \t]*")
+MAX_HEADING = 200
+"""Characters of a heading that each passage under it repeats."""
+_LEVELS = 6
+_BLANKS = " \t"
+_INDENT = 3
+"""Blanks before a heading or fence at most; more make it code."""
 
 
 class Section(NamedTuple):
@@ -64,7 +67,7 @@ def _says_something(text: str, start: int, end: int, path: list[_Heading]) -> bo
 
 
 def _names(path: list[_Heading]) -> tuple[str, ...]:
-    return tuple(heading.text for heading in path if heading.text)
+    return tuple(heading.text[:MAX_HEADING] for heading in path if heading.text)
 
 
 def _headings(text: str) -> Iterator[_Heading]:
@@ -73,12 +76,34 @@ def _headings(text: str) -> Iterator[_Heading]:
     before = ""
     for line in text.splitlines(keepends=True):
         bare = line.rstrip("\r\n")
-        mark = _FENCE.match(bare)
-        if mark and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-        elif not fence and (found := _HEADING.fullmatch(bare)):
-            yield _Heading(position, position + len(line), len(found[1]), found[2])
-        elif not fence and before.strip() and _UNDERLINE.fullmatch(bare):
+        mark = _fence(bare)
+        if mark and (not fence or mark.startswith(fence)):
+            fence = "" if fence else mark
+        elif not fence and (found := _marked(bare)):
+            yield _Heading(position, position + len(line), *found)
+        elif not fence and before.strip() and bare.startswith("=") and not bare.rstrip(_BLANKS).strip("="):
             yield _Heading(position - len(before), position + len(line), 1, before.strip())
         before = "" if fence or mark else line
         position += len(line)
+
+
+def _fence(line: str) -> str:
+    """The mark of three or more backquotes or tildes that begins or ends code, empty for none."""
+    rest = line.lstrip(" ")
+    sign = rest[:1]
+    if sign not in ("`", "~") or not rest.startswith(sign * 3) or len(line) - len(rest) > _INDENT:
+        return ""
+    return rest[: len(rest) - len(rest.lstrip(sign))]
+
+
+def _marked(line: str) -> tuple[int, str] | None:
+    """The level and text of a heading such as `## Setup ##`.
+
+    By hand: a regular expression with the optional marks at the end takes cubic time for a long line.
+    """
+    rest = line.lstrip(" ")
+    after = rest.lstrip("#")
+    level = len(rest) - len(after)
+    if not 1 <= level <= _LEVELS or after[:1] not in (" ", "\t") or len(line) - len(rest) > _INDENT:
+        return None
+    return level, after.strip(_BLANKS).rstrip("#").strip(_BLANKS)

@@ -1,4 +1,7 @@
-"""Keeps the index of the operator's files as the files are: new ones in, changed ones again, deleted ones out."""
+"""Keeps the index of the operator's files as the files are: new ones in, changed ones again, deleted ones out.
+
+Each look is a thread of its own: a search waits for it, but never longer than `LOOK_S`.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,22 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import NamedTuple
 
 from toolplug_file_search.documents.formats import KNOWN, UnreadableDocument
-from toolplug_file_search.ingest.background import Indexer
+from toolplug_file_search.documents.reader import DocumentReader, ReaderUnavailable, ReadingStopped
+from toolplug_file_search.ingest.background import STOP_S
 from toolplug_file_search.ingest.local_files import LocalFile, Pattern, local_files
 from toolplug_file_search.storage.database import Database, IndexUnavailable
 from toolplug_file_search.storage.indexing import put_in, take_out
 from toolplug_file_search.storage.schema import corpus_number, made_corpus
 
 READ_ONLY = "operator"
-FIRST_LOOK_S = 10.0
-"""So long a search waits for the first look; after that it answers from what is there."""
+LOOK_S = 10.0
+"""So long a search waits for a look that it begins, or for the first one; then it answers from what is there."""
 _FORM = "3"
 """Changes when words are kept in another form: every file is read again."""
 
@@ -53,67 +57,102 @@ class Mirror:
 
     progress: Progress | None = None
     """Of the look that is under way."""
+    problem: str = ""
+    """Why the last look could not read files, empty where it could."""
 
     def __init__(
         self,
         database: Database,
         patterns: Sequence[Pattern],
-        indexer: Indexer,
+        reader: DocumentReader,
         *,
         max_file_bytes: int,
         refresh_s: float,
         log: logging.Logger,
         ingested: Callable[[int], None],
+        looked: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._patterns = patterns
-        self._indexer = indexer
-        cutting = indexer.cutting
+        self._reader = reader
+        cutting = reader.cutting
         self._cut_as = f"{_FORM}/{cutting.size}/{cutting.overlap}/"  # begins each fingerprint
         self._max_file_bytes = max_file_bytes
         self._refresh_s = refresh_s
         self._log = log
         self._ingested = ingested
+        self._looked = looked
         self._clock = clock
-        self._looking = Lock()
+        self._starting = Lock()
+        self._thread: Thread | None = None
+        self._done = Event()
         self._looked_at: float | None = None
+        self._failure: IndexUnavailable | None = None
         self._stopped = Event()
 
-    def refresh(self, *, wait_s: float = FIRST_LOOK_S) -> None:
-        """Look if it is time; while another thread looks, wait only for the very first time, and not for ever.
+    def begin(self) -> bool:
+        """Begin a look if it is time and none is under way. Return whether this call began it."""
+        with self._starting:
+            due = self._looked_at is None or (self._patterns and self._clock() - self._looked_at >= self._refresh_s)
+            if not due or self._stopped.is_set() or (self._thread is not None and not self._done.is_set()):
+                return False
+            self._done.clear()
+            self._failure = None
+            self._thread = Thread(target=self._run, name="file-search-look", daemon=True)
+            self._thread.start()
+            return True
+
+    def refresh(self, *, wait_s: float = LOOK_S) -> None:
+        """Look if it is time, and wait for that; while another caller's look runs only for the very first.
 
         Raises `IndexUnavailable` as long as no look has ended: from then on, what is indexed is good enough.
         """
-        if not self._patterns and self._looked_at is not None:
-            return
-        if not self._looking.acquire(timeout=wait_s if self._looked_at is None else 0):
-            return
-        try:
-            if self._looked_at is None or self._clock() - self._looked_at >= self._refresh_s:
-                self._look()
-                self._looked_at = self._clock()
-        except IndexUnavailable as error:
-            if self._looked_at is None:
-                raise
-            self._looked_at = self._clock()
-            self._log.warning("changes of the local files are not indexed yet: %s", error)
-        finally:
-            self.progress = None
-            self._looking.release()
+        if self.begin() or self._looked_at is None:
+            self._done.wait(wait_s)
+        if self._looked_at is None and self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
-        """End a look that is under way after the file that it is at, and wait for that."""
+        """End a look that is under way at once; the file that it is at is read by the next process."""
         self._stopped.set()
-        with self._looking:
-            pass
+        self._reader.stop()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+        self._reader.close()
+
+    def _run(self) -> None:
+        try:
+            self._look()
+            self._looked_at, self._failure, self.problem = self._clock(), None, ""
+        except ReadingStopped:
+            return
+        except (IndexUnavailable, ReaderUnavailable) as error:
+            if not self._stopped.is_set():
+                self._fail(error)
+        except Exception:  # noqa: BLE001  searches go on with what is indexed
+            self._log.exception("the local files cannot be looked at")
+            self._looked_at = self._clock()
+        finally:
+            self.progress = None
+            self._reader.rest()
+            self._done.set()
+        self._looked()
+
+    def _fail(self, error: IndexUnavailable | ReaderUnavailable) -> None:
+        if str(error) != self.problem:
+            self._log.warning("changes of the local files are not indexed yet: %s; the next search tries again", error)
+        self.problem = str(error)
+        if isinstance(error, ReaderUnavailable) or self._looked_at is not None:
+            self._looked_at = self._clock()
+        else:
+            self._failure = error
 
     def _look(self) -> None:
         known, skipped = self._known(), self._skipped()
-        files = [file._replace(name=_shown(file.name)) for file in local_files(self._patterns)]
+        files = list(self._files())
         for place, file in enumerate(files):
-            if self._stopped.is_set():
-                return
+            self._check_stopped()
             self.progress = Progress(place, len(files))
             self._update(file, known.get(file.name), skipped.get(file.name))
         there = {file.name for file in files}
@@ -122,6 +161,15 @@ class Mirror:
         for name in skipped.keys() - there:
             with self._database.writing() as connection:
                 connection.execute("DELETE FROM skipped WHERE name = ?", (name,))
+
+    def _files(self) -> Iterator[LocalFile]:
+        for file in local_files(self._patterns):
+            self._check_stopped()
+            yield file._replace(name=_shown(file.name))
+
+    def _check_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise ReadingStopped
 
     def _known(self) -> dict[str, _Known]:
         with self._database.reading() as connection:
@@ -165,8 +213,7 @@ class Mirror:
             with self._database.writing() as connection:
                 connection.execute("UPDATE files SET modified_ns = ? WHERE id = ?", (state.st_mtime_ns, known.id))
             return
-        prepared = self._indexer.prepared(file.name, content)
-        with self._database.writing() as connection:
+        with self._reader.read(file.name, content) as prepared, self._database.writing() as connection:
             corpus = made_corpus(connection, None)
             file_id = f"file-{hashlib.sha256(file.name.encode()).hexdigest()[:24]}"
             _delete(connection, corpus, file_id)
@@ -185,7 +232,9 @@ class Mirror:
                     int(state.st_mtime),
                 ),
             )
-            put_in(connection, corpus, file_id, prepared)
+            left_out = put_in(connection, corpus, file_id, prepared)
+        if left_out:
+            self._log.warning("%r is searched without %s", file.name, left_out)
         self._ingested(len(content))
 
     def _looks_the_same(self, known: _Known, state: os.stat_result) -> bool:

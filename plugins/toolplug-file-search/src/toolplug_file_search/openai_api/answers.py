@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, TypeVar
+from typing import Annotated, ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolplug.runtime.threads import TooManyWaiting
 from toolplug_file_search.documents.formats import UnreadableDocument
 from toolplug_file_search.storage.database import IndexUnavailable
 from toolplug_file_search.storage.library import Library, TooMany
 from toolplug_file_search.storage.paging import UnknownCursor
 from toolplug_file_search.storage.records import Listed, Order, Page, Record, Status
 from toolplug_file_search.storage.selection import NotThere
-from toolplug_file_search.vectors.protocol import VectorsUnavailable
 
 OpenLibrary = Callable[[Request], Library]
 """The library of the caller that a request comes from."""
 
+Identifier = Annotated[str, Field(max_length=64)]
+"""Of a file or vector store."""
+
 Handler = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
 
-_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter", "json_invalid": "invalid_json"}
+MAX_BODY = 128 * 1024
+"""Bytes of a body, which is read on the event loop."""
+MAX_MEMBERS, MAX_ITEMS = 64, 40_000
+"""Members of an object in a body, and items of all its objects and lists: a batch of 2,000 files with 16 attributes."""
+
+_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter"}
 _TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 503: "server_error"}
+
+
+class InThread(Protocol):
+    """Calls a function that blocks in a thread of the provider: `ProviderContext.in_thread`."""
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value of the function."""
+        ...
 
 
 class RequestRefused(Exception):
@@ -43,10 +62,10 @@ class _Query(BaseModel):
 
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     order: Order = "desc"
-    after: str | None = None
-    before: str | None = None
+    after: Identifier | None = None
+    before: Identifier | None = None
     filter: Status | None = None
-    purpose: str | None = None
+    purpose: Annotated[str, Field(max_length=64)] | None = None
 
 
 def answering(handler: Handler) -> Handler:
@@ -66,8 +85,8 @@ def answering(handler: Handler) -> Handler:
             refused = RequestRefused(400, error.code, str(error), "file")
         except UnknownCursor as error:
             refused = RequestRefused(400, "invalid_value", str(error), error.parameter)
-        except VectorsUnavailable as error:
-            refused = RequestRefused(503, "vectors_unavailable", str(error))
+        except TooManyWaiting as error:
+            refused = RequestRefused(503, "too_many_waiting", f"{error}; try again")
         except IndexUnavailable as error:
             refused = RequestRefused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
         return _error(request, refused)
@@ -75,10 +94,39 @@ def answering(handler: Handler) -> Handler:
     return answered
 
 
-async def body(request: Request, model: type[Model]) -> Model:
-    """The JSON body; raises `RequestRefused` naming the first thing that is wrong with it."""
+async def body(request: Request, model: type[Model], *, most: int = MAX_BODY) -> Model:
+    """The JSON body, of at most so many bytes.
+
+    Raises `RequestRefused` naming the first thing that is wrong with it.
+    """
     raw = await request.body()
-    return _validated(lambda: model.model_validate_json(raw or b"{}"))
+    if len(raw) > most:
+        raise RequestRefused(413, "request_too_large", f"the body has {len(raw)} bytes, {most} are allowed")
+    try:
+        given: object = from_json(raw or b"{}", allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestRefused(400, "invalid_json", f"the body is not JSON: {error}") from None
+    _check_size([given])
+    return _validated(lambda: model.model_validate(given))
+
+
+def _check_size(given: object) -> None:
+    """Refuse large objects and lists before they are read: a model lists what is wrong with each of their items."""
+    waiting, items = [given], 0
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            inner = [*cast("dict[str, object]", each).values()]
+            if len(inner) > MAX_MEMBERS:
+                message = f"an object of the body has {len(inner)} members, {MAX_MEMBERS} are allowed"
+                raise RequestRefused(400, "invalid_value", message)
+        else:
+            inner = cast("list[object]", each)
+        items += len(inner)
+        if items > MAX_ITEMS:
+            message = f"the body has more than {MAX_ITEMS} items in its objects and lists"
+            raise RequestRefused(400, "invalid_value", message)
+        waiting += [value for value in inner if isinstance(value, dict | list)]
 
 
 def page(request: Request) -> Page:

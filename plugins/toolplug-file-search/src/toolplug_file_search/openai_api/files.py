@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Callable
 
 from starlette.datastructures import UploadFile
@@ -12,7 +11,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolplug_file_search.documents.formats import check_name
-from toolplug_file_search.openai_api.answers import OpenLibrary, RequestRefused, answering, list_answer, page
+from toolplug_file_search.openai_api.answers import (
+    InThread,
+    OpenLibrary,
+    RequestRefused,
+    answering,
+    list_answer,
+    page,
+)
 from toolplug_file_search.storage.records import StoredFile
 
 PURPOSES = ("assistants", "user_data")
@@ -22,8 +28,11 @@ MIN_EXPIRY_S, MAX_EXPIRY_S = 3600, 2_592_000
 class FileRoutes:
     """The handlers; each opens the library of the request's caller and works in a thread."""
 
-    def __init__(self, library: OpenLibrary, *, max_file_bytes: int, ingested: Callable[[int], None]) -> None:
+    def __init__(
+        self, library: OpenLibrary, in_thread: InThread, *, max_file_bytes: int, ingested: Callable[[int], None]
+    ) -> None:
         self._library = library
+        self._in_thread = in_thread
         self._max_file_bytes = max_file_bytes
         self._ingested = ingested
 
@@ -49,25 +58,26 @@ class FileRoutes:
                 expires_s = _expiry(form.get("expires_after[anchor]"), form.get("expires_after[seconds]"))
         except MultiPartException as error:
             raise RequestRefused(400, "invalid_form", f"the form cannot be read: {error.message}") from None
-        file = await to_thread(self._library(request).add_file, name, content, purpose, expires_s)
+        file = await self._in_thread(self._library(request).add_file, name, content, purpose, expires_s)
         self._ingested(file.bytes)
         return JSONResponse(_file(file))
 
     async def list(self, request: Request) -> Response:
+        wanted = page(request)
         purpose = request.query_params.get("purpose")
-        return list_answer(await to_thread(self._library(request).files, page(request), purpose), _file)
+        return list_answer(await self._in_thread(self._library(request).files, wanted, purpose), _file)
 
     async def retrieve(self, request: Request) -> Response:
-        return JSONResponse(_file(await to_thread(self._library(request).file, _file_id(request))))
+        return JSONResponse(_file(await self._in_thread(self._library(request).file, _file_id(request))))
 
     async def delete(self, request: Request) -> Response:
         """Delete the file; it is gone from every vector store too."""
-        await to_thread(self._library(request).delete_file, _file_id(request))
+        await self._in_thread(self._library(request).delete_file, _file_id(request))
         return JSONResponse({"id": _file_id(request), "object": "file", "deleted": True})
 
     async def content(self, request: Request) -> Response:
         """The bytes as they were uploaded; never as a page that a browser would show."""
-        content = await to_thread(self._library(request).content, _file_id(request))
+        content = await self._in_thread(self._library(request).content, _file_id(request))
         return Response(
             content,
             media_type="application/octet-stream",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from asyncio import to_thread
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,9 +11,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolplug_file_search.openai_api.answers import OpenLibrary, RequestRefused, answering, body, list_answer, page
+from toolplug_file_search.openai_api.answers import (
+    Identifier,
+    InThread,
+    OpenLibrary,
+    RequestRefused,
+    answering,
+    body,
+    list_answer,
+    page,
+)
 from toolplug_file_search.search.filters import Filter
-from toolplug_file_search.search.options import MAX_RESULTS, Narrowed, RankingOptions, ranked
+from toolplug_file_search.search.options import MAX_QUERY, MAX_RESULTS, Narrowed, RankingOptions, ranked
 from toolplug_file_search.search.searcher import Passage
 from toolplug_file_search.storage.library import Attached
 from toolplug_file_search.storage.records import Counts, VectorStore
@@ -23,8 +31,9 @@ Key = Annotated[str, Field(max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
 Description = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[Key, Value], Field(max_length=16)]
-Search = Callable[[Request, str, Narrowed], Sequence[Passage]]
-"""Searches as the caller of the request. Blocks."""
+Search = Callable[[Request, str, Narrowed], Awaitable[Sequence[Passage]]]
+"""Searches as the caller of the request, until its client is gone."""
+MAX_QUERIES = 50
 
 
 class AutoChunking(BaseModel):
@@ -52,7 +61,7 @@ class NewStore(BaseModel):
     name: Annotated[str, Field(max_length=255)] = ""
     description: Description = ""
     metadata: Metadata | None = None
-    file_ids: Annotated[list[str], Field(max_length=500)] = []
+    file_ids: Annotated[list[Identifier], Field(max_length=500, fail_fast=True)] = []
     chunking_strategy: AutoChunking | None = None
     expires_after: ExpiresAfter | None = None
 
@@ -68,12 +77,15 @@ class ChangedStore(BaseModel):
     expires_after: ExpiresAfter | None = None
 
 
+Query = Annotated[str, Field(min_length=1, max_length=MAX_QUERY)]
+
+
 class Question(BaseModel):
     """The body of `POST /v1/vector_stores/{id}/search`; several queries are asked as one."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    query: Annotated[str, Field(min_length=1, max_length=10_000)] | Annotated[list[str], Field(min_length=1)]
+    query: Query | Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES, fail_fast=True)]
     max_num_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 10
     ranking_options: RankingOptions = RankingOptions()
     filters: Filter | None = None
@@ -83,8 +95,9 @@ class Question(BaseModel):
 class VectorStoreRoutes:
     """The handlers; each opens the library of the request's caller and works in a thread."""
 
-    def __init__(self, library: OpenLibrary, search: Search) -> None:
+    def __init__(self, library: OpenLibrary, in_thread: InThread, search: Search) -> None:
         self._library = library
+        self._in_thread = in_thread
         self._search = search
 
     def routes(self) -> list[Route]:
@@ -104,14 +117,14 @@ class VectorStoreRoutes:
         files = [Attached(file_id, {}) for file_id in dict.fromkeys(new.file_ids)]
         days = new.expires_after.days if new.expires_after else None
         create = self._library(request).create_store
-        made = await to_thread(create, new.name, new.metadata or {}, files, days, new.description)
+        made = await self._in_thread(create, new.name, new.metadata or {}, files, days, new.description)
         return JSONResponse(_store(made))
 
     async def list(self, request: Request) -> Response:
-        return list_answer(await to_thread(self._library(request).stores, page(request)), _store)
+        return list_answer(await self._in_thread(self._library(request).stores, page(request)), _store)
 
     async def retrieve(self, request: Request) -> Response:
-        return JSONResponse(_store(await to_thread(self._library(request).store, store_id(request))))
+        return JSONResponse(_store(await self._in_thread(self._library(request).store, store_id(request))))
 
     async def update(self, request: Request) -> Response:
         changed = await body(request, ChangedStore)
@@ -125,10 +138,12 @@ class VectorStoreRoutes:
             columns["metadata"] = json.dumps(changed.metadata or {})
         if "expires_after" in given:
             columns["expires_days"] = changed.expires_after.days if changed.expires_after else None
-        return JSONResponse(_store(await to_thread(self._library(request).update_store, store_id(request), columns)))
+        return JSONResponse(
+            _store(await self._in_thread(self._library(request).update_store, store_id(request), columns))
+        )
 
     async def delete(self, request: Request) -> Response:
-        await to_thread(self._library(request).delete_store, store_id(request))
+        await self._in_thread(self._library(request).delete_store, store_id(request))
         return JSONResponse({"id": store_id(request), "object": "vector_store.deleted", "deleted": True})
 
     async def search(self, request: Request) -> Response:
@@ -137,22 +152,20 @@ class VectorStoreRoutes:
         if asked.rewrite_query:
             raise RequestRefused(400, "unsupported_value", "rewrite_query: queries are not rewritten", "rewrite_query")
         queries = [asked.query] if isinstance(asked.query, str) else asked.query
-        try:
-            wanted = ranked([store_id(request)], asked.max_num_results, asked.ranking_options, asked.filters)
-        except ValueError as error:
-            raise RequestRefused(400, "invalid_value", f"filters: {error}", "filters") from None
-        library = self._library(request)
-        found = await to_thread(self._search, request, " ".join(queries), wanted)
-        attributes = {
-            file: (await to_thread(library.member, store_id(request), file)).attributes
-            for file in {passage.file_id for passage in found}
-        }
+        query = " ".join(queries)
+        if len(query) > MAX_QUERY:
+            message = f"query: together they have {len(query)} characters, {MAX_QUERY} are allowed"
+            raise RequestRefused(400, "invalid_value", message, "query")
+        wanted = ranked([store_id(request)], asked.max_num_results, asked.ranking_options, asked.filters)
+        found = await self._search(request, query, wanted)
+        files = {passage.file_id for passage in found}
+        attributes = await self._in_thread(self._library(request).attributes, store_id(request), files)
         data = [
             {
                 "file_id": passage.file_id,
                 "filename": passage.file,
                 "score": passage.score,
-                "attributes": dict(attributes[passage.file_id]),
+                "attributes": dict(attributes.get(passage.file_id, {})),
                 "content": [{"type": "text", "text": passage.text}],
             }
             for passage in found

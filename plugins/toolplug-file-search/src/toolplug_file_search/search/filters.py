@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-Scalar = str | bool | int | float
+Key = Annotated[str, Field(max_length=64)]
+Scalar = Annotated[str, Field(max_length=512)] | bool | int | float
 
-_OPERATORS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_DEPTH = 8
+MAX_COMPARISONS = 100
+"""Values that a filter compares with in all, on all its levels."""
+MAX_DEPTH = 8
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = MappingProxyType(
+    {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+)
 
 
 class Comparison(BaseModel):
@@ -19,8 +27,16 @@ class Comparison(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["eq", "ne", "gt", "gte", "lt", "lte"]
-    key: Annotated[str, Field(max_length=64)]
+    key: Key
     value: Scalar
+
+    def matches(self, attributes: Mapping[str, object]) -> bool:
+        """Return whether these attributes pass."""
+        if self.type in ("eq", "ne"):
+            return _equal(attributes, self.key, self.value) is (self.type == "eq")
+        if self.key not in attributes or _kind(attributes[self.key]) != _kind(self.value):
+            return False
+        return _OPERATORS[self.type](attributes[self.key], self.value)
 
 
 class Membership(BaseModel):
@@ -29,8 +45,12 @@ class Membership(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["in", "nin"]
-    key: Annotated[str, Field(max_length=64)]
-    value: Annotated[list[Scalar], Field(max_length=100)]
+    key: Key
+    value: Annotated[list[Scalar], Field(max_length=MAX_COMPARISONS)]
+
+    def matches(self, attributes: Mapping[str, object]) -> bool:
+        """Return whether these attributes pass."""
+        return any(_equal(attributes, self.key, value) for value in self.value) is (self.type == "in")
 
 
 class Compound(BaseModel):
@@ -39,48 +59,46 @@ class Compound(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["and", "or"]
-    filters: Annotated[list[Comparison | Membership | Compound], Field(min_length=1, max_length=20)]
+    filters: Annotated[
+        list[Annotated[Comparison | Membership | Compound, Field(discriminator="type")]],
+        Field(min_length=1, max_length=20),
+    ]
+
+    def matches(self, attributes: Mapping[str, object]) -> bool:
+        """Return whether these attributes pass."""
+        found = (each.matches(attributes) for each in self.filters)
+        return all(found) if self.type == "and" else any(found)
 
 
-Filter = Annotated[Comparison | Membership | Compound, Field(discriminator="type")]
+def _check_size(given: object) -> object:
+    """Count what a filter compares with before it is read."""
+    waiting, comparisons = [(given, 1)], 0
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise PydanticCustomError("filters", "filters are nested deeper than {most} levels", {"most": MAX_DEPTH})
+        fields = cast("dict[str, object]", each) if isinstance(each, dict) else {}
+        inner, values = fields.get("filters"), fields.get("value")
+        if isinstance(inner, list):
+            waiting += [(item, depth + 1) for item in cast("list[object]", inner)[: MAX_COMPARISONS + 1]]
+        else:
+            comparisons += len(cast("list[object]", values)) if isinstance(values, list) else 1
+        if comparisons + len(waiting) > MAX_COMPARISONS:
+            message = "filters compare with more than {most} values in all"
+            raise PydanticCustomError("filters", message, {"most": MAX_COMPARISONS})
+    return given
+
+
+Filter = Annotated[
+    Annotated[Comparison | Membership | Compound, Field(discriminator="type")], BeforeValidator(_check_size)
+]
 """What `filters` may be."""
 
 
-class Condition(NamedTuple):
-    """An SQL expression on `members.attributes`, and its values."""
-
-    sql: str
-    values: Sequence[object]
+def _equal(attributes: Mapping[str, object], key: str, value: object) -> bool:
+    return key in attributes and _kind(attributes[key]) == _kind(value) and attributes[key] == value
 
 
-ALL = Condition("true", ())
-"""The filter that every file passes."""
-
-
-def condition(wanted: Comparison | Membership | Compound, depth: int = 0) -> Condition:
-    """Return the condition of a filter. Raises `ValueError` where filters are nested too deeply."""
-    if depth >= _DEPTH:
-        raise ValueError(f"filters are nested deeper than {_DEPTH} levels")
-    if isinstance(wanted, Compound):
-        inner = [condition(each, depth + 1) for each in wanted.filters]
-        joined = f" {wanted.type.upper()} ".join(f"({each.sql})" for each in inner)
-        return Condition(joined, [value for each in inner for value in each.values])
-    if isinstance(wanted, Membership):
-        each = [_compared("=", wanted.key, value) for value in wanted.value]
-        any_of = " OR ".join(item.sql for item in each) or "false"
-        return Condition(
-            any_of if wanted.type == "in" else f"NOT ({any_of})", [value for item in each for value in item.values]
-        )
-    if wanted.type == "ne":
-        equal = _compared("=", wanted.key, wanted.value)
-        return Condition(f"NOT {equal.sql}", equal.values)
-    return _compared(_OPERATORS[wanted.type], wanted.key, wanted.value)
-
-
-def _compared(operator: str, key: str, value: Scalar) -> Condition:
+def _kind(value: object) -> str:
     """Values of different kinds are neither equal nor ordered."""
-    kinds = (
-        "'true', 'false'" if isinstance(value, bool) else "'text'" if isinstance(value, str) else "'integer', 'real'"
-    )
-    exists = f"EXISTS (SELECT 1 FROM json_each(members.attributes) AS a WHERE a.key = ? AND a.type IN ({kinds})"
-    return Condition(f"{exists} AND a.value {operator} ?)", [key, value])
+    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"

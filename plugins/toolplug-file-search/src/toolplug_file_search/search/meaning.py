@@ -12,8 +12,6 @@ from toolplug_file_search.vectors.embeddings import Embedder, EmbeddingFailed, V
 from toolplug_file_search.vectors.protocol import VectorIndex, VectorsUnavailable
 
 BATCH = 32
-DEPTH = 50
-"""So many of each ranking are fused."""
 _SMOOTHING = 10
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009, who take 60 for long lists)."""
 _PENDING = (
@@ -50,12 +48,8 @@ class Meaning:
             self._failed = ""
 
     def embedded(self, query: str) -> Vector:
-        """Raises `EmbeddingFailed`; and `VectorsUnavailable` where there is nothing to compare with either."""
-        try:
-            return self._embedder.query(query)
-        except EmbeddingFailed:
-            self._vectors.check()
-            raise
+        """Raises `EmbeddingFailed`."""
+        return self._embedder.query(query)
 
     def nearest(self, vector: Vector, corpora: Mapping[int, Sequence[int] | None], limit: int) -> list[Hit]:
         """The nearest passages of these corpora, each with its similarity; a corpus may be narrowed to some chunks."""
@@ -84,7 +78,7 @@ class Meaning:
         try:
             self._vectors.check()
         except VectorsUnavailable as error:
-            found.append(f"no vectors: {error}; searches are unavailable (start the database, or fix database_url)")
+            found.append(f"no vectors: {error}; searches rank by words alone (start the database, or fix database_url)")
         return found
 
     def close(self) -> None:

@@ -7,10 +7,14 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug_file_search.search.filters import ALL, Condition, Filter, condition
+from toolplug_file_search.search.filters import Filter
 from toolplug_file_search.search.ranking import Weights
 
 MAX_RESULTS = 50
+MAX_QUERY = 10_000
+"""Characters of a query, or of the queries of a list together."""
+MAX_STORES = 50
+StoreId = Annotated[str, Field(max_length=64)]
 
 
 class HybridWeights(BaseModel):
@@ -37,7 +41,7 @@ class StubOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    vector_store_ids: Annotated[list[str] | None, Field(min_length=1, max_length=50)] = None
+    vector_store_ids: Annotated[list[StoreId] | None, Field(min_length=1, max_length=MAX_STORES)] = None
     max_num_results: Annotated[int | None, Field(ge=1, le=MAX_RESULTS)] = None
     ranking_options: RankingOptions = RankingOptions()
     filters: Filter | None = None
@@ -51,7 +55,7 @@ class Narrowed(NamedTuple):
     at_least: float
     weights: Weights
     reranked: bool
-    filtered: Condition
+    filters: Filter | None
 
 
 def narrowed(
@@ -67,7 +71,7 @@ def narrowed(
 
 
 def ranked(stores: Sequence[str] | None, limit: int, ranking: RankingOptions, filters: Filter | None) -> Narrowed:
-    """A search with these options. Raises `ValueError` for filters that are nested too deeply."""
+    """A search with these options."""
     hybrid = ranking.hybrid_search
     return Narrowed(
         stores=stores,
@@ -75,5 +79,5 @@ def ranked(stores: Sequence[str] | None, limit: int, ranking: RankingOptions, fi
         at_least=ranking.score_threshold,
         weights=Weights(hybrid.text_weight, hybrid.embedding_weight) if hybrid else Weights(),
         reranked=ranking.ranker != "none",
-        filtered=ALL if filters is None else condition(filters),
+        filters=filters,
     )

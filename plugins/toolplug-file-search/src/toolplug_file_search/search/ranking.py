@@ -11,22 +11,20 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from toolplug_file_search.search.terms import Term, expression
 from toolplug_file_search.storage.schema import passages
 
-_COLUMNS = (3.0, 2.5, 1.0)
+COLUMNS = (3.0, 2.5, 1.0)
 """Weights of the name, the headings and the text."""
 CANDIDATES = 200
 _MANY = 1000
 """From so many passages on, words that most of them hold are left out: they would cost most of the time."""
-_K1, _B = 1.2, 0.75
-_SATURATION = _K1 + 1
+K1, B = 1.2, 0.75
+SATURATION = K1 + 1
 """What the measure of a term in a passage comes to at most."""
 
 
@@ -45,7 +43,7 @@ class Weights(NamedTuple):
     meaning: float = 1.0
 
 
-class _Weighed(NamedTuple):
+class Weighed(NamedTuple):
     """A term; `held_by` so many passages of all corpora."""
 
     term: Term
@@ -53,7 +51,7 @@ class _Weighed(NamedTuple):
     rarity: float
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     """A passage that may answer, with its three columns as the index keeps them."""
 
     corpus: int
@@ -61,62 +59,9 @@ class _Candidate(NamedTuple):
     columns: Sequence[str]
 
 
-class _Column:
-    """A column of all candidates.
-
-    Its different texts follow each other in one string, which is searched faster than each of them.
-    """
-
-    def __init__(self, weight: float, texts: Sequence[str]) -> None:
-        self._weight = weight
-        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        self._numbers = np.array([numbers[text] for text in texts])
-        bounded = [f" {text} " for text in numbers]  # two spaces between texts: no form is found across them
-        self._text = "".join(bounded)
-        self._ends = np.cumsum([len(text) for text in bounded])
-        words = np.array([1 + text.count(" ") if text else 0 for text in numbers], dtype=np.float64)
-        self.lengths: npt.NDArray[np.float64] = words[self._numbers]
-        """How many words each candidate has."""
-        self._starts: dict[str, Sequence[int]] = {}
-
-    def often(self, form: str) -> npt.NDArray[np.float64] | float:
-        """How often a form is in each candidate, times the weight of the column."""
-        starts = self._places(form)
-        if not starts:
-            return 0.0
-        counts = np.bincount(np.searchsorted(self._ends, starts, side="right"), minlength=len(self._ends))
-        return np.multiply(self._weight, counts[self._numbers], dtype=np.float64)
-
-    def _places(self, form: str) -> Sequence[int]:
-        """Where a form begins. Two adjacent words are looked for where the rarer of those that were counted is."""
-        if form not in self._starts:
-            first, _, second = form.partition(" ")
-            self._starts[form] = self._pairs(first, second) if second else list(_found(_bounded(form), self._text))
-        return self._starts[form]
-
-    def _pairs(self, first: str, second: str) -> Sequence[int]:
-        both = f" {first} {second} "
-        counted = [word for word in (first, second) if word in self._starts]
-        rarer = min(counted, key=lambda word: len(self._starts[word]), default=first)
-        before = 0 if rarer == first else len(first) + 1
-        starts = (start - before for start in self._places(rarer))
-        return [start for start in starts if start >= 0 and self._text.startswith(both, start)]
-
-
-def _bounded(form: str) -> str:
-    return f" {form[:-1]}" if form.endswith("*") else f" {form} "
-
-
-def _found(sought: str, text: str) -> Iterator[int]:
-    start = text.find(sought)
-    while start >= 0:
-        yield start
-        start = text.find(sought, start + 1)
-
-
 def coverage(hit: Hit) -> float:
     """How much of the query a passage says, 0 to 1: all of it, once in a passage of average length, is 1."""
-    return min(1.0, hit.score * _SATURATION)
+    return min(1.0, hit.score * SATURATION)
 
 
 def hits(
@@ -128,18 +73,20 @@ def hits(
     rarities = {word.term.name: word.rarity for word in words}
     telling = _telling(words, size)
     pairs = [
-        _Weighed(term, 0, max(rarities.get(name, 0.0) for name in term.neighbours)) for term in terms if term.neighbours
+        Weighed(term, 0, max(rarities.get(name, 0.0) for name in term.neighbours)) for term in terms if term.neighbours
     ]
     weighed = [*telling, *pairs]
-    best = math.fsum(item.term.weight * item.rarity * _SATURATION for item in weighed)
+    best = math.fsum(item.term.weight * item.rarity * SATURATION for item in weighed)
     found = [
         candidate
         for corpus, files in corpora.items()
         for candidate in _candidates(connection, corpus, telling, files, max(limit, CANDIDATES))
     ]
+    # numpy takes a third of a second, so the first search imports it, and not the start of a host
+    scores: Callable[..., list[float]] = import_module("toolplug_file_search.search.scoring").scores
     ranked = [
         Hit(candidate.corpus, candidate.chunk, min(score / best, 1.0))
-        for candidate, score in zip(found, _scores(found, weighed), strict=True)
+        for candidate, score in zip(found, scores(found, weighed), strict=True)
     ]
     return sorted(ranked, key=lambda hit: (-hit.score, hit.corpus, hit.chunk))[:limit]
 
@@ -150,18 +97,16 @@ def _count(connection: sqlite3.Connection, corpus: int) -> int:
     )
 
 
-def _weighed(
-    connection: sqlite3.Connection, terms: Sequence[Term], corpora: Sequence[int], size: int
-) -> list[_Weighed]:
+def _weighed(connection: sqlite3.Connection, terms: Sequence[Term], corpora: Sequence[int], size: int) -> list[Weighed]:
     forms = {form for term in terms for form in term.forms}
     counts = _held_by(connection, [form for form in forms if not form.endswith("*")], corpora)
     for form in forms:
         if form.endswith("*"):
             counts[form] = sum(_beginning_with(connection, form, corpus) for corpus in corpora)
-    found: list[_Weighed] = []
+    found: list[Weighed] = []
     for term in terms:
         holding = min(sum(counts.get(form, 0) for form in term.forms), size)
-        found.append(_Weighed(term, holding, math.log(1 + (size - holding + 0.5) / (holding + 0.5))))
+        found.append(Weighed(term, holding, math.log(1 + (size - holding + 0.5) / (holding + 0.5))))
     return found
 
 
@@ -181,7 +126,7 @@ def _beginning_with(connection: sqlite3.Connection, form: str, corpus: int) -> i
     return int(found.fetchone()[0])
 
 
-def _telling(weighed: Sequence[_Weighed], all_passages: int) -> Sequence[_Weighed]:
+def _telling(weighed: Sequence[Weighed], all_passages: int) -> Sequence[Weighed]:
     """The terms that say something: of many passages, those that most of them lack, where there are any such."""
     if all_passages < _MANY:
         return weighed
@@ -190,8 +135,8 @@ def _telling(weighed: Sequence[_Weighed], all_passages: int) -> Sequence[_Weighe
 
 
 def _candidates(
-    connection: sqlite3.Connection, corpus: int, words: Sequence[_Weighed], files: Sequence[str] | None, limit: int
-) -> list[_Candidate]:
+    connection: sqlite3.Connection, corpus: int, words: Sequence[Weighed], files: Sequence[str] | None, limit: int
+) -> list[Candidate]:
     """The first passages that hold any of these words, in the order of FTS5."""
     table = passages(corpus)
     forms = dict.fromkeys(form for word in words for form in word.term.forms)
@@ -200,28 +145,10 @@ def _candidates(
     if files is not None:
         narrowed = "AND +rowid IN (SELECT number FROM chunks JOIN json_each(?) ON value = file_id) "
         values.append(json.dumps(list(files)))
-    weights = f"'bm25({', '.join(map(str, _COLUMNS))})'"
+    weights = f"'bm25({', '.join(map(str, COLUMNS))})'"
     rows = connection.execute(
         f"SELECT rowid, name, headings, text FROM {table} WHERE {table} MATCH ? {narrowed}"
         f"AND rank MATCH {weights} ORDER BY rank LIMIT ?",
         [*values, limit],
     )
-    return [_Candidate(corpus, chunk, columns) for chunk, *columns in rows]
-
-
-def _scores(found: Sequence[_Candidate], weighed: Sequence[_Weighed]) -> list[float]:
-    """BM25 of each candidate, with a weight for each column; of a term the best alternative counts."""
-    if not found:
-        return []
-    texts = zip(*(candidate.columns for candidate in found), strict=True)
-    columns = [_Column(weight, each) for weight, each in zip(_COLUMNS, texts, strict=True)]
-    lengths = np.sum([column.lengths for column in columns], axis=0)
-    norms = _K1 * (1 - _B + _B * lengths / lengths.mean())
-    total = np.zeros(len(found))
-    for term, _, rarity in weighed:
-        best = np.zeros(len(found))
-        for form, weight in term.forms.items():
-            often = sum(column.often(form) for column in columns)
-            np.maximum(best, weight * often * _SATURATION / (often + norms), out=best)
-        total += term.weight * rarity * best
-    return total.tolist()
+    return [Candidate(corpus, chunk, columns) for chunk, *columns in rows]

@@ -37,7 +37,10 @@ def search_result(query: str, found: Found, indexing: Progress | None) -> ToolRe
 
 
 def list_result(files: Sequence[ListedFile], total: int, left: Left, indexing: Progress | None) -> dict[str, object]:
-    """The files of one page and how many there are in all; what is skipped, with the reason; what is still read."""
+    """The files of one page and how many there are in all; what is skipped, with the reason; what is still read.
+
+    `left_out` of a file says what of it could not be read.
+    """
     shown = [
         {
             "file": file.name,
@@ -45,6 +48,7 @@ def list_result(files: Sequence[ListedFile], total: int, left: Left, indexing: P
             "bytes": file.bytes,
             "source": "uploaded" if file.stores else "local",
             "vector_store_ids": list(file.stores),
+            **({"left_out": file.left_out} if file.left_out else {}),
         }
         for file in files
     ]

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolplug_file_search.documents.analysis import Analyzer
-from toolplug_file_search.search.filters import ALL, Condition
+from toolplug_file_search.search.filters import Filter
 from toolplug_file_search.search.meaning import Meaning, fused
 from toolplug_file_search.search.options import Narrowed
 from toolplug_file_search.search.ranking import Hit, hits
 from toolplug_file_search.search.reranking import CANDIDATES, Reranker, RerankingFailed
 from toolplug_file_search.search.terms import terms
 from toolplug_file_search.storage import selection
-from toolplug_file_search.storage.database import Database
+from toolplug_file_search.storage.database import Database, TimeLimit
 from toolplug_file_search.storage.records import Caller
 from toolplug_file_search.storage.schema import corpus_number
 from toolplug_file_search.storage.selection import NotThere, scope_of
 from toolplug_file_search.vectors.embeddings import EmbeddingFailed, Vector
+from toolplug_file_search.vectors.protocol import VectorsUnavailable
 
-_HELD = f"FROM members JOIN stores ON stores.id = store_id WHERE NOT cancelled AND NOT ({selection.EXPIRED})"
+MAX_SHOWN_STORES = 20
+"""Vector stores of a file that a list names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +44,17 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """A file that can be searched. `stores` are the vector stores that hold it; the operator's files are in none."""
+    """A file that can be searched.
+
+    `stores` are the first vector stores that hold it; the operator's files are in none. `left_out` says what of the
+    file could not be read, empty for nothing.
+    """
 
     name: str
     id: str
     bytes: int
     stores: tuple[str, ...]
+    left_out: str
 
 
 class Found(NamedTuple):
@@ -60,7 +67,7 @@ class Found(NamedTuple):
 class Searcher:
     """Searches by words, and by meaning where there are vectors. Blocks.
 
-    Raises `NotThere` for a vector store that the caller does not see, `VectorsUnavailable` and `IndexUnavailable`.
+    Raises `NotThere` for a vector store that the caller does not see, and `IndexUnavailable`.
     """
 
     def __init__(
@@ -71,27 +78,24 @@ class Searcher:
         self._meaning = meaning
         self._reranker = reranker
 
-    def search(self, caller: Caller, query: str, asked: Narrowed) -> Found:
+    def search(self, caller: Caller, query: str, asked: Narrowed, limit: TimeLimit) -> Found:
         """The best passages of these vector stores; of all files that the caller sees, if none are named."""
         notes: list[str] = []
-        vector: Vector | None = None
-        weights = asked.weights
-        if self._meaning is not None and weights.meaning > 0:
-            try:
-                vector = self._meaning.embedded(query)
-            except EmbeddingFailed as error:
-                notes.append(f"ranked by words alone: {error}")
+        vector = self._vector(query, asked, notes)
+        limit.check()
         depth = max(asked.limit, CANDIDATES) if self._reranker or vector is not None else asked.limit
-        with self._database.reading() as connection:
-            corpora = _corpora(connection, caller, asked.stores, asked.filtered)
-            searched = terms(query, connection, list(corpora), self._analyzer) if corpora else []
-            ranked = hits(connection, searched, corpora, depth) if searched and weights.words > 0 else []
-            if self._meaning is not None and vector is not None:
-                among = {corpus: _chunks(connection, files) for corpus, files in corpora.items()}
-                ranked = fused(ranked, _still_there(connection, self._meaning.nearest(vector, among, depth)), weights)
+        with self._database.reading(limit) as connection:
+            corpora = _corpora(connection, caller, asked.stores, asked.filters)
+            near = None if vector is None else self._nearest(connection, vector, corpora, depth, notes)
+            words = terms(query, connection, list(corpora), self._analyzer, limit) if corpora else []
+            by_words = words and (asked.weights.words > 0 or near is None)
+            ranked = hits(connection, words, corpora, depth) if by_words else []
+            if near is not None:
+                ranked = fused(ranked, near, asked.weights)
             shown = depth if self._reranker is not None and asked.reranked else asked.limit
             passages = _passages(connection, [hit for hit in ranked[:shown] if hit.score >= asked.at_least])
         if self._reranker is not None and asked.reranked and len(passages) > 1:
+            limit.check()
             try:
                 order = self._reranker.order(query, [passage.text for passage in passages])
                 passages = [passages[place] for place in order]
@@ -99,6 +103,33 @@ class Searcher:
                 notes.append(f"not ranked again: {error}")
         self._touch(asked.stores)
         return Found(passages[: asked.limit], "; ".join(notes))
+
+    def _vector(self, query: str, asked: Narrowed, notes: list[str]) -> Vector | None:
+        if self._meaning is None or asked.weights.meaning <= 0:
+            return None
+        try:
+            return self._meaning.embedded(query)
+        except EmbeddingFailed as error:
+            notes.append(f"ranked by words alone: {error}")
+            return None
+
+    def _nearest(
+        self,
+        connection: sqlite3.Connection,
+        vector: Vector,
+        corpora: Mapping[int, Sequence[str] | None],
+        depth: int,
+        notes: list[str],
+    ) -> list[Hit] | None:
+        """The ranking by meaning; None while vectors cannot be read."""
+        if self._meaning is None:
+            return None
+        among = {corpus: _chunks(connection, files) for corpus, files in corpora.items()}
+        try:
+            return _still_there(connection, self._meaning.nearest(vector, among, depth))
+        except VectorsUnavailable as error:
+            notes.append(f"ranked by words alone: {error}")
+            return None
 
     def _touch(self, stores: Sequence[str] | None) -> None:
         """Note the use of vector stores that expire, at most once a minute."""
@@ -149,13 +180,14 @@ def searchable_files(
             bound = " AND (name, id) > (?, ?)"
             values += row
         rows = connection.execute(
-            "SELECT name, id, bytes, (SELECT group_concat(store_id, ' ') FROM members WHERE file_id = files.id) "
+            "SELECT name, id, bytes, (SELECT group_concat(store_id, ' ') FROM (SELECT store_id FROM members "
+            f"WHERE file_id = files.id ORDER BY place LIMIT {MAX_SHOWN_STORES})), left_out "
             f"{scope}{bound} ORDER BY name, id LIMIT ?",
             [*values, limit],
         )
         return [
-            ListedFile(name=name, id=file_id, bytes=size, stores=tuple((stores or "").split()))
-            for name, file_id, size, stores in rows
+            ListedFile(name=name, id=file_id, bytes=size, stores=tuple((stores or "").split()), left_out=left_out or "")
+            for name, file_id, size, stores, left_out in rows
         ], total
 
 
@@ -187,28 +219,23 @@ def left_out(database: Database, caller: Caller, *, limit: int) -> Left:
 
 
 def _corpora(
-    connection: sqlite3.Connection, caller: Caller, stores: Sequence[str] | None, filtered: Condition
+    connection: sqlite3.Connection, caller: Caller, stores: Sequence[str] | None, filters: Filter | None
 ) -> Mapping[int, Sequence[str] | None]:
     """The corpora to look through, as far as there is anything in them, and of the tenant's the files where not all.
 
     Only files in vector stores have attributes: a filter leaves out the operator's.
     """
     own, operators = corpus_number(connection, caller.tenant), corpus_number(connection, None)
-    if stores is None and filtered is ALL:
+    if stores is None and filters is None:
         narrow = caller.own_only or _any_expired(connection, own)
-        files = _files(connection, own, caller, f"id IN (SELECT file_id {_HELD})", ()) if narrow else None
+        files = _files(connection, own, caller, None, None) if narrow else None
         return {number: which for number, which in ((own, files), (operators, None)) if number is not None}
     for store in stores or ():
         if selection.store(connection, scope_of(connection, caller), store).expired:
             raise NotThere("vector store that has not expired", store)
     if own is None or (stores is not None and not stores):
         return {}
-    where, values = f"({filtered.sql})", list(filtered.values)
-    if stores is not None:
-        where += f" AND store_id IN ({', '.join('?' * len(stores))})"
-        values += stores
-    held = f"id IN (SELECT file_id {_HELD} AND {where})"
-    return {own: _files(connection, own, caller, held, values)}
+    return {own: _files(connection, own, caller, stores, filters)}
 
 
 def _any_expired(connection: sqlite3.Connection, corpus: int | None) -> bool:
@@ -219,14 +246,24 @@ def _any_expired(connection: sqlite3.Connection, corpus: int | None) -> bool:
 
 
 def _files(
-    connection: sqlite3.Connection, corpus: int | None, caller: Caller, condition: str, values: Sequence[object]
+    connection: sqlite3.Connection,
+    corpus: int | None,
+    caller: Caller,
+    stores: Sequence[str] | None,
+    filters: Filter | None,
 ) -> list[str]:
-    """The ids of the files that the caller sees and that the condition holds for."""
+    """The ids of the files in vector stores, in these if any are named, that the caller sees and that pass the filter.
+
+    The filter is applied here: SQLite would read a file's attributes anew for each value that it compares with.
+    """
+    named = "" if stores is None else f" AND store_id IN ({', '.join('?' * len(stores))})"
     rows = connection.execute(
-        f"SELECT id FROM files WHERE corpus IS ? AND owner IS coalesce(?, owner) AND {selection.LIVE} AND {condition}",
-        (corpus, caller.only, *values),
+        "SELECT files.id, attributes FROM members JOIN files ON files.id = file_id JOIN stores ON stores.id = store_id "
+        f"WHERE files.corpus IS ? AND files.owner IS coalesce(?, files.owner) AND {selection.LIVE} "
+        f"AND NOT cancelled AND NOT ({selection.EXPIRED}){named}",
+        (corpus, caller.only, *(stores or ())),
     )
-    return [row[0] for row in rows]
+    return list(dict.fromkeys(file for file, given in rows if filters is None or filters.matches(json.loads(given))))
 
 
 def _passages(connection: sqlite3.Connection, found: Sequence[Hit]) -> list[Passage]:

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from toolplug_file_search.documents.analysis import COMPOUNDING, ENGLISH, Analyzer, Word, without_accents, words
+from toolplug_file_search.storage.database import TimeLimit
 from toolplug_file_search.storage.schema import trigrams
 
 MAX_WORDS = 32
@@ -51,16 +52,22 @@ class _Corpora(NamedTuple):
         return not COMPOUNDING.isdisjoint(self.languages)
 
 
-def terms(query: str, connection: sqlite3.Connection, corpora: Sequence[int], analyzer: Analyzer) -> list[Term]:
+def terms(
+    query: str, connection: sqlite3.Connection, corpora: Sequence[int], analyzer: Analyzer, limit: TimeLimit
+) -> list[Term]:
     """Return a term for each of the first different words of the query, then for the pairs of neighbours among them.
 
-    Everything but letters, digits and marks separates words, quotes, `*`, `:` and brackets too.
+    Everything but letters, digits and marks separates words, quotes, `*`, `:` and brackets too. Raises
+    `IndexUnavailable` at the limit.
     """
     sequence = _without_last_characters(list(words(query)))
     kept = dict.fromkeys(sequence[: 4 * MAX_WORDS])
     languages = _languages(connection, corpora)
     index = _Corpora(connection, corpora, languages)
-    forms = {word: _forms(word, index, analyzer) for word in list(kept)[:MAX_WORDS]}
+    forms: dict[Word, dict[str, float]] = {}
+    for word in list(kept)[:MAX_WORDS]:
+        limit.check()
+        forms[word] = _forms(word, index, analyzer)
     found = [Term(word.text, alternatives) for word, alternatives in forms.items()]
     pairs = dict.fromkeys(pair for pair in pairwise(sequence) if pair[0] in forms and pair[1] in forms)
     for left, right in list(pairs)[:MAX_WORDS]:
@@ -159,7 +166,7 @@ def _similar(index: _Corpora, word: str) -> list[str]:
             (grams,),
         )
         for surface, token in rows:
-            likeness = SequenceMatcher(None, word, surface).ratio()
-            if likeness >= _LIKE:
+            matcher = SequenceMatcher(None, word, surface)
+            if matcher.quick_ratio() >= _LIKE and (likeness := matcher.ratio()) >= _LIKE:
                 found.append((-likeness, token))
     return list(dict.fromkeys(token for _, token in sorted(found)))[:3]

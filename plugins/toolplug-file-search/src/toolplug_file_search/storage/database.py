@@ -10,14 +10,40 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 from toolplug_file_search.storage.schema import WrongVersion, prepare
 
 BUSY_S = 2.0
+READ_S = 10.0
+"""Seconds that a read may take."""
+_STEPS = 10_000
+"""Steps of SQLite's machine after which a read looks at its limit: about a millisecond."""
 
 
 class IndexUnavailable(Exception):
     """The index cannot answer now: busy, full, read-only or closed. What was being written is not there."""
+
+
+class TimeLimit:
+    """When a read ends at the latest: after so many seconds, or as soon as another thread says so."""
+
+    def __init__(self, seconds: float = READ_S) -> None:
+        self._until = monotonic() + seconds
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End the read now: its caller is gone."""
+        self._stopped = True
+
+    def is_over(self) -> bool:
+        """Return whether the read has to end."""
+        return self._stopped or monotonic() >= self._until
+
+    def check(self) -> None:
+        """Raise `IndexUnavailable` when the read has to end; for work between its queries."""
+        if self.is_over():
+            raise IndexUnavailable("reading the index takes too long")
 
 
 class IndexRefused(Exception):
@@ -36,14 +62,17 @@ class Database:
         self._writer = self._opened()
 
     @contextmanager
-    def reading(self) -> Generator[sqlite3.Connection]:
-        """One unchanging view of the index. Raises `IndexUnavailable`."""
-        with _translated():
+    def reading(self, limit: TimeLimit | None = None) -> Generator[sqlite3.Connection]:
+        """One unchanging view of the index, for at most `READ_S` or as the limit says. Raises `IndexUnavailable`."""
+        limit = limit or TimeLimit()
+        with _translated(limit):
             connection = self._taken()
             try:
+                connection.set_progress_handler(limit.is_over, _STEPS)
                 with _transaction(connection, "DEFERRED"):
                     yield connection
             finally:
+                connection.set_progress_handler(None, 0)
                 self._give_back(connection)
 
     @contextmanager
@@ -120,8 +149,10 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def _translated(limit: TimeLimit | None = None) -> Generator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if limit is not None:
+            limit.check()
         raise IndexUnavailable(str(error)) from error

@@ -5,87 +5,60 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import NamedTuple
 
-from toolplug_file_search.documents.analysis import COMPOUNDING, Analyzer, without_accents, words
-from toolplug_file_search.documents.chunks import Chunk, chunks
-from toolplug_file_search.documents.conversion import Document
+from toolplug_file_search.documents.reader import Prepared
 from toolplug_file_search.storage.schema import passages, trigrams
 
-HEADING_SEPARATOR = " > "
+
+def put_in(connection: sqlite3.Connection, corpus: int, file_id: str, prepared: Prepared) -> str:
+    """Make a file searchable. Return what of it could not be read, empty for nothing.
+
+    The document comes part by part, so that memory does not depend on it. Raises `ReadingStopped`.
+    """
+    chunks, left_out = 0, ""
+    for part in prepared.parts():
+        if "passage" in part:
+            _put_passage(connection, corpus, file_id, prepared.name, part["passage"], part["words"])
+        elif "surfaces" in part:
+            _put_words(connection, corpus, part["surfaces"], compounds=prepared.compounds)
+        elif "tokens" in part:
+            connection.executemany(
+                "INSERT INTO tokens (corpus, token, passages) VALUES (?, ?, ?) "
+                "ON CONFLICT (corpus, token) DO UPDATE SET passages = passages + excluded.passages",
+                [(corpus, token, count) for token, count in part["tokens"]],
+            )
+        else:
+            chunks, left_out = part["end"], part["left_out"]
+    connection.execute(
+        "UPDATE files SET chunks = ?, language = ?, status = 'searchable', error_code = NULL, error = NULL, "
+        "tries = 0, left_out = ? WHERE id = ?",
+        (chunks, prepared.language, left_out or None, file_id),
+    )
+    return left_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cutting:
-    """How documents are cut, in characters."""
-
-    size: int
-    overlap: int
-
-
-class Passage(NamedTuple):
-    """A chunk, and its words and those of its headings as the index keeps them."""
-
-    chunk: Chunk
-    headings: str
-    text: str
-
-
-class Prepared(NamedTuple):
-    """A document that is ready for the index; `surfaces` are its different words with their tokens."""
-
-    language: str
-    name: str
-    passages: Sequence[Passage]
-    surfaces: Sequence[tuple[str, str]]
+def _put_passage(
+    connection: sqlite3.Connection,
+    corpus: int,
+    file_id: str,
+    name: str,
+    passage: Sequence[object],
+    words: Sequence[str],
+) -> None:
+    text, headings, *place = passage
+    number = connection.execute(
+        "INSERT INTO chunks (file_id, text, headings, start, stop, first_line, last_line) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (file_id, text, headings, *place),
+    ).lastrowid
+    connection.execute(
+        f"INSERT INTO {passages(corpus)} (rowid, name, headings, text) VALUES (?, ?, ?, ?)", (number, name, *words)
+    )
 
 
-def prepare(name: str, document: Document, cutting: Cutting, analyzer: Analyzer) -> Prepared:
-    """Cut a document and bring its words into their form; what takes long of an ingest, without a transaction."""
-    language = analyzer.language(document.text)
-    surfaces: dict[tuple[str, str], None] = {}
-
-    def analyzed(text: str) -> str:
-        found = list(words(text))
-        tokens = analyzer.tokens(found, language)
-        for word, token in zip(found, tokens, strict=True):
-            if not word.dense:
-                surfaces.setdefault((without_accents(word.text), token))
-        return " ".join(tokens)
-
-    cut = chunks(document.text, size=cutting.size, overlap=cutting.overlap, layout=document.layout)
-    found = [Passage(each, analyzed(" ".join(each.headings)), analyzed(each.text)) for each in cut]
-    shown = analyzed(PurePosixPath(name).with_suffix("").as_posix())
-    return Prepared(language, shown, found, list(surfaces))
-
-
-def put_in(connection: sqlite3.Connection, corpus: int, file_id: str, prepared: Prepared) -> None:
-    """Make a file searchable."""
-    table = passages(corpus)
-    counted = Counter[str]()
-    for chunk, headings, text in prepared.passages:
-        counted.update(_different((prepared.name, headings, text)))
-        number = connection.execute(
-            "INSERT INTO chunks (file_id, start, stop, first_line, last_line, headings, text) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                file_id,
-                chunk.start,
-                chunk.end,
-                chunk.first_line,
-                chunk.last_line,
-                HEADING_SEPARATOR.join(chunk.headings),
-                chunk.text,
-            ),
-        ).lastrowid
-        connection.execute(
-            f"INSERT INTO {table} (rowid, name, headings, text) VALUES (?, ?, ?, ?)",
-            (number, prepared.name, headings, text),
-        )
-    compounds = prepared.language in COMPOUNDING
-    for surface, token in prepared.surfaces:
+def _put_words(
+    connection: sqlite3.Connection, corpus: int, surfaces: Iterable[Sequence[str]], *, compounds: bool
+) -> None:
+    for surface, token in surfaces:
         added = connection.execute(
             "INSERT OR IGNORE INTO words (corpus, surface, token, compounds) VALUES (?, ?, ?, ?)",
             (corpus, surface, token, compounds),
@@ -94,16 +67,6 @@ def put_in(connection: sqlite3.Connection, corpus: int, file_id: str, prepared: 
             connection.execute(
                 f"INSERT INTO {trigrams(corpus)} (rowid, surface) VALUES (?, ?)", (added.lastrowid, surface)
             )
-    connection.executemany(
-        "INSERT INTO tokens (corpus, token, passages) VALUES (?, ?, ?) "
-        "ON CONFLICT (corpus, token) DO UPDATE SET passages = passages + excluded.passages",
-        [(corpus, token, count) for token, count in counted.items()],
-    )
-    connection.execute(
-        "UPDATE files SET chunks = ?, language = ?, status = 'searchable', error_code = NULL, error = NULL "
-        "WHERE id = ?",
-        (len(prepared.passages), prepared.language, file_id),
-    )
 
 
 def take_out(connection: sqlite3.Connection, corpus: int, file_id: str) -> None:
@@ -113,21 +76,19 @@ def take_out(connection: sqlite3.Connection, corpus: int, file_id: str) -> None:
         f"SELECT {table}.name, {table}.headings, {table}.text FROM {table} "
         f"JOIN chunks ON number = {table}.rowid WHERE file_id = ?",
         (file_id,),
-    ).fetchall()
-    if rows:
+    )
+    counted = Counter(token for columns in rows for token in set(" ".join(columns).split()))
+    if counted:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT number FROM chunks WHERE file_id = ?)", (file_id,)
         )
         connection.execute("DELETE FROM chunks WHERE file_id = ?", (file_id,))
-        _forget_words(connection, corpus, Counter(token for columns in rows for token in _different(columns)))
+        _forget_words(connection, corpus, counted)
     connection.execute(
-        "UPDATE files SET chunks = 0, status = 'stored', error_code = NULL, error = NULL WHERE id = ?", (file_id,)
+        "UPDATE files SET chunks = 0, status = 'stored', error_code = NULL, error = NULL, tries = 0, left_out = NULL "
+        "WHERE id = ?",
+        (file_id,),
     )
-
-
-def _different(columns: Iterable[str]) -> set[str]:
-    """The different tokens of a passage."""
-    return set(" ".join(columns).split())
 
 
 def _forget_words(connection: sqlite3.Connection, corpus: int, counted: Counter[str]) -> None:

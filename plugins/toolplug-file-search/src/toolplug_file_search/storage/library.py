@@ -7,11 +7,11 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolplug_file_search.documents.formats import check
+from toolplug_file_search.documents.conversion import check
 from toolplug_file_search.storage import selection
 from toolplug_file_search.storage.database import Database
 from toolplug_file_search.storage.indexing import take_out, take_out_unused
@@ -28,6 +28,9 @@ from toolplug_file_search.storage.records import (
     VectorStore,
 )
 from toolplug_file_search.storage.selection import Scope, made_scope, scope_of
+
+PASSAGES = 32
+"""Passages of a file that are read at once."""
 
 
 class TooMany(Exception):
@@ -224,6 +227,17 @@ class Library:
                 values.append(status)
             return listed(connection, select, values, page, id_column="file_id", read=selection.to_member)
 
+    def attributes(self, store_id: str, files: Iterable[str]) -> dict[str, Mapping[str, Attribute]]:
+        """The attributes of these files of a vector store, by id, as far as they are there."""
+        with self._database.reading() as connection:
+            scope = scope_of(connection, self._caller)
+            selection.store(connection, scope, store_id)
+            rows = connection.execute(
+                "SELECT file_id, attributes FROM members JOIN json_each(?) ON value = file_id WHERE store_id = ?",
+                (json.dumps(list(files)), store_id),
+            )
+            return {file: json.loads(attributes) for file, attributes in rows}
+
     def member(self, store_id: str, file_id: str) -> Member:
         """One file of a vector store."""
         with self._database.reading() as connection:
@@ -231,14 +245,16 @@ class Library:
             selection.store(connection, scope, store_id)
             return selection.member(connection, scope, store_id, file_id)
 
-    def text(self, store_id: str, file_id: str) -> list[str]:
-        """The passages of a file of a vector store, as they are searched."""
+    def text(self, store_id: str, file_id: str, after: int = 0) -> list[tuple[int, str]]:
+        """The next passages of a file of a vector store, as they are searched, each with its number."""
         with self._database.reading() as connection:
             scope = scope_of(connection, self._caller)
             selection.store(connection, scope, store_id)
             selection.member(connection, scope, store_id, file_id)
-            rows = connection.execute("SELECT text FROM chunks WHERE file_id = ? ORDER BY number", (file_id,))
-            return [row[0] for row in rows]
+            return connection.execute(
+                "SELECT number, text FROM chunks WHERE file_id = ? AND number > ? ORDER BY number LIMIT ?",
+                (file_id, after, PASSAGES),
+            ).fetchall()
 
     def detach(self, store_id: str, file_id: str) -> None:
         """Take a file out of a vector store; the file stays."""

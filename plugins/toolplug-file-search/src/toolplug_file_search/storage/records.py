@@ -75,7 +75,10 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A file in a vector store; it is searchable once it is `completed`, and as long as it is there."""
+    """A file in a vector store; it is searchable once it is `completed`, and as long as it is there.
+
+    `left_out` says what of the file could not be read, empty for nothing.
+    """
 
     store_id: str
     file_id: str
@@ -85,6 +88,7 @@ class Member:
     status: Status
     error_code: str
     error: str
+    left_out: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from itertools import chain
 
-VERSION = 4
+VERSION = 5
 
 _TABLES = """
 CREATE TABLE corpora (
@@ -47,7 +48,9 @@ CREATE TABLE files (
     status TEXT NOT NULL DEFAULT 'stored',      -- or 'waiting', 'searchable', 'failed'
     error_code TEXT,            -- why it failed
     error TEXT,
-    expires_at INTEGER          -- NULL: never
+    expires_at INTEGER,         -- NULL: never
+    tries INTEGER NOT NULL DEFAULT 0,           -- to read it that were begun and have not ended
+    left_out TEXT               -- what of it could not be read; NULL: nothing
 );
 CREATE INDEX files_of_corpus ON files (corpus, name);
 CREATE INDEX files_by_status ON files (status, corpus, place);
@@ -138,6 +141,10 @@ _FROM_VERSION_2 = (
 )
 """Words are kept in another form since version 3: every file is read again in the background."""
 _FROM_VERSION_3 = ("ALTER TABLE stores ADD COLUMN description TEXT NOT NULL DEFAULT ''",)
+_FROM_VERSION_4 = (
+    "ALTER TABLE files ADD COLUMN tries INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE files ADD COLUMN left_out TEXT",
+)
 
 
 class WrongVersion(Exception):
@@ -153,18 +160,12 @@ def prepare(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection)
-    if version == 1:
-        for statement in _FROM_VERSION_1:
-            connection.execute(statement)
-    if version in (1, 2):
-        for statement in _FROM_VERSION_2:
-            connection.execute(statement)
-        for number in _corpora(connection):
-            connection.execute(f"DROP TABLE {passages(number)}")
-            _make_passages(connection, number)
-    if version in (1, 2, 3):
-        for statement in _FROM_VERSION_3:
-            connection.execute(statement)
+    steps = (_FROM_VERSION_1, _FROM_VERSION_2, _FROM_VERSION_3, _FROM_VERSION_4)
+    for statement in chain.from_iterable(steps[version - 1 :] if version else ()):
+        connection.execute(statement)
+    for number in _corpora(connection) if version in (1, 2) else ():
+        connection.execute(f"DROP TABLE {passages(number)}")
+        _make_passages(connection, number)
     if version < VERSION:
         for statement in _TABLES.split(";\n"):  # an early version 3 had neither `gone` nor `vectors` and `facts`
             connection.execute(_CREATE.sub(r"CREATE \1 IF NOT EXISTS", statement, count=1))

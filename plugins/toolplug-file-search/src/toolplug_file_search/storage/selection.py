@@ -36,7 +36,7 @@ FILES = (
 )
 MEMBERS = (
     "SELECT members.place AS place, store_id, file_id, attributes, members.created_at, files.bytes, "
-    f"{_STATUS} AS state, error_code, error FROM members JOIN files ON files.id = file_id "
+    f"{_STATUS} AS state, error_code, error, left_out FROM members JOIN files ON files.id = file_id "
     f"WHERE files.corpus = ? AND files.owner IS coalesce(?, files.owner) AND store_id = ? AND {LIVE}"
 )
 _BATCH = (
@@ -136,7 +136,7 @@ def to_file(row: Sequence[Any]) -> StoredFile:
 
 def to_member(row: Sequence[Any]) -> Member:
     """A row of `MEMBERS`."""
-    _, store_id, file_id, attributes, created_at, size, status, code, error = row
+    _, store_id, file_id, attributes, created_at, size, status, code, error, left_out = row
     return Member(
         store_id=store_id,
         file_id=file_id,
@@ -146,6 +146,7 @@ def to_member(row: Sequence[Any]) -> Member:
         status=status,
         error_code=code or "",
         error=error or "",
+        left_out=left_out or "",
     )
 
 

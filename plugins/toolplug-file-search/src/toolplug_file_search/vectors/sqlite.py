@@ -18,6 +18,8 @@ from toolplug_file_search.vectors.embeddings import Vector
 from toolplug_file_search.vectors.protocol import Near
 
 Matrix = npt.NDArray[np.float32]
+MAX_CACHED = 512 * 1024 * 1024
+"""Bytes of vectors that stay in memory, of the corpora searched last; the one that is searched may have more."""
 _SPARE = 1024
 
 
@@ -28,6 +30,11 @@ class _Corpus:
         self._count = len(chunks)
         self._chunks: npt.NDArray[np.int64] = np.array(chunks, dtype=np.int64)
         self._vectors = vectors
+
+    @property
+    def bytes(self) -> int:
+        """What the matrix takes."""
+        return self._vectors.nbytes
 
     def add(self, chunks: Sequence[int], vectors: Matrix) -> None:
         needed = self._count + len(chunks)
@@ -61,7 +68,7 @@ class _Corpus:
 
 
 class SqliteVectors:
-    """Vectors in the index; those of a corpus are in memory from its first search on."""
+    """Vectors in the index; those of a corpus are in memory from its first search on, up to `MAX_CACHED`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -98,10 +105,14 @@ class SqliteVectors:
 
     def nearest(self, corpus: int, vector: Vector, limit: int, among: Sequence[int] | None) -> list[Near]:
         with self._lock:
-            if corpus not in self._corpora:
+            found = self._corpora.pop(corpus, None)
+            if found is None:
                 with self._database.reading() as connection:
-                    self._corpora[corpus] = _loaded(connection, corpus)
-            return self._corpora[corpus].nearest(_normalized([vector])[0], limit, among)
+                    found = _loaded(connection, corpus)
+            self._corpora[corpus] = found  # the last to go
+            while len(self._corpora) > 1 and sum(each.bytes for each in self._corpora.values()) > MAX_CACHED:
+                del self._corpora[next(iter(self._corpora))]
+            return found.nearest(_normalized([vector])[0], limit, among)
 
     def close(self) -> None:
         self._corpora.clear()

@@ -1,0 +1,3 @@
+def is_pdf(data):
+    """pdfsniffword"""
+    return data.startswith(b"%PDF-")
