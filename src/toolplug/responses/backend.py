@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from typing_extensions import TypedDict
+
+from toolplug.catalog.call import EMPTY
 
 Question = Mapping[str, object]
 """The body of a Chat Completions request without `stream`."""
@@ -33,17 +35,30 @@ class Usage(NamedTuple):
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class CallPart(NamedTuple):
-    """A part of a function call. `place` is the call's index in its turn; a part without `id` continues its call."""
+ENDED: Final = "ended"
+"""The finish reason of an answer whose server says that it is over, but not why. Its calls must be complete."""
 
-    place: int
+
+class CallPart(NamedTuple):
+    """A part of a function call, as the server sent it.
+
+    `place` is the call's index in its turn, None where the server gives none. `extra` has the fields that the server
+    wants back with the call, those of its function under `function`.
+    """
+
+    place: int | None
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: Mapping[str, object] = EMPTY
 
 
 class Delta(NamedTuple):
-    """A part of an answer, or all of it. `finish` is the finish reason, once the model has stopped."""
+    """A part of an answer, or all of it. `finish` is the finish reason, once the model has stopped.
+
+    `extra` has the fields of the message that the server wants back; `reasoning_fields` are the names of the fields
+    that the reasoning came in, `reasoning_content` if there are none.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -52,6 +67,8 @@ class Delta(NamedTuple):
     finish: str | None = None
     usage: Usage | None = None
     logprobs: tuple[object, ...] = ()
+    extra: Mapping[str, object] = EMPTY
+    reasoning_fields: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
@@ -63,7 +80,7 @@ class Backend(Protocol):
         ...
 
     def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
-        """Run one turn and yield its answer: in parts with `stream`, otherwise in one. The caller closes the generator.
+        """Run one turn and yield its answer: in parts with `stream`, otherwise mostly in one. The caller closes it.
 
         Raises `BackendFailed`. Before the first part, it retries errors that may be temporary.
         """

@@ -25,6 +25,9 @@ Item = Mapping[str, object]
 
 WIRE_NAME = "wire_name"
 """The model's name for a tool, in items that have the name of its server for it."""
+BACKEND_FIELDS = "backend_fields"
+"""What the model's server wants back, in items of its turns: fields of its `message` and of the item's `tool_call`, and
+the names of the fields that its `reasoning` came in."""
 CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to the client."""
 CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})

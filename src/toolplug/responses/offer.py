@@ -46,6 +46,10 @@ class Offer(NamedTuple):
     options: Mapping[str, Mapping[str, object]]
     warnings: tuple[StubWarning, ...]
 
+    def knows(self, name: str) -> bool:
+        """Return whether there is a tool of this name."""
+        return name in self.own or self.catalog.find(name) is not None
+
 
 class _Listed(NamedTuple):
     catalog: Catalog
