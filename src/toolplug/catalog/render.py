@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, cast
 import orjson
 
 from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, Note, ToolDefinition, ToolHints
+from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.schema_walk import SCHEMA_LISTS, SCHEMAS, SCHEMAS_BY_NAME
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
@@ -76,7 +78,29 @@ def _responses(definition: ToolDefinition) -> bytes:
 def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> bytes:
     """Return name, description and schema, the last under this key; a wire name needs no escapes."""
     name, description = definition.wire.encode(), orjson.dumps(described(definition))
-    return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, parameters, definition.parameters.text)
+    schema = definition.parameters.text
+    if parameters == b"parameters" and b'"array"' in schema:
+        schema = dump_json(_with_items(definition.parameters.value))
+    return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, parameters, schema)
+
+
+def _with_items(schema: object) -> object:
+    """Return the schema with `items` for each array. OpenAI refuses a whole request for an array without it."""
+    if not isinstance(schema, Mapping):
+        return schema
+    filled: dict[str, object] = {}
+    for keyword, value in cast("Mapping[str, object]", schema).items():
+        if keyword in SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            filled[keyword] = {name: _with_items(each) for name, each in cast("Mapping[str, object]", value).items()}
+        elif isinstance(value, list) and (keyword in SCHEMA_LISTS or keyword == "items"):
+            filled[keyword] = [_with_items(each) for each in cast("list[object]", value)]
+        else:
+            is_schema = keyword in SCHEMAS or keyword == "items"
+            filled[keyword] = _with_items(cast("object", value)) if is_schema else value
+    kind = filled.get("type")
+    if "items" not in filled and (kind == "array" or (isinstance(kind, list) and "array" in kind)):
+        filled["items"] = {}
+    return filled
 
 
 def _mcp(definition: ToolDefinition) -> bytes:

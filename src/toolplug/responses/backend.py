@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
+from pydantic import AfterValidator, Field, SecretStr
 from typing_extensions import TypedDict
 
 from toolplug.catalog.call import EMPTY
+from toolplug.config.units import shape_error
+
+_ENDPOINT = re.compile(r".*?/(chat/completions|completions|responses)/*(?:[?#].*)?", re.DOTALL)
+_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$?\{[A-Za-z_][A-Za-z0-9_]*\}|%[A-Za-z_][A-Za-z0-9_]*%")
+
+
+def _base_url(url: str) -> str:
+    endpoint = _ENDPOINT.fullmatch(url)
+    if endpoint is not None:
+        raise shape_error(f"the URL up to /v1; remove /{endpoint[1]}, as the path of each request is put after it")
+    return url
+
+
+def _plain_key(key: SecretStr) -> SecretStr:
+    if _VARIABLE.fullmatch(key.get_secret_value()):
+        raise shape_error("a key, or ${NAME} for the variable NAME; other forms of variables are not expanded")
+    return key
+
+
+BaseUrl = Annotated[str, Field(pattern="^https?://"), AfterValidator(_base_url)]
+"""The URL of a model's server, without the path of a request."""
+
+PlainKey = Annotated[SecretStr, AfterValidator(_plain_key)]
+"""The API key of a model's server, not the name of a variable that has it."""
 
 Question = Mapping[str, object]
 """The body of a Chat Completions request without `stream`."""

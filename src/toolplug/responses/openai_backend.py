@@ -51,6 +51,8 @@ _LIMITS: Final = http.Limits(max_connections=1000, max_keepalive_connections=20)
 _USAGE: Mapping[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
 _PLAIN: Mapping[str, str] = {"Accept-Encoding": "identity"}
 _MAX_COUNT = 2**53
+_PIECE_BYTES = 16 * 1024
+"""Has up to a hundred events of usual size, which take 10 ms to read and to send on."""
 
 
 class _AnswerRefused(OpenAIError):
@@ -173,7 +175,8 @@ class OpenAIBackend:
 
     async def _whole(self, question: Question) -> AsyncGenerator[bytes]:
         response = await self._client.post(_PATH, cast_to=http.Response, body=dict(question))
-        yield response.content
+        async for piece in _in_pieces(response.content):
+            yield piece
 
     async def _streamed(self, question: Question) -> AsyncGenerator[bytes]:
         stream = await self._client.post(
@@ -181,7 +184,8 @@ class OpenAIBackend:
         )
         async with stream:
             async for chunk in stream.response.aiter_bytes():
-                yield chunk
+                async for piece in _in_pieces(chunk):
+                    yield piece
 
     def _failure(self, error: APIError) -> BackendFailed:
         if isinstance(error, APITimeoutError):
@@ -197,6 +201,14 @@ class OpenAIBackend:
         if error.status_code >= 500:
             return BackendFailed("backend_error", f"the model's server failed with status {error.status_code}")
         return BackendFailed("backend_refused", f"the model's server refused with status {error.status_code}")
+
+
+async def _in_pieces(chunk: bytes) -> AsyncGenerator[bytes]:
+    """Yield what has arrived in pieces, and let others run between them: the events in a piece are read at once."""
+    for start in range(0, len(chunk), _PIECE_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        yield chunk[start : start + _PIECE_BYTES]
 
 
 def _words(error: APIError) -> bytes | str:

@@ -178,4 +178,4 @@ async def test_a_client_cannot_put_a_role_or_calls_into_a_message() -> None:
 async def test_fields_over_the_limit_are_left_out_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     made = await answer(whole(message(call("c1", A), blob="x" * (1 << 20)), "tool_calls"))
     assert (made.status, made.ran, "blob" in _said(made, 1)) == ("completed", ["a"], False)
-    assert "fields of the model's server do not go back to it: over 1 MiB: ['blob']" in caplog.text
+    assert "fields of the model's server do not go back to it, as they are too large: ['blob']" in caplog.text

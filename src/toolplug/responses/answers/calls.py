@@ -26,8 +26,8 @@ from toolplug.signatures.values import as_object
 MAX_CALLS: Final = 128
 """Of one answer."""
 
-MAX_ARGUMENT_CHARS: Final = 1024 * 1024
-"""Of one call; a call over HTTP has no more either."""
+MAX_ARGUMENT_CHARS: Final = 512 * 1024
+"""Of one call; the longest answer of a model has about as many."""
 
 _REST_OF_TEXT = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

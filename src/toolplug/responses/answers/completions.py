@@ -122,8 +122,8 @@ def _texts(said: Mapping[str, object], note: Note) -> _Texts:
     refusal = said.get("refusal") or ""
     if not isinstance(refusal, str):
         raise garbage("its refusal is no text")
-    extra = _Texts("", next((thought for thought in thoughts if thought), ""), refusal)
-    return _Texts(*map(_unicode, _joined([texts, extra])))
+    thought = next(filter(None, thoughts), "")
+    return _Texts(_unicode(texts.text), _unicode(texts.reasoning + thought), _unicode(texts.refusal + refusal))
 
 
 def _entries(value: object) -> list[object]:

@@ -12,8 +12,9 @@ from typing import Final, cast
 
 from toolplug.signatures.values import as_object, encoded
 
-MAX_FIELDS_CHARS: Final = 1024 * 1024
-"""Of one turn's message, and of each of its calls."""
+MAX_FIELDS_CHARS: Final = 512 * 1024
+MAX_FIELD_VALUES: Final = 4096
+"""Of one turn's message, and of each of its calls. Reading and storing so many values takes 20 ms."""
 
 _IN_PIECES: Final = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 """Texts of which a stream sends a piece at a time; any other value is sent whole, and the last one counts."""
@@ -26,11 +27,12 @@ class _Pieces(list[str]):
 
 
 class BackendFields:
-    """Collects the fields of one message or call. Fields over `MAX_FIELDS_CHARS` are left out, with a warning."""
+    """Collects the fields of one message or call. Those over the limits are left out, with a warning."""
 
     def __init__(self) -> None:
         self._fields: dict[str, object] = {}
         self._size = 0
+        self._values = 0
 
     def add(self, fields: Mapping[str, object]) -> None:
         """Add the fields of one delta."""
@@ -38,9 +40,10 @@ class BackendFields:
             return
         text = encoded(fields)
         self._size += len(text or "")
-        if text is None or self._size > MAX_FIELDS_CHARS:
-            why = "not JSON" if text is None else f"over {MAX_FIELDS_CHARS // 1024 // 1024} MiB"
-            _LOG.warning("fields of the model's server do not go back to it: %s: %.200r", why, sorted(fields))
+        self._values += 0 if text is None else text.count(",") + text.count("[") + text.count("{")
+        if text is None or self._size > MAX_FIELDS_CHARS or self._values > MAX_FIELD_VALUES:
+            why = "they are not JSON" if text is None else "they are too large"
+            _LOG.warning("fields of the model's server do not go back to it, as %s: %.200r", why, sorted(fields))
             return
         _merge(self._fields, fields)
 

@@ -16,8 +16,14 @@ from toolplug.responses.answers.body import BodyPart, BodyRefused, check_values,
 from toolplug.responses.answers.completions import delta_of, garbage
 from toolplug.responses.backend import ENDED, Delta, Usage
 
-MAX_ANSWER_CHARS: Final = 2 * 1024 * 1024
-"""Texts and arguments of one answer together. The longest answer of a model has a third of it."""
+MAX_ANSWER_CHARS: Final = 1024 * 1024
+"""Texts and arguments of one answer together. The longest answer of a model has half as many."""
+
+MAX_PARTS: Final = 128 * 1024
+"""Events of one answer; a stream of 16 MiB has half as many."""
+
+MAX_LEFT_OUT: Final = 1000
+"""Things in one answer that cannot be used."""
 
 _DONE: Final = b"[DONE]"
 _PINGS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})
@@ -73,10 +79,13 @@ class _Reader:
         self._answers = False
         self._finish: str | None = None
         self._notes: list[str] = []
+        self._left_out = 0
 
     def read(self, part: BodyPart) -> Delta | None:
         """Return the delta of a part, None if it has none. Raises `BackendFailed`."""
         self._place += 1
+        if self._place > MAX_PARTS:
+            raise garbage(f"it has more than {MAX_PARTS:,} events")
         if part.event == "error":
             log_words(part.text, self._secret)
             raise BackendFailed("backend_error", "the model's server failed in the middle of its answer")
@@ -108,7 +117,8 @@ class _Reader:
         Raises `BackendFailed` for an answer that is not complete, or of which nothing could be read.
         """
         if self._notes:
-            _LOG.warning("left out of an answer of the model's server: %s", "; ".join(self._notes[:_MAX_NOTES]))
+            more = f"; and {self._left_out - len(self._notes)} more" if self._left_out > len(self._notes) else ""
+            _LOG.warning("left out of an answer of the model's server: %s%s", "; ".join(self._notes), more)
         if not self._place:
             raise garbage("it is empty")
         if self._notes and not (self._answers or self._thinks):
@@ -134,5 +144,8 @@ class _Reader:
         return delta._replace(usage=None)
 
     def _note(self, what: str) -> None:
+        self._left_out += 1
+        if self._left_out > MAX_LEFT_OUT:
+            raise garbage(f"more than {MAX_LEFT_OUT:,} things in it cannot be used")
         if len(self._notes) < _MAX_NOTES:
             self._notes.append(f"chunk {self._place}: {what}")
