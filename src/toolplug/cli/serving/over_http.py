@@ -38,11 +38,9 @@ from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.auth.authentication import import_token_checks
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
-from toolplug.runtime.threads import in_own_thread
 from toolplug.runtime.watchdog import Watchdog
 
 STUCK_S = 2.0
@@ -122,9 +120,7 @@ class Service:
                 return 0
             if isinstance(self._host, WorkerHost):
                 await life.enter_async_context(self._host.answering())
-            auth = self._host.settings.auth
-            has_auth = auth is not None
-            await in_own_thread(partial(import_token_checks, auth))
+            has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port, joins=self._place is not None))
             port = listening.getsockname()[1]
