@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -226,3 +227,31 @@ def test_an_output_schema_of_no_object_is_that_of_an_object_with_the_result() ->
         "required": ["result"],
         "$defs": {"N": {"type": "integer"}},
     }
+
+
+@pytest.mark.requirement("C-9-lenient")
+def test_an_array_without_items_has_them_for_openai_and_stays_as_it_is_elsewhere() -> None:
+    array = {"type": "array"}
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {
+            "any": array,
+            "or_none": {"type": ["array", "null"]},
+            "inner": {"type": "array", "items": {"anyOf": [array, {"type": "string"}]}},
+            "items": {"type": "string"},
+            "typed": {"type": "array", "items": {"type": "integer"}},
+            "told": {"type": "object", "default": {"type": "array"}},
+        },
+    }
+    tool = ToolDefinition(name="t", parameters=schema)
+    properties = orjson.loads(fragment(tool, "chat"))["function"]["parameters"]["properties"]
+    assert properties == {
+        "any": {**array, "items": {}},
+        "or_none": {"type": ["array", "null"], "items": {}},
+        "inner": {"type": "array", "items": {"anyOf": [{**array, "items": {}}, {"type": "string"}]}},
+        "items": {"type": "string"},
+        "typed": {"type": "array", "items": {"type": "integer"}},
+        "told": {"type": "object", "default": {"type": "array"}},
+    }
+    assert orjson.loads(fragment(tool, "responses"))["parameters"]["properties"] == properties
+    assert orjson.loads(fragment(tool, "mcp"))["inputSchema"] == schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from toolplug import FunctionRegistry
 from toolplug.host.file.settings import BackendSettings, ResponsesSettings
@@ -50,3 +51,38 @@ async def test_another_server_is_asked_from_the_next_response_on() -> None:
         desk.configure(elsewhere)
         assert await model() == ("other", "failed")
         await desk.aclose()
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+@pytest.mark.parametrize("path", ["/chat/completions", "/chat/completions/", "/completions", "/responses?x=1"])
+def test_a_base_url_with_the_path_of_a_request_is_refused(path: str) -> None:
+    with pytest.raises(ValidationError, match="should be the URL up to /v1; remove /"):
+        BackendSettings(base_url=f"https://models.example/v1{path}")
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+@pytest.mark.parametrize(
+    "url", ["https://models.example/v1", "https://completions.example/models", "http://127.0.0.1:1"]
+)
+def test_another_base_url_is_valid(url: str) -> None:
+    assert BackendSettings(base_url=url).base_url == url
+
+
+@pytest.mark.requirement("I6-1-backend-errors")
+@pytest.mark.parametrize("key", ["$KEY", "${OPENAI_API_KEY}", "{KEY}", "%KEY%"])
+def test_a_key_that_is_the_name_of_a_variable_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError, match="for the variable NAME"):
+        BackendSettings(base_url="https://models.example/v1", api_key=SecretStr(key))
+    assert BackendSettings(base_url="https://models.example/v1", api_key=SecretStr(f"sk-{key}")).api_key is not None
+
+
+@pytest.mark.requirement("I6-2-plain")
+async def test_the_client_is_loaded_at_the_start_and_one_that_cannot_be_fails_the_requests_alone() -> None:
+    odd = NOWHERE.model_copy(update={"backend": NOWHERE.backend.model_copy(update={"base_url": "http://[x"})})
+    async with MemoryStore() as store:
+        for settings in (NOWHERE, odd, None):
+            responses = ResponsesService(store, settings, lambda key: None)
+            await responses.load()
+            if settings is NOWHERE:
+                assert await responses.backend() is await responses.backend()
+            await responses.aclose()

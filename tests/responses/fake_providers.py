@@ -77,6 +77,12 @@ class FakeTools(FunctionProvider):
         return a + b
 
     @tool
+    async def note(self, text: str = "(nothing given)") -> str:
+        """Write a note."""
+        self.board.log.append(f"note {text}")
+        return text
+
+    @tool
     async def wait(self, gate: str) -> str:
         """Wait until the gate is opened."""
         self.board.log.append(f"began {gate}")

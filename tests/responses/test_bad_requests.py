@@ -64,6 +64,14 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": "x", "tools": [CRM, {"type": "function", "name": "crm__find"}]}, "tools[1].name"),
     ({"input": "x", "model": 7}, "model"),
     ({"input": "x", "instructions": 7}, "instructions"),
+    ({"input": [{"role": "user", "content": ""}] * 4097}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "text", "text": ""}] * 4097}]}, "input[0].content"),
+    ({"input": "x", "tools": [{"type": "mcp"}] * 1001}, "tools"),
+    ({"input": "x", "tools": [{**CRM, "tools": CRM["tools"] * 1001}]}, "tools[0].tools[1000]"),
+    ({"input": "x", "allowed_tools": [{"type": "mcp"}] * 1001}, "allowed_tools"),
+    ({"input": "x", "tool_choice": {"type": "allowed_tools", "tools": [{"type": "mcp"}] * 1001}}, "tool_choice.tools"),
+    ({"input": "x", "include": ["web_search_call.action.sources"] * 101}, "include"),
+    ({"input": "x", "tools": [{str(number): 1 for number in range(1001)}]}, "tools[0]"),
 ]
 
 

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.leaves("task",
 CITY = {"type": "function", "name": "city", "parameters": {"type": "object"}, "strict": None, "description": None}
 HOSTED = [
     "add",
+    "note",
     "wait",
     "ask_first",
     "fail",

@@ -19,7 +19,7 @@ from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.host.parts import listed
 from toolplug.responses.builder import Event
-from toolplug.responses.offer import ToolCaller
+from toolplug.responses.offer import ToolCaller, nothing_to_leave
 from toolplug.responses.request import ResponseRequest
 from toolplug.toolsets.first_use import LazyExecutor
 
@@ -97,10 +97,11 @@ class OpenedHost:
     async def _tool_caller(self, conversation: str) -> ToolCaller:
         host = self._host
         tools = host.executor_for(self._caller, agent=self._agent, session=self._session, within=conversation)
+        leave = nothing_to_leave
         if isinstance(tools, LazyExecutor):
-            host.responses.conversations.use(conversation)
+            leave = host.responses.conversations.use(self._caller, conversation)
         context = CallContext(self._caller, self._session, self._agent, conversation=conversation)
-        return ToolCaller(tools, context, partial(listed, tools), host.registry.search, self._decide)
+        return ToolCaller(tools, context, partial(listed, tools), host.registry.search, self._decide, leave=leave)
 
     async def _decide(self, ticket: str, approve: bool) -> None:
         """Decide a ticket; an earlier decision stays."""

@@ -24,7 +24,8 @@ from toolplug.config.problems import validated
 from toolplug.errors import BackendFailed, ConfigError, InvalidArguments, Problem
 from toolplug.execution.executor import ModelTools
 from toolplug.host.host import Host, open_host
-from toolplug.responses.backend import Backend, CallPart
+from toolplug.responses.answers.calls import CallAssembler, ModelCall, as_tool_call
+from toolplug.responses.backend import Backend
 from toolplug.search.tools import CALL_TOOL, SEARCH_TOOLS, target_call
 from toolplug.signatures.values import decoded
 
@@ -92,28 +93,31 @@ class _Asking(NamedTuple):
         calls = await self._calls(messages)
         searches = 0
         while calls and searches < MOST_SEARCHES and all(call.name == SEARCH_TOOLS for call in calls):
-            functions = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in calls
-            ]
-            results = await asyncio.gather(*(self.tools.execute(call, self.context) for call in calls))
+            functions = [as_tool_call(call.given, call.name, call.arguments, call.fields.value) for call in calls]
+            results = await asyncio.gather(*(self.tools.execute(_tool_call(call), self.context) for call in calls))
             messages += [
                 {"role": "assistant", "content": None, "tool_calls": functions},
                 *({"role": "tool", "tool_call_id": it.call_id, "content": text_of_result(it)} for it in results),
             ]
             calls = await self._calls(messages)
             searches += 1
-        return _judged(case, calls[0] if calls else None, self.catalog)
+        return _judged(case, _tool_call(calls[0]) if calls else None, self.catalog)
 
-    async def _calls(self, messages: list[dict[str, Any]]) -> list[ToolCall]:
+    async def _calls(self, messages: list[dict[str, Any]]) -> list[ModelCall]:
         """Return the calls of the model's answer, with the names that it gave."""
         model = {} if self.model is None else {"model": self.model}
         question = {**model, "messages": messages, "tools": orjson.loads(self.catalog.render("chat"))}
-        parts: dict[int, CallPart] = {}
+        assembler = CallAssembler(lambda name: self.catalog.find(name) is not None)
         async with aclosing(self.backend.ask(question, stream=False)) as deltas:
             async for delta in deltas:
-                parts.update((part.place, part) for part in delta.calls)
-        return [ToolCall(part.id, part.name, part.arguments) for _, part in sorted(parts.items())]
+                for part in delta.calls:
+                    assembler.add(part)
+        assembler.end(is_certain=True)
+        return assembler.calls
+
+
+def _tool_call(call: ModelCall) -> ToolCall:
+    return ToolCall(call.given, call.name, call.arguments)
 
 
 @async_command(app, "eval")

@@ -306,6 +306,7 @@ class Parts:
             )
         if serves.sessions:
             queued.resume(sessions.load)
+            await responses.load()
         return parts
 
     @property

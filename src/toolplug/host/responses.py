@@ -1,14 +1,16 @@
-"""The Responses API of a host: the model's backend, loaded on first use, and conversations as toolset sessions."""
+"""The Responses API of a host: the model's backend, loaded at the start, and conversations as toolset sessions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import cast
 
+from toolplug.catalog.call import Principal
 from toolplug.host.file.settings import BackendSettings, ResponsesSettings
 from toolplug.responses.backend import Backend
 from toolplug.responses.service import Responses
@@ -19,26 +21,52 @@ from toolplug.stores.store import Store
 IDLE_S = 1800.0
 """Seconds without use after which the toolsets of a conversation are closed; they are opened again when it goes on."""
 MOST = 10_000
-"""Conversations with open toolsets; beyond it, those of the least recently used one are closed."""
+"""Conversations with open toolsets."""
+MOST_OF_CALLER = 500
+"""Of one caller, which is a subject of a tenant."""
+
+Caller = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Conversation:
+    """A conversation that may have open toolsets; `busy` counts its responses in progress."""
+
+    caller: Caller
+    used: float
+    busy: int = 0
 
 
 class Conversations:
-    """The conversations that may have open toolsets. `over` is called once for each that ends."""
+    """The conversations that may have open toolsets. `over` is called once for each that ends.
+
+    Over a limit, the one that was used least recently ends, of the caller's own first. One in which a response is made
+    ends only if there is no other.
+    """
 
     def __init__(self, over: Callable[[str], object], *, idle_s: float = IDLE_S) -> None:
         self._over = over
         self._idle_s = idle_s
-        self._used: OrderedDict[str, float] = OrderedDict()
+        self._all: OrderedDict[str, _Conversation] = OrderedDict()
+        self._of: dict[Caller, OrderedDict[str, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def use(self, key: str) -> None:
-        """Note the use of a conversation, which begins or continues it."""
-        now = asyncio.get_running_loop().time()
-        self._used[key] = now
-        self._used.move_to_end(key)
-        if len(self._used) > MOST:
-            self._end(next(iter(self._used)))
+    def use(self, principal: Principal, key: str) -> Callable[[], None]:
+        """Note the use of a conversation, which begins or continues it; return what to call when the response ends."""
+        caller, now = (principal.tenant, principal.subject), asyncio.get_running_loop().time()
+        conversation = self._all.get(key)
+        if conversation is None:
+            conversation = self._all[key] = _Conversation(caller, now)
+        own = self._of.setdefault(conversation.caller, OrderedDict())
+        own[key] = None
+        self._touch(key, conversation)
+        conversation.busy += 1
+        if len(own) > MOST_OF_CALLER:
+            self._end(self._quietest(own))
+        elif len(self._all) > MOST:
+            self._end(self._quietest(self._all))
         self._watch(now)
+        return partial(self._leave, key, conversation)
 
     def stop(self) -> None:
         """Stop the timer; `over` is not called any longer."""
@@ -46,21 +74,45 @@ class Conversations:
             self._timer.cancel()
             self._timer = None
 
+    def _leave(self, key: str, conversation: _Conversation) -> None:
+        conversation.busy -= 1
+        if self._all.get(key) is conversation:
+            self._touch(key, conversation)
+
+    def _touch(self, key: str, conversation: _Conversation) -> None:
+        conversation.used = asyncio.get_running_loop().time()
+        self._all.move_to_end(key)
+        self._of[conversation.caller].move_to_end(key)
+
+    def _quietest(self, keys: Iterable[str]) -> str:
+        """Return the key that was used least recently, and of those that are not busy if there is one."""
+        first = next(iter(keys))
+        return next((key for key in keys if not self._all[key].busy), first)
+
     def _watch(self, now: float) -> None:
-        if self._timer is None and self._used:
-            quietest = next(iter(self._used.values()))
+        if self._timer is None and self._all:
+            quietest = next(iter(self._all.values())).used
             delay = max(quietest + self._idle_s - now, 0.0)
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        for key in [key for key, used in self._used.items() if used + self._idle_s <= now]:
-            self._end(key)
+        for key, conversation in [*self._all.items()]:
+            if conversation.used + self._idle_s > now:
+                break
+            if conversation.busy:
+                self._touch(key, conversation)
+            else:
+                self._end(key)
         self._watch(now)
 
     def _end(self, key: str) -> None:
-        del self._used[key]
+        caller = self._all.pop(key).caller
+        own = self._of[caller]
+        del own[key]
+        if not own:
+            del self._of[caller]
         self._over(key)
 
 
@@ -104,8 +156,17 @@ class ResponsesService:
         """Stop the responses in the background, and close the connections."""
         self.conversations.stop()
         await self._responses.aclose()
-        for loading in self._loading:
-            await (await loading).aclose()
+        for loaded in await asyncio.gather(*self._loading, return_exceptions=True):
+            if not isinstance(loaded, BaseException):
+                await loaded.aclose()
+
+    async def load(self) -> None:
+        """Load the client of the model's server, if one is configured, so that the first request does not wait for it.
+
+        A client that cannot be loaded fails the requests, not the start.
+        """
+        if self._settings is not None:
+            await asyncio.gather(self.backend(), return_exceptions=True)
 
     async def backend(self) -> Backend:
         """Return the client of the configured model's server."""

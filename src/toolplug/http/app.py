@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Collection, Sequence
+from functools import partial
 from time import perf_counter
 from urllib.parse import unquote_to_bytes
 
@@ -30,6 +31,7 @@ from toolplug.http.auth.authentication import (
     CallersOnly,
     Chain,
     as_auth_function,
+    import_token_checks,
     insufficient_scope,
     plugin_token,
     session_of_token,
@@ -52,6 +54,7 @@ from toolplug.http.requests import (
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.http")
 
@@ -118,6 +121,7 @@ class _HostApp:
         """Serve one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan" and self._host.entered:
+                await in_own_thread(partial(import_token_checks, self._host.settings.auth))
                 self._current_checks()  # so that the log warns of missing auth before the first request
             await serve_other_protocol(scope, receive, send)
             return

@@ -14,6 +14,7 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.render import fragment
 from toolplug.errors import UnmatchedStub
 from toolplug.signatures.values import as_object
@@ -61,10 +62,11 @@ def _allowed(choice: Mapping[str, object], names: Names, unmatched: Report) -> o
         unmatched("allowed_tools", "tool_choice of type allowed_tools has no list of tools; nothing is allowed")
         return "none"
     entries = cast("list[object]", listed)
-    tools: list[Mapping[str, object]] = []
+    distinct: dict[bytes, Mapping[str, object]] = {}
     for entry in entries:
-        functions = _functions(as_object(entry), names, unmatched)
-        tools.extend(function for function in functions if function not in tools)
+        for function in _functions(as_object(entry), names, unmatched):
+            distinct.setdefault(dump_json(function), function)
+    tools = list(distinct.values())
     if not tools:
         return "none"
     if inner is not choice and len(tools) == len(entries) and all(a is b for a, b in zip(tools, entries, strict=True)):

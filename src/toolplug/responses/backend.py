@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
+from pydantic import AfterValidator, Field, SecretStr
 from typing_extensions import TypedDict
+
+from toolplug.catalog.call import EMPTY
+from toolplug.config.units import shape_error
+
+_ENDPOINT = re.compile(r".*?/(chat/completions|completions|responses)/*(?:[?#].*)?", re.DOTALL)
+_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$?\{[A-Za-z_][A-Za-z0-9_]*\}|%[A-Za-z_][A-Za-z0-9_]*%")
+
+
+def _base_url(url: str) -> str:
+    endpoint = _ENDPOINT.fullmatch(url)
+    if endpoint is not None:
+        raise shape_error(f"the URL up to /v1; remove /{endpoint[1]}, as the path of each request is put after it")
+    return url
+
+
+def _plain_key(key: SecretStr) -> SecretStr:
+    if _VARIABLE.fullmatch(key.get_secret_value()):
+        raise shape_error("a key, or ${NAME} for the variable NAME; other forms of variables are not expanded")
+    return key
+
+
+BaseUrl = Annotated[str, Field(pattern="^https?://"), AfterValidator(_base_url)]
+"""The URL of a model's server, without the path of a request."""
+
+PlainKey = Annotated[SecretStr, AfterValidator(_plain_key)]
+"""The API key of a model's server, not the name of a variable that has it."""
 
 Question = Mapping[str, object]
 """The body of a Chat Completions request without `stream`."""
@@ -33,17 +61,30 @@ class Usage(NamedTuple):
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class CallPart(NamedTuple):
-    """A part of a function call. `place` is the call's index in its turn; a part without `id` continues its call."""
+ENDED: Final = "ended"
+"""The finish reason of an answer whose server says that it is over, but not why. Its calls must be complete."""
 
-    place: int
+
+class CallPart(NamedTuple):
+    """A part of a function call, as the server sent it.
+
+    `place` is the call's index in its turn, None where the server gives none. `extra` has the fields that the server
+    wants back with the call, those of its function under `function`.
+    """
+
+    place: int | None
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: Mapping[str, object] = EMPTY
 
 
 class Delta(NamedTuple):
-    """A part of an answer, or all of it. `finish` is the finish reason, once the model has stopped."""
+    """A part of an answer, or all of it. `finish` is the finish reason, once the model has stopped.
+
+    `extra` has the fields of the message that the server wants back; `reasoning_fields` are the names of the fields
+    that the reasoning came in, `reasoning_content` if there are none.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -52,6 +93,8 @@ class Delta(NamedTuple):
     finish: str | None = None
     usage: Usage | None = None
     logprobs: tuple[object, ...] = ()
+    extra: Mapping[str, object] = EMPTY
+    reasoning_fields: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
@@ -63,7 +106,7 @@ class Backend(Protocol):
         ...
 
     def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
-        """Run one turn and yield its answer: in parts with `stream`, otherwise in one. The caller closes the generator.
+        """Run one turn and yield its answer: in parts with `stream`, otherwise mostly in one. The caller closes it.
 
         Raises `BackendFailed`. Before the first part, it retries errors that may be temporary.
         """

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.definition import HostedItem
 from toolplug.responses.backend import Usage
-from toolplug.responses.input_items import Item
+from toolplug.responses.input_items import BACKEND_FIELDS, Item
 from toolplug.responses.request import Format, ResponseRequest
 from toolplug.signatures.values import as_object
 
@@ -59,6 +59,7 @@ class ResponseBuilder:
         self.status: Status = "queued" if request.background else "in_progress"
         self.output: list[Item] = []
         self.hidden: dict[str, Item] = {}
+        self._call_fields: dict[str, Item] = {}
         self.turn: int = 0
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
@@ -105,6 +106,15 @@ class ResponseBuilder:
     def hide(self, whole: Item, shape: HostedItem) -> None:
         """Remember an item with its hidden fields, and how it is shown without them."""
         self.hidden[str(whole["id"])] = {"item": whole, "fields": dict(shape.fields), "on_include": shape.on_include}
+
+    def keep_call_fields(self, call_id: str, fields: Mapping[str, object]) -> None:
+        """Remember the fields that the model's server wants back with a call."""
+        if fields:
+            self._call_fields[call_id] = {BACKEND_FIELDS: fields}
+
+    def fields_of(self, call_id: str) -> Item:
+        """Return those fields as a field of the call's item; nothing if there are none."""
+        return self._call_fields.get(call_id, {})
 
     def use(self, usage: Usage | None) -> None:
         """Add the tokens of a turn."""

@@ -61,6 +61,7 @@ class HostedCall:
             "type": self._shape.type,
             "status": "in_progress",
             **_named(call, tool),
+            **draft.fields_of(call.id),
             **({} if self._shape.type == _MCP_CALL else {"output": None}),
             **({} if approval is None else {"approval_request_id": approval}),
         }
@@ -160,6 +161,7 @@ def approval_request(
         "type": "mcp_approval_request",
         "status": "completed",
         **_named(call, tool),
+        **draft.fields_of(call.id),
         "server_label": _UNKNOWN if tool is None else tool.ref.source,
     }
     yield draft.added(item)

@@ -211,9 +211,11 @@ class HostedCalls:
         told = f"max_tool_calls of {self._most} is reached"
         place = len(self._draft.output)
         for call in calls:
-            made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+            made: dict[str, object] = {"type": "function_call", "call_id": call.id, "name": call.name}
+            made |= {"arguments": call.arguments}
             answer = {"type": "function_call_output", "call_id": call.id, "output": told}
-            self._left_out += [(place, {**made, "id": self._draft.new_id("fc")}), (place, answer)]
+            made |= {"id": self._draft.new_id("fc"), **self._draft.fields_of(call.id)}
+            self._left_out += [(place, made), (place, answer)]
 
     def _refuse(self, call: ToolCall, reason: str, tool: Tool | None = None, request: str | None = None) -> list[Event]:
         """Show the call as denied, without running it."""

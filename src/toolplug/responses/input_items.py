@@ -25,10 +25,14 @@ Item = Mapping[str, object]
 
 WIRE_NAME = "wire_name"
 """The model's name for a tool, in items that have the name of its server for it."""
+BACKEND_FIELDS = "backend_fields"
+"""What the model's server wants back, in items of its turns: fields of its `message` and of the item's `tool_call`, and
+the names of the fields that its `reasoning` came in."""
 CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to the client."""
 CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 MAX_TEXT = 10 * 1024 * 1024
+MAX_CONTENT_PARTS = 4_096
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
@@ -177,6 +181,8 @@ def _content(content: object, at: str, *, own: bool) -> None:
         return
     if not isinstance(content, list):
         raise _refused(at, "it should be text, or a list of parts")
+    if len(cast("list[object]", content)) > MAX_CONTENT_PARTS:
+        raise _refused(at, f"a content has at most {MAX_CONTENT_PARTS:,} parts")
     for index, part in enumerate(cast("list[object]", content)):
         _part(as_object(part), f"{at}[{index}]", own=own)
 

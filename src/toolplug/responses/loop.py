@@ -117,7 +117,7 @@ class Loop:
                 yield event
             draft.turn += 1
             own = {name: tool for name, tool in offer.own.items() if offer.allowed is None or name in offer.allowed}
-            turn = Turn(draft, own, self._taken, self._citations)
+            turn = Turn(draft, own, self._taken, self._citations, offer.knows)
             async with aclosing(self._answer(turn, items, offer)) as events:
                 async for event in events:
                     yield event
@@ -143,6 +143,7 @@ class Loop:
                 async for delta in deltas:
                     for event in turn.read(delta):
                         yield event
+            turn.check_calls()
         except BackendFailed:
             for event in turn.end(cut=True):
                 yield event

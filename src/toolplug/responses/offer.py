@@ -16,8 +16,15 @@ from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
 from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
-from toolplug.responses.request import ResponseRequest
-from toolplug.responses.request_tools import CUSTOM, ClientTool, as_function_choice, named_servers, read_tools
+from toolplug.responses.request import MAX_TOOLS, ResponseRequest
+from toolplug.responses.request_tools import (
+    CUSTOM,
+    ClientTool,
+    ServerTools,
+    as_function_choice,
+    named_servers,
+    read_tools,
+)
 from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
 from toolplug.signatures.values import as_object
 
@@ -46,6 +53,10 @@ class Offer(NamedTuple):
     options: Mapping[str, Mapping[str, object]]
     warnings: tuple[StubWarning, ...]
 
+    def knows(self, name: str) -> bool:
+        """Return whether there is a tool of this name."""
+        return name in self.own or self.catalog.find(name) is not None
+
 
 class _Listed(NamedTuple):
     catalog: Catalog
@@ -63,25 +74,27 @@ def offered(
         catalog = _searchable(catalog, brought.deferred, search)
     own = frozenset(brought.own)
     _check_choice(request.tool_choice)
-    given = as_function_choice(request.tool_choice, catalog)
+    servers = ServerTools(catalog)
+    given = as_function_choice(request.tool_choice, servers)
     try:
         expansion = expand_builtin_tools(brought.functions, _Listed(catalog), tool_choice=given, strict=strict)
     except UnmatchedStub as error:
         at = "tool_choice" if error.index == CHOICE else f"tools[{brought.places[error.index]}]"
         raise ResponseRefused("unmatched_stub", str(error), param=at) from None
-    servers = named_servers(brought.servers, catalog, strict=strict)
+    named_by_type = named_servers(brought.servers, servers, strict=strict)
     listed = [_chat(entry) for entry in expansion.tools]
     chosen = _chosen_names(expansion.tool_choice, catalog)
-    allowed = _allowed(request, expansion.tool_choice, chosen, catalog)
-    named = chosen | (allowed or _NOTHING) | servers.declared
+    allowed = _allowed(request, expansion.tool_choice, chosen, catalog, servers)
+    named = chosen | (allowed or _NOTHING) | named_by_type.declared
     stubbed = frozenset(str(_name_of(entry)) for entry in listed) - own
     unseen = frozenset(brought.deferred) - named
     later = [entry for entry in listed if _name_of(entry) in unseen]
     listed = [entry for entry in listed if _name_of(entry) not in unseen]
-    hosted, withheld = _divided(catalog, own, servers.left_out, stubbed | named)
+    hosted, withheld = _divided(catalog, own, named_by_type.left_out, stubbed | named)
     listed += [orjson.loads(fragment(tool, "chat")) for tool in hosted if tool.wire not in stubbed]
+    deferred = {_name_of(entry): entry for entry in reversed(later)}
     for name in found:
-        listed += [entry for entry in later if _name_of(entry) == name]
+        listed += [deferred[name]] if name in deferred else []
         tool = catalog.find(name)
         if tool is not None and tool.definition.deferred and tool.definition.wire not in withheld | stubbed | named:
             hosted.append(tool.definition)
@@ -96,7 +109,7 @@ def offered(
         catalog,
         _NOTHING if given == "none" else allowed,
         {**expansion.options, SEARCH_TOOLS: {FUNCTIONS: brought.deferred}} if brought.deferred else expansion.options,
-        (*_placed(expansion.warnings, brought.places), *brought.warnings, *servers.warnings),
+        (*_placed(expansion.warnings, brought.places), *brought.warnings, *named_by_type.warnings),
     )
 
 
@@ -145,6 +158,9 @@ def _check_choice(choice: object) -> None:
             raise _refused("tool_choice.type", "the type of a choice should be text")
         if given["type"] == "allowed_tools" and not isinstance(given.get("tools"), list):
             raise _refused("tool_choice.tools", "allowed_tools has a list of tools")
+        for tools in (given.get("tools"), as_object(given.get("allowed_tools")).get("tools")):
+            if isinstance(tools, list) and len(cast("list[object]", tools)) > MAX_TOOLS:
+                raise _refused("tool_choice.tools", f"allowed_tools has at most {MAX_TOOLS:,} tools")
 
 
 def _chat(entry: object) -> object:
@@ -169,7 +185,9 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
     return frozenset({_wire(name, catalog)}) if isinstance(name, str) else _NOTHING
 
 
-def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog) -> Names | None:
+def _allowed(
+    request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: ServerTools
+) -> Names | None:
     """Return the names that are in both lists; None if there is no list."""
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
     if choice == "none" and request.tool_choice != "none":
@@ -184,7 +202,7 @@ def _allowed(request: ResponseRequest, choice: object, chosen: Names, catalog: C
     entries: list[object] = []
     for entry in request.allowed_tools:
         entries.append(_meant(entry, catalog, table) if isinstance(entry, str) else entry)
-    meant = as_function_choice({"type": "allowed_tools", "tools": entries}, catalog)
+    meant = as_function_choice({"type": "allowed_tools", "tools": entries}, servers)
     mapped = mapped_choice(meant, wires, lambda kind, message: None)
     listed = _chosen_names(mapped, catalog)
     return listed if by_choice is None else listed & by_choice
@@ -225,11 +243,16 @@ async def decided_elsewhere(ticket: str, approve: bool) -> None:
     """Do nothing: this caller may not decide."""
 
 
+def nothing_to_leave() -> None:
+    """Do nothing: nothing is open for this response."""
+
+
 class ToolCaller(NamedTuple):
     """The tools of one response.
 
     `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
-    `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request.
+    `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request; `leave` is
+    called when the response has ended.
     """
 
     executor: ToolExecutor
@@ -238,6 +261,7 @@ class ToolCaller(NamedTuple):
     search: ToolSearch | None = None
     decide: Decide = decided_elsewhere
     strict: bool = False
+    leave: Callable[[], object] = nothing_to_leave
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

@@ -1,14 +1,13 @@
-"""A Chat Completions server with the `openai` client; the only file that imports it, on the first request to a model.
+"""A Chat Completions server with the `openai` client; the only file that imports it.
 
-The client connects, retries and reads event streams. Its answers are read as plain JSON (`completions`), at a tenth of
-the cost of the client's models and with validation. Versions 2 and 3 of the client work; they differ in the HTTP
-library, which is taken from the client.
+The client connects and retries. Its answers are read by `answers`, at a tenth of the cost of the client's models, with
+limits, and also from servers that are not exact. Versions 2 and 3 of the client work; they differ in the HTTP library,
+which is taken from the client.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing
@@ -30,93 +29,20 @@ from openai import (
 )
 
 from toolplug.errors import BackendFailed
-from toolplug.responses.backend import CallPart, Delta, ModelAnswer, Question, Usage
-from toolplug.signatures.values import as_object, encoded
+from toolplug.responses.answers.body import BodyRefused, check_values, parse_json
+from toolplug.responses.answers.completions import garbage
+from toolplug.responses.answers.reader import broke_off, log_words, read_answer
+from toolplug.responses.backend import Delta, ModelAnswer, Question
+from toolplug.signatures.values import as_object
 
 http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 """`httpx2`, or `httpx` of a client of version 2."""
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_ERROR_BYTES: Final = 256 * 1024
+"""Of an answer with another status than 200, which the client parses in one piece on the event loop."""
 
 T = TypeVar("T")
-
-_LOG = logging.getLogger("toolplug.responses")
-
-
-def delta_of(value: object, *, whole: bool) -> Delta:
-    """Return a chunk of a stream, or a `whole` completion, as a delta. Raises `BackendFailed` for anything else."""
-    if not isinstance(value, Mapping):
-        raise garbage("it is no object")
-    answer = as_object(cast("object", value))
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or (whole and not choices):
-        raise garbage("it has no choices")
-    choice = as_object(cast("list[object]", choices)[0] if choices else None)
-    said = as_object(choice.get("message" if whole else "delta"))
-    finish = choice.get("finish_reason")
-    return Delta(
-        _text(said, "content"),
-        _text(said, "reasoning_content") or _text(said, "reasoning"),
-        _text(said, "refusal"),
-        _calls(said.get("tool_calls")),
-        finish if isinstance(finish, str) else None,
-        _usage(answer.get("usage")),
-        _logprobs(as_object(choice.get("logprobs")).get("content")),
-    )
-
-
-def garbage(what: str) -> BackendFailed:
-    """Return the error for an answer that cannot be read."""
-    return BackendFailed("backend_garbage", f"the model's server sent something that is no answer: {what}")
-
-
-def _text(said: Mapping[str, object], name: str) -> str:
-    value = said.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise garbage(f"its {name} is no text")
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()  # half a pair is no Unicode
-
-
-def _calls(value: object) -> tuple[CallPart, ...]:
-    if not value:
-        return ()
-    if not isinstance(value, list):
-        raise garbage("its tool_calls are no list")
-    return tuple(_call(as_object(part), place) for place, part in enumerate(cast("list[object]", value)))
-
-
-def _call(part: Mapping[str, object], place: int) -> CallPart:
-    index = part.get("index", place)
-    function = as_object(part.get("function"))
-    if not isinstance(index, int):
-        raise garbage("the index of a call is no number")
-    return CallPart(index, _text(part, "id"), _text(function, "name"), _text(function, "arguments"))
-
-
-def _logprobs(value: object) -> tuple[object, ...]:
-    if not isinstance(value, list) or encoded(cast("object", value)) is None:
-        return ()
-    return tuple(cast("list[object]", value))
-
-
-def _usage(value: object) -> Usage | None:
-    if not isinstance(value, Mapping):
-        return None
-    usage = as_object(cast("object", value))
-    return Usage(
-        _count(usage, "prompt_tokens"),
-        _count(usage, "completion_tokens"),
-        _count(as_object(usage.get("prompt_tokens_details")), "cached_tokens"),
-        _count(as_object(usage.get("completion_tokens_details")), "reasoning_tokens"),
-    )
-
-
-def _count(usage: Mapping[str, object], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and 0 <= value < _MAX_COUNT else 0
-
 
 _PATH: Final = "/chat/completions"
 _NO_KEY: Final = "none"
@@ -125,7 +51,8 @@ _LIMITS: Final = http.Limits(max_connections=1000, max_keepalive_connections=20)
 _USAGE: Mapping[str, object] = {"stream": True, "stream_options": {"include_usage": True}}
 _PLAIN: Mapping[str, str] = {"Accept-Encoding": "identity"}
 _MAX_COUNT = 2**53
-_MAX_MESSAGE = 500
+_PIECE_BYTES = 16 * 1024
+"""Has up to a hundred events of usual size, which take 10 ms to read and to send on."""
 
 
 class _AnswerRefused(OpenAIError):
@@ -135,15 +62,16 @@ class _AnswerRefused(OpenAIError):
 class _BoundedStream(http.AsyncByteStream):
     """The bytes of one answer, including error bodies, up to the limit."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
-        self._left = MAX_ANSWER_BYTES
+        self._most = most
+        self._left = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
             self._left -= len(chunk)
             if self._left < 0:
-                raise _AnswerRefused(f"it has more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB")
+                raise _AnswerRefused(f"it has more than {self._most // 1024:,} KiB")
             yield chunk
 
     async def aclose(self) -> None:
@@ -158,7 +86,8 @@ class _BoundedClient(DefaultAsyncHttpxClient):
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise _AnswerRefused("it is compressed")
-            response.stream = _BoundedStream(response.stream)
+            most = MAX_ANSWER_BYTES if response.is_success else MAX_ERROR_BYTES
+            response.stream = _BoundedStream(response.stream, most)
             if not stream:
                 await response.aread()
         except BaseException:
@@ -199,7 +128,8 @@ class OpenAIBackend:
     async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
         """Implement `Backend.ask`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
-        async with aclosing(self._streamed(question) if stream else self._whole(question)) as deltas:
+        body = self._streamed(question) if stream else self._whole(question)
+        async with aclosing(body), aclosing(read_answer(body, self._secret)) as deltas:
             while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
                 yield delta
 
@@ -207,13 +137,14 @@ class OpenAIBackend:
         """Implement `Backend.models`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
-            answer = await self._bounded(self._client.get("/models", cast_to=object), deadline)
+            answer = await self._bounded(self._client.get("/models", cast_to=http.Response), deadline)
         except BackendFailed as error:
             if error.code == "backend_refused" and self.default_model is not None:
                 return [_model({"id": self.default_model})]
             raise
-        listed = as_object(answer).get("data")
+        listed = as_object(_json(answer.content)).get("data")
         if not isinstance(listed, list):
+            log_words(answer.content, self._secret)
             raise garbage("it has no data")
         models = [as_object(each) for each in cast("list[object]", listed)]
         return [_model(each) for each in models if isinstance(each.get("id"), str)]
@@ -233,7 +164,7 @@ class OpenAIBackend:
         except http.TimeoutException as error:  # version 2 lets those of a stream through
             raise _no_word() from error
         except http.HTTPError as error:
-            raise _broke_off() from error
+            raise broke_off() from error
         except _AnswerRefused as error:
             raise garbage(str(error)) from error
         except TimeoutError as error:
@@ -241,36 +172,27 @@ class OpenAIBackend:
                 raise
             message = f"the model's server was not done within {self._deadline_s:g} s"
             raise BackendFailed("backend_timeout", message) from error
-        except (ValueError, RecursionError) as error:
-            raise garbage("it is not JSON") from error
 
-    async def _whole(self, question: Question) -> AsyncGenerator[Delta]:
-        yield delta_of(await self._client.post(_PATH, cast_to=object, body=dict(question)), whole=True)
+    async def _whole(self, question: Question) -> AsyncGenerator[bytes]:
+        response = await self._client.post(_PATH, cast_to=http.Response, body=dict(question))
+        async for piece in _in_pieces(response.content):
+            yield piece
 
-    async def _streamed(self, question: Question) -> AsyncGenerator[Delta]:
-        finished = False
+    async def _streamed(self, question: Question) -> AsyncGenerator[bytes]:
         stream = await self._client.post(
             _PATH, cast_to=object, body={**question, **_USAGE}, stream=True, stream_cls=AsyncStream[object]
         )
-        try:
-            async with stream:
-                async for chunk in stream:
-                    delta = delta_of(chunk, whole=False)
-                    finished = finished or delta.finish is not None
-                    yield delta
-        except APITimeoutError:
-            raise
-        except APIConnectionError as error:
-            raise _broke_off() from error
-        if not finished:
-            raise _broke_off()
+        async with stream:
+            async for chunk in stream.response.aiter_bytes():
+                async for piece in _in_pieces(chunk):
+                    yield piece
 
     def _failure(self, error: APIError) -> BackendFailed:
         if isinstance(error, APITimeoutError):
             return _no_word()
         if isinstance(error, APIConnectionError):
             return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
-        _LOG.warning("the model's server said: %r", self._said(error))
+        log_words(_words(error), self._secret)
         if not isinstance(error, APIStatusError):
             return BackendFailed("backend_error", "the model's server failed in the middle of its answer")
         if error.status_code == 429:
@@ -280,10 +202,31 @@ class OpenAIBackend:
             return BackendFailed("backend_error", f"the model's server failed with status {error.status_code}")
         return BackendFailed("backend_refused", f"the model's server refused with status {error.status_code}")
 
-    def _said(self, error: APIError) -> str:
-        """Return the server's own message, without the API key."""
-        said = error.message if self._secret is None else error.message.replace(self._secret, "***")
-        return said[:_MAX_MESSAGE]
+
+async def _in_pieces(chunk: bytes) -> AsyncGenerator[bytes]:
+    """Yield what has arrived in pieces, and let others run between them: the events in a piece are read at once."""
+    for start in range(0, len(chunk), _PIECE_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        yield chunk[start : start + _PIECE_BYTES]
+
+
+def _words(error: APIError) -> bytes | str:
+    """Return what the server says; the client's message leaves out all that is not in OpenAI's form."""
+    try:
+        return (isinstance(error, APIStatusError) and error.response.content) or error.message
+    except http.ResponseNotRead:
+        return error.message
+
+
+def _json(text: bytes) -> object:
+    try:
+        check_values(text)
+        return parse_json(text)
+    except BodyRefused as error:
+        raise garbage(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise garbage("it is not JSON") from error
 
 
 def _model(given: Mapping[str, object]) -> ModelAnswer:
@@ -298,10 +241,6 @@ def _model(given: Mapping[str, object]) -> ModelAnswer:
 
 def _no_word() -> BackendFailed:
     return BackendFailed("backend_timeout", "the model's server did not answer in time")
-
-
-def _broke_off() -> BackendFailed:
-    return BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
 
 
 def _retry_after(error: APIStatusError) -> float | None:

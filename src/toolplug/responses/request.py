@@ -11,8 +11,12 @@ from pydantic_core import PydanticCustomError
 from toolplug.responses.input_items import MAX_TEXT
 
 MAX_TOOLS = 1_000
+MAX_ITEMS = 4_096
+"""Of the input, and of a list of tools that may be called. Reading so many and telling them to a model takes 30 ms."""
+MAX_INCLUDES = 100
+MAX_KEYS = 1_000
 
-JsonObject = dict[str, object]
+JsonObject = Annotated[dict[str, object], Field(max_length=MAX_KEYS)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -35,6 +39,8 @@ def _included(path: str) -> str:
 
 
 def _text_or_list(value: object) -> object:
+    if isinstance(value, list) and len(cast("list[object]", value)) > MAX_ITEMS:
+        raise PydanticCustomError("too_many_items", "should have at most {most} items", {"most": MAX_ITEMS})
     if isinstance(value, str | list | None):
         return cast("object", value)
     raise PydanticCustomError("text_or_list", "should be text, or a list of items")
@@ -54,6 +60,9 @@ def _nothing(advice: str) -> BeforeValidator:
             raise PydanticCustomError("not_here", "is not known to this host; {advice}", {"advice": advice})
 
     return BeforeValidator(check, json_schema_input_type=None)
+
+
+Items = Annotated[list[JsonObject], Field(max_length=MAX_ITEMS)]
 
 
 class _Part(BaseModel):
@@ -96,7 +105,7 @@ class ResponseRequest(_Part):
     model: Annotated[str | None, Field(min_length=1, description="the backend's own default when absent")] = None
     input: Annotated[
         object,
-        BeforeValidator(_text_or_list, json_schema_input_type=str | list[JsonObject] | None),
+        BeforeValidator(_text_or_list, json_schema_input_type=str | Items | None),
         Field(description="a user's text, or items"),
     ] = None
     instructions: Annotated[str | None, Field(max_length=MAX_TEXT, description="for this response only")] = None
@@ -109,12 +118,13 @@ class ResponseRequest(_Part):
     )
     allowed_tools: Annotated[
         list[Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject)]] | None,
-        Field(description="names, or {type, name}; the model may call no other"),
+        Field(max_length=MAX_TOOLS, description="names, or {type, name}; the model may call no other"),
     ] = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Annotated[int | None, Field(ge=1, description="hosted calls of the whole response")] = None
     include: Annotated[
-        list[Annotated[str, AfterValidator(_included)]] | None, Field(description="what is left out otherwise")
+        list[Annotated[str, AfterValidator(_included)]] | None,
+        Field(max_length=MAX_INCLUDES, description="what is left out otherwise"),
     ] = None
     metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)] = None
     store: bool | None = None

@@ -10,13 +10,14 @@ mcp         a server by its label: tools of the caller's catalog, as a host does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, cast
 
 import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
+from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
 from toolplug.providers.stubs import StubWarning
 from toolplug.signatures.values import as_object
@@ -24,6 +25,8 @@ from toolplug.signatures.values import as_object
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
 SEARCH: Final = "tool_search"
+
+MAX_FUNCTIONS: Final = 1_000
 
 Entry = Mapping[str, object]
 
@@ -66,6 +69,39 @@ class RequestTools(NamedTuple):
     warnings: Sequence[StubWarning]
 
 
+class ServerTools:
+    """The tools of a catalog by their servers, so that no entry of a request looks through the whole catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._tools: dict[str, list[ToolDefinition]] = {}
+        self._named: dict[tuple[str, object], list[ToolDefinition]] = {}
+        for tool in catalog.definitions():
+            if tool.ref.kind != "session":
+                self._tools.setdefault(tool.ref.source, []).append(tool)
+                for name in {tool.ref.name, tool.name, tool.wire}:
+                    self._named.setdefault((tool.ref.source, name), []).append(tool)
+
+    def of(self, label: object) -> Sequence[ToolDefinition]:
+        """Return the tools of a server, in listing order; none for an unknown one."""
+        return self._tools.get(label, ()) if isinstance(label, str) else ()
+
+    def named(self, label: object, name: object) -> Sequence[ToolDefinition]:
+        """Return those that have this name: the server's own, the canonical or the wire name."""
+        return self._named.get((label, name), ()) if isinstance(label, str) and isinstance(name, str) else ()
+
+    def passing(self, entry: Entry) -> frozenset[str]:
+        """Return the wire names that an entry's own filter includes; an empty filter includes all."""
+        label, allowed = entry.get("server_label"), entry.get("allowed_tools")
+        given = as_object(allowed)
+        names = given.get("tool_names") if given else allowed
+        tools: Iterable[ToolDefinition] = self.of(label)
+        if isinstance(names, list) and names:
+            tools = [tool for name in cast("list[object]", names) for tool in self.named(label, name)]
+        if given.get("read_only") is True:
+            tools = [tool for tool in tools if tool.hints.read_only]
+        return frozenset(tool.wire for tool in tools)
+
+
 class NamedServers(NamedTuple):
     """The entries of type `mcp`: the wire names that they offer, and those that their filters exclude."""
 
@@ -102,6 +138,8 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
         found = _in_namespace(entry, at) if kind == _NAMESPACE else [(entry, None, at)]
         for tool, namespace, place in found:
             function = as_function(tool, namespace)
+            if len(functions) == MAX_FUNCTIONS:
+                raise _refused(place, f"a request has at most {MAX_FUNCTIONS:,} functions, with those of namespaces")
             functions.append(function)
             places.append(index)
             if tool["type"] not in {"function", CUSTOM}:
@@ -150,7 +188,7 @@ def as_function(tool: Entry, namespace: str | None = None) -> Entry:
     return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
 
 
-def as_function_choice(choice: object, catalog: Catalog) -> object:
+def as_function_choice(choice: object, servers: ServerTools) -> object:
     """Return the choice with functions instead of custom tools, namespaces and servers; other choices unchanged."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
@@ -160,26 +198,35 @@ def as_function_choice(choice: object, catalog: Catalog) -> object:
             return choice
         if not listed:
             return inner.get("mode", "auto")
-        tools = [each for entry in cast("list[object]", listed) for each in _functions_of(entry, catalog)]
+        entries = _distinct(cast("list[object]", listed))
+        tools = _distinct(each for entry in entries for each in _functions_of(entry, servers))
         return {"type": "allowed_tools", "mode": inner.get("mode", "auto"), "tools": tools}
-    functions = _functions_of(choice, catalog)
+    functions = _functions_of(choice, servers)
     if len(functions) > 1:
         return {"type": "allowed_tools", "mode": "required", "tools": functions}
     return functions[0]
 
 
-def named_servers(servers: Sequence[tuple[int, Entry]], catalog: Catalog, *, strict: bool) -> NamedServers:
+def _distinct(entries: Iterable[object]) -> list[object]:
+    """Return the entries without those that say the same as an earlier one."""
+    distinct: dict[bytes, object] = {}
+    for entry in entries:
+        distinct.setdefault(dump_json(entry), entry)
+    return list(distinct.values())
+
+
+def named_servers(entries: Sequence[tuple[int, Entry]], servers: ServerTools, *, strict: bool) -> NamedServers:
     """Return what the entries of type `mcp` offer.
 
     With `strict` raises `ResponseRefused` for a server that is not in the catalog, and for an option that only the host
     can set.
     """
     declared: set[str] = set()
-    left_out: set[str] = set()
+    mentioned: dict[str, Sequence[ToolDefinition]] = {}
     warnings: list[StubWarning] = []
-    for index, entry in servers:
+    for index, entry in entries:
         label = entry.get("server_label")
-        tools = _tools_of(label, catalog)
+        tools = servers.of(label)
         if not tools:
             message = f"server_label {label!r} is no server of your catalog, and no other is called; it is dropped"
             warnings.append(StubWarning("unmatched_stub", index, MCP, message))
@@ -187,9 +234,12 @@ def named_servers(servers: Sequence[tuple[int, Entry]], catalog: Catalog, *, str
         if entry.get("require_approval") not in (None, "never"):
             message = "this host's policies say which calls a person approves, so require_approval is ignored"
             warnings.append(StubWarning("options_ignored", index, MCP, message))
-        wanted = frozenset(tool.wire for tool in tools if _passes(tool, entry.get("allowed_tools")))
-        declared |= wanted
-        left_out |= {tool.wire for tool in tools} - wanted
+        mentioned[str(label)] = tools
+    for entry in _distinct(
+        {"server_label": entry.get("server_label"), "allowed_tools": entry.get("allowed_tools")} for _, entry in entries
+    ):
+        declared |= servers.passing(as_object(entry))
+    left_out = {tool.wire for tools in mentioned.values() for tool in tools}
     if strict and warnings:
         first = warnings[0]
         raise ResponseRefused("unmatched_stub", first.message, param=f"tools[{first.index}]")
@@ -239,32 +289,16 @@ def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str
         raise _refused(f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them")
 
 
-def _functions_of(choice: object, catalog: Catalog) -> list[object]:
+def _functions_of(choice: object, servers: ServerTools) -> list[object]:
     given = as_object(choice)
     kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
     if kind == MCP:
-        tools = [tool for tool in _tools_of(given.get("server_label"), catalog) if name in (None, *_names(tool))]
+        label = given.get("server_label")
+        tools = servers.of(label) if name is None else servers.named(label, name)
         return [{"type": "function", "name": tool.wire} for tool in tools] or [choice]
     if kind == CUSTOM or (kind == "function" and namespace is not None):
         return [{"type": "function", "name": name_for_model(str(name), namespace)}]
     return [choice]
-
-
-def _tools_of(label: object, catalog: Catalog) -> list[ToolDefinition]:
-    return [tool for tool in catalog.definitions() if tool.ref.source == label and tool.ref.kind != "session"]
-
-
-def _passes(tool: ToolDefinition, allowed: object) -> bool:
-    """Return whether an entry's own filter includes the tool; an empty one includes all."""
-    given = as_object(allowed)
-    if given.get("read_only") is True and not tool.hints.read_only:
-        return False
-    names = given.get("tool_names") if given else allowed
-    return not isinstance(names, list) or not names or not _names(tool).isdisjoint(cast("list[object]", names))
-
-
-def _names(tool: ToolDefinition) -> frozenset[object]:
-    return frozenset({tool.ref.name, tool.name, tool.wire})
 
 
 def _refused(at: str, message: str) -> ResponseRefused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from copy import copy
 from secrets import token_hex
@@ -72,11 +72,23 @@ class Responses:
         conversation = chain[-1].conversation if chain else token_hex(16)
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
-        loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
-        draft = loop.draft
-        keeping = ResponseWriter(self.stored, tenant, draft, loop.sent, conversation)
         try:
-            async with aclosing(loop.events([item for kept in chain for item in kept.items])) as events:
+            loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
+            history = [item for kept in chain for item in kept.items]
+            keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
+            async with aclosing(self._made(loop, request, history, keeping)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            asker.leave()
+
+    async def _made(
+        self, loop: Loop, request: ResponseRequest, history: Sequence[Item], keeping: ResponseWriter
+    ) -> AsyncGenerator[Event]:
+        """Yield the events of the loop, each after what it says is stored."""
+        draft = loop.draft
+        try:
+            async with aclosing(loop.events(history)) as events:
                 async for event in events:
                     news = request.background and event["type"] in _NEWS  # clients that poll should see it
                     if request.is_stored and (draft.status in FINAL or news):

@@ -9,9 +9,11 @@ from typing import Literal, cast
 import orjson
 
 from toolplug.catalog.call import data_url, is_image
+from toolplug.responses.answers.calls import as_tool_call
 from toolplug.responses.backend import Question
 from toolplug.responses.builder import ResponseBuilder
 from toolplug.responses.input_items import (
+    BACKEND_FIELDS,
     CLIENT_ANSWERS,
     CLIENT_CALLS,
     WIRE_NAME,
@@ -83,9 +85,13 @@ def _of_text(text: Text) -> dict[str, object]:
 
 Message = dict[str, object]
 
-_SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, "arguments"})
+_SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, BACKEND_FIELDS, "arguments"})
+_OWN_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+"""Fields of a message that follow from the items."""
 _CUT = "this call was broken off before it had ended"
 _WAITS = "this call waits for a person's approval and has not been made"
+
+_REASONING = ("reasoning_content",)
 
 _LastItem = Literal["text", "client call", "hosted call"]
 
@@ -106,7 +112,8 @@ class _OpenTurn:
     """The last assistant turn, which further items may belong to.
 
     `id`: its response and turn, if the items have them; `last`: the last item; `calls_client`: it contains a call of
-    the client's tool; `answered`: the client's output follows its calls.
+    the client's tool; `answered`: the client's output follows its calls; `parts`: its content as the server sent it, if
+    that was no text.
     """
 
     message: Message
@@ -114,6 +121,18 @@ class _OpenTurn:
     last: _LastItem
     calls_client: bool = False
     answered: bool = False
+    parts: Sequence[object] = ()
+
+    def add_fields(self, item: Item) -> None:
+        """Add what the server wants back with the item: the text of a thought, and fields that only it understands."""
+        given = as_object(item.get(BACKEND_FIELDS))
+        thought = _thought(item) if item.get("type") == "reasoning" else ""
+        for name in _names(given.get("reasoning")) or _REASONING:
+            if thought and name not in _OWN_FIELDS:
+                self.message[name] = f"{self.message.get(name) or ''}{thought}"
+        fields = as_object(given.get("message"))
+        self.message.update({name: value for name, value in fields.items() if name not in _OWN_FIELDS})
+        self.parts = _listed(fields.get("content")) or self.parts
 
 
 class Transcript:
@@ -127,7 +146,7 @@ class Transcript:
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.messages: list[Message] = []
-        self._thought = ""
+        self._thoughts: list[Item] = []
         self._answers: dict[str, object] = {}
         self._seen: list[Message] = []
         self._called: set[str] = set()
@@ -145,7 +164,11 @@ class Transcript:
         if kind == "message":
             self._say(item)
         elif kind == "reasoning":
-            self._thought += _thought(item)
+            made_in = turn_of(item)
+            if self._turn is not None and made_in is not None and made_in == self._turn.id:
+                self._turn.add_fields(item)
+            else:
+                self._thoughts.append(item)
         elif kind in CLIENT_ANSWERS:
             if self._turn is not None:
                 self._turn.answered = True
@@ -160,8 +183,9 @@ class Transcript:
         content = item["content"]
         if role == "assistant":
             message = self._message_of(item, "text")
-            text = "".join(text_of(part) or "" for part in parts_of(content))
-            message["content"] = f"{message['content'] or ''}{text}"
+            for part in parts_of(content):
+                name = "refusal" if part.get("type") == "refusal" else "content"
+                message[name] = f"{message.get(name) or ''}{text_of(part) or ''}"
         else:
             self.end_turn()
             self.messages.append({"role": "user" if role == "user" else "system", "content": _content(content)})
@@ -171,10 +195,10 @@ class Transcript:
         if call_id in self._called:
             return
         self._called.add(call_id)
-        function = {"name": called_name(item), "arguments": called_with(item)}
         message = self._message_of(item, kind)
         made = cast("list[object]", message.setdefault("tool_calls", []))
-        made.append({"id": call_id, "type": "function", "function": function})
+        fields = as_object(as_object(item.get(BACKEND_FIELDS)).get("tool_call"))
+        made.append(as_tool_call(call_id, called_name(item), called_with(item), fields))
         answer = self._answers.get(call_id, "")
         parts = cast("list[Message]", answer) if isinstance(answer, list) else []
         texts = [part for part in parts if part["type"] == "text"]
@@ -183,6 +207,8 @@ class Transcript:
 
     def end_turn(self) -> None:
         """End the open turn. Its images follow as a user message, as backends accept none in outputs."""
+        if self._turn is not None and self._turn.parts:
+            self._turn.message["content"] = _as_sent(self._turn.parts, self._turn.message["content"])
         if self._seen:
             self.messages.append({"role": "user", "content": self._seen})
         self._turn, self._seen = None, []
@@ -196,16 +222,17 @@ class Transcript:
             self.messages.append(turn.message)
         turn.last = kind
         turn.calls_client = turn.calls_client or kind == "client call"
-        if self._thought:
-            turn.message["reasoning_content"] = f"{turn.message.get('reasoning_content', '')}{self._thought}"
-            self._thought = ""
+        for thought in self._thoughts:
+            turn.add_fields(thought)
+        self._thoughts.clear()
+        turn.add_fields(item)
         return turn.message
 
     def _belongs(self, item: Item, kind: _LastItem, turn: _OpenTurn) -> bool:
         made_in = turn_of(item)
         if made_in is not None and turn.id is not None:
             return made_in == turn.id
-        if turn.answered or self._thought:
+        if turn.answered or self._thoughts:
             return False
         if kind == "hosted call":
             return turn.last == "text" or turn.calls_client
@@ -253,6 +280,17 @@ def _answer(item: Item) -> object:
 
 def _listed(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in _listed(value) if isinstance(name, str)]
+
+
+def _as_sent(parts: Sequence[object], text: object) -> object:
+    """Return the content as the server sent it, unless the client has changed its text."""
+    texts = [each if isinstance(each, str) else as_object(each).get("text") for each in parts]
+    same = "".join(each for each in texts if isinstance(each, str)) == (text or "")
+    return list(parts) if same else text
 
 
 def _thought(item: Item) -> str:

@@ -8,15 +8,17 @@ calls         of the client's functions: `function_call` items, streamed; of its
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Literal, cast
 
-from toolplug.catalog.call import ToolCall
-from toolplug.responses.backend import CallPart, Delta
+from toolplug.catalog.call import EMPTY, ToolCall
+from toolplug.responses.answers.calls import CallAssembler, ModelCall
+from toolplug.responses.answers.fields import BackendFields
+from toolplug.responses.backend import ENDED, CallPart, Delta
 from toolplug.responses.builder import Event, ResponseBuilder
-from toolplug.responses.input_items import Item
+from toolplug.responses.input_items import BACKEND_FIELDS, Item
 from toolplug.responses.request_tools import ClientTool, input_of
 from toolplug.signatures.values import as_object
 
@@ -89,8 +91,14 @@ _EVENTS: Mapping[Kind, str] = {
     "output_text": "response.output_text",
     "refusal": "response.refusal",
 }
-CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+CUT_SHORT: Mapping[str | None, str] = {
+    "length": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+}
 """Why a response is incomplete whose model was stopped, by what its server says."""
+_REASONING = ("reasoning_content",)
 _MAX_CALL_ID = 64
 
 
@@ -106,12 +114,10 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call in progress."""
+    """A call in progress; `item` is its item if it is left to the client."""
 
     id: str
-    given: str
-    name: str = ""
-    arguments: list[str] = field(default_factory=list[str])
+    made: ModelCall
     item: dict[str, object] | None = None
     index: int = 0
 
@@ -129,14 +135,16 @@ class Turn:
         own: Mapping[str, ClientTool],
         taken: set[str],
         citations: Citations,
+        is_known: Callable[[str], bool],
     ) -> None:
         self.finish: str | None = None
         self._draft = draft
         self._own = own
         self._taken = taken
         self._citations = citations
-        self._calls: list[_Call] = []
-        self._at: dict[int, _Call] = {}
+        self._assembler = CallAssembler(is_known)
+        self._calls: dict[ModelCall, _Call] = {}
+        self._fields = BackendFields()
         self._item: dict[str, object] = {}
         self._index = 0
         self._done: list[Mapping[str, object]] = []
@@ -145,33 +153,68 @@ class Turn:
     @property
     def calls_client(self) -> bool:
         """True if one of the calls is of the client's tools."""
-        return any(call.item is not None for call in self._calls)
+        return any(call.item is not None for call in self._calls.values())
 
     @property
     def hosted(self) -> list[ToolCall]:
         """The hosted calls in the model's order; an invalid id is replaced."""
-        return [ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls if call.item is None]
+        calls = [call for call in self._calls.values() if call.item is None]
+        return [ToolCall(call.id, call.made.name, call.made.arguments) for call in calls]
 
     def read(self, delta: Delta) -> Iterator[Event]:
-        """Yield the events of one delta."""
+        """Yield the events of one delta. Raises `BackendFailed` for calls over the limits."""
         if delta.reasoning:
             yield from self._write("reasoning_text", delta.reasoning)
+            self._note_reasoning(delta.reasoning_fields)
         if delta.text:
             yield from self._write("output_text", delta.text, delta.logprobs)
         if delta.refusal:
             yield from self._write("refusal", delta.refusal)
         for part in delta.calls:
             yield from self._call(part)
+        in_parts = self._fields.has("content") and "content" not in delta.extra
+        self._fields.add({**delta.extra, "content": delta.text} if delta.text and in_parts else delta.extra)
         self.finish = delta.finish or self.finish
         self._draft.use(delta.usage)
 
+    def check_calls(self) -> None:
+        """Drop calls that were sent twice. Raises `BackendFailed` if a call is not complete, or without arguments."""
+        if self.finish not in CUT_SHORT:
+            self._assembler.end(is_certain=self.finish != ENDED)
+            self._calls = {made: self._calls[made] for made in self._assembler.calls}
+
     def end(self, *, cut: bool = False) -> Iterator[Event]:
         """Yield the events that close open items; `cut`: the answer is incomplete."""
-        cut = cut or self.finish in CUT_SHORT
-        yield from self._close_item("incomplete" if cut else "completed")
-        for call in self._calls:
+        status = "incomplete" if cut or self.finish in CUT_SHORT else "completed"
+        if self._item and not self._calls and self._fields.value:
+            own = as_object(self._item.get(BACKEND_FIELDS))
+            self._item = {**self._item, BACKEND_FIELDS: {**own, "message": self._fields.value}}
+        yield from self._close_item(status)
+        for call in self._calls.values():
+            if call.item is None and call.made.name in self._own and not cut:
+                yield from self._tell(call)
+        self._note_fields()
+        for call in self._calls.values():
             if call.item is not None:
-                yield from self._end_call(call, "incomplete" if cut else "completed")
+                yield from self._end_call(call, status)
+
+    def _note_fields(self) -> None:
+        """Note what the server wants back: with each call its own fields, with the first one those of the message.
+
+        Calls are done after all else of a turn, so that the fields of the last delta are known by then.
+        """
+        message = self._fields.value
+        for call in self._calls.values():
+            fields = {"message": message, "tool_call": call.made.fields.value}
+            self._draft.keep_call_fields(call.id, {name: value for name, value in fields.items() if value})
+            if call.item is not None:
+                call.item = {**call.item, **self._draft.fields_of(call.id)}
+            message = EMPTY
+
+    def _note_reasoning(self, names: tuple[str, ...]) -> None:
+        """Note the names of the fields that the reasoning came in, unless it is the one that most servers have."""
+        if names and names != _REASONING:
+            self._item = {**self._item, BACKEND_FIELDS: {"reasoning": list(names)}}
 
     def _write(self, kind: Kind, text: str, logprobs: Iterable[object] = ()) -> Iterator[Event]:
         part = self._part
@@ -229,27 +272,27 @@ class Turn:
         return {"item_id": self._item["id"], "output_index": self._index, "content_index": part.place}
 
     def _call(self, part: CallPart) -> Iterator[Event]:
-        call = self._at.get(part.place)
-        if call is None or (part.id and part.id != call.given):
+        made = self._assembler.add(part)
+        if made is None:
+            return
+        call = self._calls.get(made)
+        if call is None:
             yield from self._close_item("completed")
-            call = self._begin_call(part)
-        call.name += part.name
-        call.arguments.append(part.arguments)
+            call = self._begin_call(made)
         if call.item is not None:
-            yield from self._written(call, part.arguments)
-        elif call.name in self._own:
+            yield from self._written(call)
+        elif made.name in self._own and made.repeats is None:  # else it may have been sent twice
             yield from self._tell(call)
 
-    def _begin_call(self, part: CallPart) -> _Call:
-        """Start a call, also if a backend uses one index or id for several."""
-        usable = 0 < len(part.id) <= _MAX_CALL_ID and part.id not in self._taken
-        call = self._at[part.place] = _Call(part.id if usable else f"call_{token_hex(12)}", part.id)
-        self._calls.append(call)
+    def _begin_call(self, made: ModelCall) -> _Call:
+        """Start a call, also if a backend uses one id for several."""
+        usable = 0 < len(made.given) <= _MAX_CALL_ID and made.given not in self._taken
+        call = self._calls[made] = _Call(made.given if usable else f"call_{token_hex(12)}", made)
         self._taken.add(call.id)
         return call
 
     def _tell(self, call: _Call) -> Iterator[Event]:
-        tool = self._own[call.name]
+        tool = self._own[call.made.name]
         custom = tool.kind == "custom"
         call.item = {
             "id": self._draft.new_id("ctc" if custom else "fc"),
@@ -262,14 +305,17 @@ class Turn:
         }
         yield self._draft.added(call.item)
         call.index = len(self._draft.output) - 1
-        yield from self._written(call, "".join(call.arguments))
+        yield from self._written(call)
 
-    def _written(self, call: _Call, arguments: str) -> Iterator[Event]:
-        if arguments and not call.is_custom:
+    def _written(self, call: _Call) -> Iterator[Event]:
+        arguments = "" if call.is_custom else call.made.unsent()
+        if arguments:
             yield self._draft.event("response.function_call_arguments.delta", **_place_of(call), delta=arguments)
 
     def _end_call(self, call: _Call, status: str) -> Iterator[Event]:
-        arguments = "".join(call.arguments)
+        arguments = call.made.arguments
+        if not call.is_custom and (rest := call.made.unsent(is_last=True)):
+            yield self._draft.event("response.function_call_arguments.delta", **_place_of(call), delta=rest)
         if call.is_custom:
             said = {"input": input_of(arguments)}
             yield self._draft.event("response.custom_tool_call_input.delta", **_place_of(call), delta=said["input"])

@@ -21,6 +21,7 @@ from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.routes import reserved
+from toolplug.responses.backend import BaseUrl, PlainKey
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
@@ -179,8 +180,8 @@ class SessionSettings(Part):
 class BackendSettings(Part):
     """The model server: any that speaks Chat Completions."""
 
-    base_url: Annotated[str, Field(pattern="^https?://", description="up to /v1; /chat/completions is put after it")]
-    api_key: Annotated[SecretStr | None, Field(description="best as ${NAME}; or api_key_file")] = None
+    base_url: Annotated[BaseUrl, Field(description="up to /v1; /chat/completions is put after it")]
+    api_key: Annotated[PlainKey | None, Field(description="best as ${NAME}; or api_key_file")] = None
     model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
     timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
     deadline: Annotated[Duration, Field(gt=0, description="for one answer of the server, retries included")] = 600.0

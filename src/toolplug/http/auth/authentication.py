@@ -196,6 +196,12 @@ def viewer_of(request: Request[HostState]) -> Principal:
 _TOKENS = "toolplug.http.auth.jwt"
 
 
+def import_token_checks(auth: Auth | None) -> None:
+    """Import what checks tokens, if any are configured: a third of a second that the event loop should not spend."""
+    if auth is not None and auth.jwt is not None:
+        import_module(_TOKENS)
+
+
 def configured_authenticator(auth: Auth | None, given: Sequence[AuthFunction]) -> Authenticator:
     """Return the chain of API keys, tokens and the functions given to `create_app`; without any, allow everyone.
 

@@ -25,7 +25,7 @@ from toolplug.http.requests import HostRequest, passed_credentials, passed_trace
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, ResponseAnswer
 from toolplug.responses.input_items import Item
-from toolplug.responses.offer import ToolCaller
+from toolplug.responses.offer import ToolCaller, nothing_to_leave
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
 from toolplug.sessions.events import frame
@@ -53,6 +53,9 @@ class ItemList(TypedDict):
 STUCK_S = 300.0
 """Seconds after which a connection that accepts no data is closed."""
 
+LARGE_BYTES = 64 * 1024
+"""An event that takes a millisecond to encode and send."""
+
 _END = b"data: [DONE]\n\n"
 
 
@@ -78,10 +81,15 @@ class ResponseSender:
         self._timer.cancel()
 
     async def send(self, chunk: bytes) -> None:
-        """Send one chunk; the work behind the stream is cancelled where the client never takes it."""
+        """Send one chunk; the work behind the stream is cancelled where the client never takes it.
+
+        After a large one it lets others run, as a call with long arguments has five of them in a row.
+        """
         self._since = self._loop.time()
         await self._stream.send(chunk)
         self._since = inf
+        if len(chunk) > LARGE_BYTES:
+            await asyncio.sleep(0)
 
     def _look(self) -> None:
         left = self._since + self._stuck_s - self._loop.time()
@@ -123,8 +131,9 @@ class ResponseCaller:
         if self._session is not None:
             await host.sessions.find(self._session, principal.tenant)
         tools = host.executor_for(principal, agent=self._agent, session=self._session, within=conversation)
+        leave = nothing_to_leave
         if isinstance(tools, LazyExecutor):
-            host.responses.conversations.use(conversation)
+            leave = host.responses.conversations.use(principal, conversation)
         return ToolCaller(
             executor=tools,
             context=CallContext(
@@ -140,6 +149,7 @@ class ResponseCaller:
             search=host.registry.search,
             decide=self._decide,
             strict=self._strict,
+            leave=leave,
         )
 
     async def _decide(self, ticket: str, approve: bool) -> None:
