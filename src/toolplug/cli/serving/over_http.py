@@ -144,18 +144,19 @@ class Service:
         return 0
 
     async def _start(self, life: AsyncExitStack) -> bool:
-        """Enter the host. Return False if a signal interrupts the start."""
+        """Enter the host. Return False if a signal interrupts the start, whatever error that causes in it."""
         try:
             async with asyncio.timeout(None) as self._starting:
-                await life.enter_async_context(self._host)
-        except TimeoutError:
+                if not self._server.should_exit:
+                    await life.enter_async_context(self._host)
+        except Exception:
             if not self._server.should_exit:
                 raise
-            _LOG.info("the start was broken off by a signal")
-            return False
         finally:
             self._starting = None
-        return True
+        if self._server.should_exit:
+            _LOG.info("the start was broken off by a signal")
+        return not self._server.should_exit
 
     def _stop(self) -> None:
         self._server.config.timeout_graceful_shutdown = max(math.ceil(self._drain_s()), ANSWERS_S)
