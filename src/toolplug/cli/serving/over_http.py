@@ -302,9 +302,13 @@ def rarely_collected() -> Generator[None]:
 
 
 def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
-    """Log a finished call: its tool, provider, status, and duration in milliseconds."""
-    whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
-    _CALLS.info("%s %s %.0f ms", whose, coloured(status, STATUS_COLOURS.get(status, "yellow")), seconds * 1000)
+    """Log a finished call: its tool, provider, status, and duration in milliseconds.
+
+    Not one of an unknown tool, whose name is in the line of the audit log.
+    """
+    if provider != UNKNOWN:
+        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
 
 
 def _start_screen(host: Host, url: str) -> str:
