@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Collection
+from types import FrameType
 
 GRACE_S = 1.0
 """Seconds for cancelled tasks to end, and then for threads of `to_thread`."""
@@ -52,7 +53,11 @@ def end_at_signals() -> None:
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _end)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
 
 
 def bound_exit(before: Collection[threading.Thread], code: int) -> None:
