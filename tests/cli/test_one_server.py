@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE, Popen, run
 
 import pytest
 from tests.cli.process import serving, toolplug
 
 from toolplug import Host, open_host
-from toolplug.errors import StoreError, StoreInUse
+from toolplug.errors import StoreError, StoreInUse, StoreRefused
+from toolplug.stores.sqlite import SqliteStore
 
 pytestmark = [pytest.mark.process, pytest.mark.requirement("C-2-store-one-server")]
 
@@ -122,19 +122,81 @@ def test_a_process_that_the_server_forked_does_not_keep_the_lock(tmp_path: Path,
             os.killpg(first.pid, signal.SIGKILL)
 
 
-async def _warns(caplog: pytest.LogCaptureFixture) -> bool:
-    caplog.clear()
+WORKERS = """
+import asyncio, logging, multiprocessing, sys, threading
+from toolplug import open_host
+
+async def serve(number, barrier):
+    barrier.wait()
     async with open_host({"store": "memory://"}):
-        return "store: memory:// in a worker process" in caplog.text
+        barrier.wait()
+
+def work(number, barrier):
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    asyncio.run(serve(number, barrier))
+
+if __name__ == "__main__":
+    count = int(sys.argv[1])
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(count)
+    workers = [context.Process(target=work, args=(number, barrier)) for number in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.parametrize(("count", "warnings"), [(1, 0), (2, 2)])
+def test_a_store_in_memory_of_several_workers_is_a_warning(tmp_path: Path, count: int, warnings: int) -> None:
+    (tmp_path / "application.py").write_text(WORKERS)
+    command = [sys.executable, "application.py", str(count)]
+    done = run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.count("store: memory:// in one of several workers") == warnings
+
+
+@pytest.fixture(params=["symbolic link", "link to the folder", "relative name"])
+def other_name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Another name of the file `state.db`."""
+    match request.param:
+        case "symbolic link":
+            (tmp_path / "link.db").symlink_to("state.db")
+            return str(tmp_path / "link.db")
+        case "link to the folder":
+            (tmp_path / "folder").symlink_to(tmp_path)
+            return str(tmp_path / "folder" / "state.db")
+        case _:
+            return str(tmp_path / "x" / ".." / "state.db")
 
 
 @pytest.mark.anyio
-async def test_a_store_in_memory_of_a_worker_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_second_server_is_refused_under_any_name_of_the_file(
+    tmp_path: Path, other_name: str, write: Callable[..., Path]
 ) -> None:
-    assert not await _warns(caplog)
-    monkeypatch.setenv("SERVER_SOFTWARE", "gunicorn/23.0.0")
-    assert await _warns(caplog)
-    monkeypatch.delenv("SERVER_SOFTWARE")
-    monkeypatch.setattr(multiprocessing, "parent_process", object)
-    assert await _warns(caplog)
+    async with open_host(write("limits: {drain: 0}\nstore: sqlite:///./state.db")):
+        with pytest.raises(StoreInUse):
+            await _entered(open_host({"store": f"sqlite:///{other_name}", "limits": {"drain": 0}}))
+        assert not (tmp_path / "link.db.lock").exists()
+
+
+@pytest.mark.anyio
+async def test_processes_that_share_a_file_hear_of_each_other_under_any_name(tmp_path: Path, other_name: str) -> None:
+    (tmp_path / "x").mkdir()
+    async with (
+        SqliteStore(tmp_path / "state.db", shared=True) as one,
+        SqliteStore(Path(other_name), shared=True) as other,
+    ):
+        await one.commit("key", b"value")
+        record = await other.read("key")
+        assert record is not None
+        assert record.value == b"value"
+    assert [path.name for path in tmp_path.glob("*-wake")] == ["state.db-wake"]
+
+
+@pytest.mark.anyio
+async def test_a_file_with_two_names_by_hard_links_is_refused(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "state.db"):
+        pass
+    (tmp_path / "other.db").hardlink_to(tmp_path / "state.db")
+    with pytest.raises(StoreRefused, match=r"other\.db has 2 names by hard links"):
+        await SqliteStore(tmp_path / "other.db").__aenter__()

@@ -162,6 +162,15 @@ def test_a_blocked_loop_does_not_keep_the_process(tmp_path: Path, write: Callabl
         assert isinstance(answer.exception(), httpx2.TransportError)
 
 
+@pytest.mark.requirement("C-5-state-import-failed")
+def test_a_provider_that_cannot_be_imported_is_an_error_in_the_log(tmp_path: Path, write: Callable[..., Path]) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_package")
+    write("providers: {broken: {type: ./broken.py, enabled: true, required: false}}")
+    with serving(folder=tmp_path) as service:
+        line = json.loads(service.wait_for("provider broken (./broken.py): import-failed"))
+        assert (line["level"], line["logger"]) == ("error", "toolplug.host")
+
+
 @pytest.mark.requirement("C-2-reload-signal", "H-configuration-bad-reload", "C-2-reload-bad")
 def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
     tmp_path: Path, write: Callable[..., Path]
@@ -173,6 +182,9 @@ def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
         service.send(signal.SIGHUP)
         service.wait_for("configuration reloaded: hello started")
         assert service.call("hello").json()["output"] == "Hi, world!"
+        write("providers: {hello: {enabled: true, greeting: Hi}}\nsessions: {ttl: 1h}")
+        service.send(signal.SIGHUP)
+        service.wait_for("configuration reloaded: hello unchanged; other sections that changed: sessions")
         write("providers: {hello: {enabled: true, greting: Hey}}")
         service.send(signal.SIGHUP)
         line = service.wait_for("configuration not reloaded")

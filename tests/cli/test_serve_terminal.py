@@ -23,7 +23,7 @@ CODE = """
 
     class Shop(FunctionProvider):
         @tool
-        async def price(self) -> int:
+        async def price(self, item: int = 0) -> int:
             return 5
 
         @tool
@@ -64,8 +64,8 @@ def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
             os.close(master)
 
 
-def call(url: str, name: str) -> httpx2.Response:
-    return httpx2.post(f"{url}/v1/tool-calls", json={"name": name, "arguments": {}}, timeout=PATIENCE_S)
+def call(url: str, name: str, **arguments: object) -> httpx2.Response:
+    return httpx2.post(f"{url}/v1/tool-calls", json={"name": name, "arguments": arguments}, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -85,8 +85,13 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         call(url, "fail")
         seen.wait_for(r"fail \(shop\) \x1b\[31mpanic\x1b\[0m \d+ ms")
         call(url, "nothing")
-        seen.wait_for(r"an unknown tool \x1b\[33munknown_tool\x1b\[0m")
+        seen.wait_for(r"tool\.call 'nothing' \x1b\[33munknown_tool\x1b\[0m, by 'anonymous' of 'default'\r\n")
+        call(url, "price", item="hunter2")
+        seen.wait_for(r"price: invalid arguments at '/item'\r\n")
+        seen.wait_for(r"price \(shop\) \x1b\[33minvalid_arguments\x1b\[0m \d+ ms")
         shown = seen.shown
+    assert "hunter2" not in shown
+    assert '{"' not in shown
     for place in ("/mcp", "/metrics", "/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
     assert re.search(r"providers +shop: 2 tools\r\n", shown)

@@ -146,6 +146,36 @@ def test_what_fails_at_import_is_told_with_distribution_version_and_fix(tmp_path
         assert found[kind]["fix"] == f"reinstall or update toolplug-{kind}, or remove its entry"
 
 
+SLOW = """
+import time
+
+def work(cpu_s):
+    began = time.thread_time()
+    while time.thread_time() - began < cpu_s:
+        pass
+
+for _ in range(10):
+    work(0.02)
+    time.sleep(0.2)
+
+class Broken:
+    def __init__(self, key, config): ...
+"""
+BUSY = """
+while True:
+    pass
+"""
+
+
+@pytest.mark.requirement("H-time-loop")
+def test_an_import_that_gets_little_of_the_processor_is_waited_for(tmp_path: Path) -> None:
+    for kind, source in (("slow", SLOW), ("busy", BUSY)):
+        install(tmp_path, f"toolplug-{kind}", provides(**{kind: f"{kind}:Broken"}), modules={kind: source})
+    found = outcomes(tmp_path, {"slow": (None, 0.4), "busy": (None, 0.4)})
+    assert "slow:Broken gave a Broken" in found["slow"]["message"]
+    assert "importing busy has not ended after 0.4 s" in found["busy"]["message"]
+
+
 @pytest.mark.requirement("C-5-state-incompatible", "I2-4-hookspecs")
 def test_what_does_not_fit_this_toolplug_is_incompatible(tmp_path: Path) -> None:
     source = f"{IMPORTS}class Broken(FunctionProvider):\n    def start(self): ...\n"

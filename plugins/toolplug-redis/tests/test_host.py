@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from toolplug.client import Application
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-host")]
 
 PATIENCE_S = 30
+BURNERS = 4 * (os.cpu_count() or 1)
 
 
 async def called(url: str, code: str) -> str:
@@ -90,3 +94,41 @@ async def test_requests_that_need_a_stopped_server_are_answered_with_503(start_s
                     if (await client.post("/api/sessions")).status_code == 201:
                         break
                     await asyncio.sleep(0.05)
+
+
+async def test_a_host_waits_for_a_server_that_starts_later(start_server, tmp_path: Path) -> None:
+    server = start_server()
+    server.kill()
+    (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}\n")
+    with serving(folder=tmp_path) as host:
+        host.wait_for("the store cannot be opened yet: the Redis server does not answer")
+        server.start()
+        assert httpx2.get(f"{host.url}/readyz", timeout=PATIENCE_S).status_code == 200
+
+
+async def test_a_signal_ends_the_wait_for_a_server(start_server, tmp_path: Path) -> None:
+    server = start_server()
+    server.kill()
+    (tmp_path / "providers.yaml").write_text(f"store: redis://127.0.0.1:{server.port}\n")
+    with serving(folder=tmp_path) as host:
+        host.wait_for("the store cannot be opened yet")
+        host.send(signal.SIGTERM)
+        assert host.end() == 0
+
+
+@pytest.mark.requirement("H-time-loop")
+def test_a_host_starts_on_a_busy_machine(start_server, tmp_path: Path) -> None:
+    server = start_server()
+    (tmp_path / "providers.yaml").write_text(
+        f"providers: {{hello: {{enabled: true}}}}\nstore: redis://127.0.0.1:{server.port}\n"
+    )
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BURNERS)]
+    try:
+        with serving(folder=tmp_path) as host:
+            host.wait_for("toolplug listening on ", patience_s=10 * PATIENCE_S)
+            assert host.call("hello").json()["output"] == "Hello, world!"
+            assert not [line for line in host.lines if "does not answer" in line]
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()

@@ -27,6 +27,9 @@ LIST = f"{EVENTS}event: connected\nid: 1\ndata: {json.dumps(CONNECTED)}\n\n"
 HUGE = f"{EVENTS}event: result\ndata: {'x' * (17 * 1024 * 1024)}\n\n"
 
 
+MANY = json.dumps({"output": "x", "status": "success", "structured": [1] * 70_000})
+
+
 def result(data: str) -> str:
     """An answer to a call with this data of its result."""
     return f"{EVENTS}event: result\ndata: {data}\n\n"
@@ -91,7 +94,7 @@ async def host(
         (ZIPPED, "the answer is compressed though we asked for none that is"),
         (FAILING_STREAM, "it answers HTTP 500 with text/event-stream, as no toolplug host does; check the URL"),
         (f"{EVENTS}event: connected\ndata: {{}}\n\n", "its event 'connected' cannot be read: 2 errors"),
-        (f"{EVENTS}event: connected\ndata: [1\n\n", "its event 'connected' cannot be read: 1 errors"),
+        (f"{EVENTS}event: connected\ndata: [1\n\n", "its event 'connected' cannot be read: no '{' at character 0"),
         (f'{EVENTS}event: error\ndata: {{"code": "c", "message": "m"}}\n\n', "it has ended the stream: c: m"),
     ],
 )
@@ -110,7 +113,10 @@ async def test_a_catalog_that_is_none_is_named_by_the_doctor(link: Link, listing
         (result("{}"), ToolStatus.TOOL_ERROR, "the result has 2 invalid fields"),
         (result('{"output": "x", "status": "cancelled"}'), ToolStatus.TOOL_ERROR, "the status 'cancelled'"),
         (result('{"output": "x", "status": "fine"}'), ToolStatus.TOOL_ERROR, "the result has 1 invalid fields"),
-        (HUGE, ToolStatus.TOOL_ERROR, "exceeded the 16777216 byte limit"),
+        (HUGE, ToolStatus.TOOL_ERROR, "exceeded the 4194304 byte limit"),
+        (result(MANY), ToolStatus.TOOL_ERROR, "the result has more than 65,536 values"),
+        (result('{"output": "x", "status": "denied"}'), ToolStatus.DENIED, "denied by the host 'h' of this toolset: x"),
+        (f"{EVENTS}event: progress\ndata: {MANY}\n\n", ToolStatus.TOOL_ERROR, "a report of progress has over 65,536"),
         (EVENTS, ToolStatus.TOOL_ERROR, "it is not known whether the tool has run"),
         ("", ToolStatus.TOOL_ERROR, "it is not known whether the tool has run"),
     ],
@@ -120,6 +126,8 @@ async def test_an_answer_that_is_none_ends_the_call(link: Link, called: str, sta
         ended = await here.call("who")
         assert ended.status is status
         assert said in ended.output
+        assert "elsewhere.example" not in ended.output
+        assert "127.0.0.1" not in ended.output
 
 
 async def test_a_result_ends_the_call_though_its_stream_goes_on(link: Link) -> None:

@@ -76,6 +76,18 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
+class AuditLines(HumanLines):
+    """Formats a line of the audit log for people: the event, its outcome, its target, and who caused it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one line."""
+        line = json.loads(record.getMessage())
+        event, outcome, target = line["event"], line["outcome"], line["target"]
+        about = f" {target!r}" if target else ""
+        text = f"{event}{about} {coloured(outcome, 'yellow')}, by {line['principal']!r} of {line['tenant']!r}"
+        return super().format(logging.makeLogRecord({**vars(record), "msg": text, "args": ()}))
+
+
 def _trace(record: logging.LogRecord) -> str:
     crash = getattr(record, "crash", None)
     return crash.trace() if isinstance(crash, Crash) else ""
@@ -109,7 +121,7 @@ def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:
 
 
 def log_service(config: Path | None, *, terminal: bool, traces: bool, worker: int | None = None) -> None:
-    """Log from INFO on, for `serve`: lines on a terminal, else JSON. Audit lines are JSON already.
+    """Log from INFO on, for `serve`: lines on a terminal, else JSON, as audit lines are already.
 
     `worker`: the number of this process in the lines, if it is one of several.
     """
@@ -118,7 +130,7 @@ def log_service(config: Path | None, *, terminal: bool, traces: bool, worker: in
     _log(formatter(traces=traces, worker=worker), logging.INFO)
     _keep_crashes(config, traces)
     audit = logging.getLogger(AUDIT)
-    audit.handlers = [_handler(logging.Formatter("%(message)s"))]
+    audit.handlers = [_handler(AuditLines(worker=worker) if terminal else logging.Formatter("%(message)s"))]
     audit.propagate = False
 
 

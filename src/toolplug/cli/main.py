@@ -10,12 +10,15 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 
-from toolplug.cli.process_exit import bound_exit
+from toolplug.cli.process_exit import LastStep, bound_exit, end_at_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; without one that of the process, which then ends in time."""
     before = threading.enumerate()
+    last_step = LastStep() if arguments is None else None
+    if arguments is None and sys.argv[1:2] == ["serve"]:
+        end_at_signals()
     try:
         command_line = import_module("toolplug.cli.command_line")
     except ModuleNotFoundError as error:
@@ -25,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = f"toolplug: the command line needs the package {error.name!r}; pip install 'toolplug[cli]'"
         print(message, file=sys.stderr)  # noqa: T201  without Typer there is no other output
         return 1
-    if arguments is not None:
-        return command_line.run(arguments)
-    code = command_line.run(sys.argv[1:])
-    bound_exit(before, code)
+    code = command_line.run(sys.argv[1:] if arguments is None else arguments)
+    if last_step is not None:
+        last_step.code = code
+        bound_exit(before, code)
     return code
 
 

@@ -20,6 +20,12 @@ from toolplug.signatures.values import as_json, why_not_json
 MAX_WAITING = 256
 """The most progress reports that wait for a slow client; the oldest is dropped first."""
 
+MAX_PLACES = 3
+"""Of invalid arguments, in the log."""
+MAX_PLACE = 100
+
+_CALLS = logging.getLogger("toolplug.calls")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -190,7 +196,13 @@ def _said(call: ToolCall, error: ToolError) -> ToolResult:
 
 
 def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
-    """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown."""
+    """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown.
+
+    The log has the places alone, since a message may have a value in it.
+    """
+    if _CALLS.isEnabledFor(logging.INFO):
+        found = [line.partition(": ")[0][:MAX_PLACE] for line in lines if line.startswith("/")][:MAX_PLACES]
+        _CALLS.info("%s: invalid arguments%s", call.name, f" at {', '.join(map(repr, found))}" if found else "")
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
     return ended(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
 

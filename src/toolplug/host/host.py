@@ -53,6 +53,13 @@ from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
+_LEVELS = {
+    ProviderState.ACTIVE: logging.INFO,
+    ProviderState.DISABLED: logging.INFO,
+    ProviderState.SHADOWED: logging.INFO,
+    ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG,
+}
+"""Of the lines about providers at the start; the other states are errors."""
 _READY_KEPT_S = 60.0
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
@@ -466,9 +473,15 @@ class Host:
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
         for record in self.records():
-            level = logging.DEBUG if record.state is ProviderState.INSTALLED_NOT_ENABLED else logging.INFO
             reason = f" ({record.reason})" if record.reason else ""
-            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, reason)
+            _LOG.log(
+                _LEVELS.get(record.state, logging.ERROR),
+                "provider %s (%s): %s%s",
+                record.key,
+                record.type,
+                record.state,
+                reason,
+            )
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.state)
 

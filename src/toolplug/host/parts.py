@@ -47,6 +47,7 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
+from toolplug.stores.open import enter_with_retries
 from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.processes import Processes
 from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
@@ -373,7 +374,11 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
         store = measured = MeasuredStore(opening)
         if settings.quotas.sets("stored_bytes"):
             store = CountingStore(store, lambda: current().settings.quotas)
-        await life.enter_async_context(store)
+        if alone:
+            await enter_with_retries(store)
+            life.push_async_exit(store)
+        else:
+            await life.enter_async_context(store)
         if alone and named.in_memory:
             warn_of_workers()
         yield store, measured

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from toolplug.crashes import log_crash, outlined
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
+from toolplug.runtime.loop_timeout import LoopTimeout
 
 T = TypeVar("T")
 Step = Callable[[], Coroutine[Any, Any, object]]
@@ -32,17 +33,18 @@ async def awaited(
     """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
     task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
     try:
-        done, _ = await asyncio.wait({task}, timeout=within_s)
+        async with LoopTimeout(within_s):
+            await asyncio.wait({task})
     except asyncio.CancelledError:
         task.cancel()
         raise
-    if not done:
+    except TimeoutError:
         task.cancel()
         raise ProviderError(
             f"{entry.owner}: {what} has not ended after {within_s:g} s",
             state=ProviderState.START_FAILED,
             fix=f"let {what} begin its slow work in the background",
-        )
+        ) from None
     error = task.result()
     if error is not None:
         raise _failure(entry, what, error) from error

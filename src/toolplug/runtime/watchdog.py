@@ -6,10 +6,10 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from itertools import takewhile
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from traceback import walk_stack
+from types import FrameType
 from typing import Self
 
 from toolplug.crashes import OURS, blamed_place
@@ -19,7 +19,9 @@ BEAT_S = 0.05
 QUIET_S = 10.0
 """Seconds after a line in which no other is logged; blocks in that time are counted in the next line."""
 
-_LOOP = "asyncio.base_events"
+_LOOP_MODULES = ("asyncio.", "selectors", "uvloop")
+"""Prefixes of the modules that run the loop; what they have called holds it up."""
+
 _LOG = logging.getLogger("toolplug.execution")
 
 
@@ -27,8 +29,11 @@ class Watchdog:
     """Watches the running loop from a thread while it is entered.
 
     The loop sets a mark every 50 ms. When the mark is older than `lag_s`, the thread inspects the stack of the loop's
-    thread and logs one line. `owners` returns the provider's key for each top-level package. With `names_host` False
-    a block is logged only if a provider causes it. `on_block` is called with its place instead, from the thread.
+    thread and logs one line, with the task that runs. `owners` returns the provider's key for each top-level package.
+    With `names_host` False a block is logged only if a provider causes it. `on_block` is called with its place instead,
+    from the thread.
+
+    If nothing runs in the loop, nothing holds it up: the process waits for a processor, and the line says so.
     """
 
     def __init__(
@@ -48,12 +53,14 @@ class Watchdog:
         self._mark = clock()
         self._ended = threading.Event()
         self._thread_id = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._watch = threading.Thread(target=self._watching, name="toolplug-watchdog", daemon=True)
 
     async def __aenter__(self) -> Self:
         self._thread_id = threading.get_ident()
-        self._set_mark(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._set_mark(self._loop)
         self._watch.start()
         return self
 
@@ -82,11 +89,16 @@ class Watchdog:
 
     def _say(self, lag_s: float, untold: int) -> None:
         frame = sys._current_frames().get(self._thread_id)  # pyright: ignore[reportPrivateUsage]
-        stack = list(walk_stack(frame))[::-1]
+        stack = _of_callback(list(walk_stack(frame))[::-1])
+        more = f"; it was held up {untold} times more since the last line" if untold else ""
+        if not stack:
+            if self._names_host:
+                why = "nothing runs in it, so the process was paused or waits for a processor"
+                _LOG.warning("the event loop is late, %d ms by now: %s%s", lag_s * 1000, why, more)
+            return
         owners = self._owners()
         modules = (str(each.f_globals.get("__name__", "")) for each, _ in reversed(stack))
-        inside = takewhile(lambda module: module != _LOOP, modules)  # not what has started the loop
-        packages = (module.partition(".")[0] for module in inside)
+        packages = (module.partition(".")[0] for module in modules)
         package = next((package for package in packages if package in owners), None)  # of the innermost frame
         if package is None and not self._names_host:
             return
@@ -97,5 +109,24 @@ class Watchdog:
         if self._on_block is not None:
             self._on_block(shown)
             return
-        more = f"; it was held up {untold} times more since the last line" if untold else ""
-        _LOG.warning("%s holds up the event loop, %d ms by now: %s%s", who, lag_s * 1000, shown, more)
+        _LOG.warning("%s holds up the event loop, %d ms by now: %s%s%s", who, lag_s * 1000, shown, self._task(), more)
+
+    def _task(self) -> str:
+        """Return the name of the task that runs, if somebody has named it."""
+        task = asyncio.current_task(self._loop)
+        name = "Task-" if task is None else task.get_name()
+        return "" if name.startswith("Task-") else f", in the task {name!r}"
+
+
+def _of_callback(stack: Sequence[tuple[FrameType, int]]) -> list[tuple[FrameType, int]]:
+    """Return the frames of what the loop has called, the innermost last; none if it has called nothing.
+
+    Without frames of a loop it is the whole stack.
+    """
+    runs_loop = [str(frame.f_globals.get("__name__", "")).startswith(_LOOP_MODULES) for frame, _ in stack]
+    if True not in runs_loop:
+        return list(stack)
+    start = runs_loop.index(True)
+    while start < len(stack) and runs_loop[start]:
+        start += 1
+    return list(stack[start:])

@@ -71,6 +71,7 @@ class Request:
     attempt: int = 0
     stream: str | None = None
     sent: float = field(default=0.0)
+    turn: int | None = None
 
 
 class Relay:
@@ -303,7 +304,7 @@ class Relay:
             "tool": request.tool,
             "arguments": orjson.Fragment(request.arguments),
             "deadline": timestamp(request.until),
-            "attempt": request.attempt + 1,
+            "attempt": (attempt := self._times_sent(request, stream) + 1),
             "callId": request.call_id,
             "hostRequestId": request.host_request_id,
             **request.trace_context,
@@ -312,8 +313,12 @@ class Relay:
         del said["arguments"]
         if self._session.tell(stream, REQUEST, data, orjson.dumps(said)):
             request.stream = stream
-            request.attempt += 1
+            request.attempt = attempt
             request.sent = request.sent or perf_counter()
+
+    def _times_sent(self, request: Request, stream: str) -> int:
+        """Return how often the request may have been sent before, on other streams than this one too."""
+        return request.attempt
 
     def _give_up(self, request: Request, reason: str) -> None:
         """End a request without an answer, and log the cancellation if the plugin has the request."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -11,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from typing_extensions import TypedDict
 
-from toolplug.errors import StoreMisused
+from toolplug.errors import StoreMisused, StoreUnavailable
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
 
@@ -23,6 +25,13 @@ MISSING = (
     "a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which keeps nothing"
 )
 """aiosqlite is an extra, so the module that uses it is imported for such a store only."""
+
+
+ENTER_S = 30.0
+"""How long a host that starts tries to open a store that is unavailable."""
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 5.0
+_LOG = logging.getLogger("toolplug.stores")
 
 
 class OpenStore(Protocol):
@@ -70,6 +79,28 @@ def open_store(
     raise StoreMisused(
         f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
     )
+
+
+async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None:
+    """Open a store as `async with` does, and again while it is unavailable, for `within_s` seconds; say so each time.
+
+    A server of records often starts together with its hosts, and on a busy machine. A file that cannot be opened is
+    tried once. Raises `StoreError`.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_at, pause_s = loop.time() + within_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            await store.__aenter__()
+        except StoreUnavailable as error:
+            left_s = give_up_at - loop.time()
+            if left_s <= 0 or isinstance(error.__cause__, OSError):
+                raise
+            _LOG.warning("the store cannot be opened yet: %s; trying again, for %.0f s more", error, left_s)
+        else:
+            return
+        await asyncio.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def store_file(url: str, *, folder: Path = _HERE) -> Path | None:

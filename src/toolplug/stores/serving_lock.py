@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 
 from toolplug.errors import StoreInUse
-from toolplug.stores.sqlite_file import told_as_store_errors
+from toolplug.stores.sqlite_file import real_path, told_as_store_errors
 
 _POLL_S = 0.1
 _LOG = logging.getLogger("toolplug.stores")
@@ -29,7 +29,8 @@ _LOG = logging.getLogger("toolplug.stores")
 
 def lock_file(store: Path) -> Path:
     """Return the path of the file that the serving process locks; it holds the process's id and host name."""
-    return store.with_name(f"{store.name}.lock")
+    real = real_path(store)
+    return real.with_name(f"{real.name}.lock")
 
 
 @asynccontextmanager
@@ -105,9 +106,22 @@ def _holder(store: Path) -> tuple[int, str]:
 
 def warn_of_workers() -> None:
     """Log a warning if this process is one of several workers of a server: each has its own store in memory."""
-    if multiprocessing.parent_process() is None and not os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn"):
+    is_gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn")
+    if (multiprocessing.parent_process() is None and not is_gunicorn) or not _has_siblings():
         return
     _LOG.warning(
-        "store: memory:// in a worker process: with several workers a session, an approval or a stored response is"
-        " known to one of them only; run one worker"
+        "store: memory:// in one of several workers: a session, an approval or a stored response is known to one of"
+        " them only; run one worker, or write store: sqlite:///./state.db?shared=true"
     )
+
+
+def _has_siblings() -> bool:
+    """Return whether the parent has started other processes like this one; True where the system does not say so."""
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{os.getppid()}/task").glob("*/children")]
+        children = {int(pid) for text in threads for pid in text.split()}
+        others = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children - {os.getpid()}]
+    except OSError:
+        return True
+    # multiprocessing has a process of its own next to the workers.
+    return not children or any(b"resource_tracker" not in command for command in others)

@@ -49,6 +49,11 @@ def told_as_store_errors(path: Path) -> Generator[None]:
         raise store_error(error, path) from error
 
 
+def real_path(path: Path) -> Path:
+    """Return the path to which symbolic links lead, so that a file has one lock and one log under all of its names."""
+    return Path(os.path.realpath(path))
+
+
 def _primary_code(error: sqlite3.Error) -> int:
     # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -127,9 +132,16 @@ class SqliteFile:
             return
         if begin != _MAGIC:
             raise StoreRefused(f"{self.path} is not a SQLite file; move it away, or name another in `store`")
+        # Each name would have a log of its own (sqlite.org/howtocorrupt.html, "Multiple links to the same file").
+        if (names := self.path.stat().st_nlink) > 1:
+            raise StoreRefused(
+                f"{self.path} has {names} names by hard links, and SQLite damages a file that is opened by two of "
+                "them; remove the others, or replace them by symbolic links"
+            )
         # Without a write-ahead log nothing but the file counts, and a connection that takes it as immutable makes no
         # files next to it. With one, SQLite must read both, and makes the log's index where it is missing.
-        log = self.path.with_name(self.path.name + "-wal")
+        real = real_path(self.path)
+        log = real.with_name(f"{real.name}-wal")
         connection = self._connect("mode=ro" if log.exists() else "mode=ro&immutable=1", busy_s=_BUSY_S)
         try:
             _check_origin(connection, self.path)

@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.serving_lock import open_lock, try_lock
+from toolplug.stores.sqlite_file import real_path
 from toolplug.stores.store import Change, Event
 
 LOOK_S = 0.1
@@ -47,7 +48,8 @@ _LOG = logging.getLogger("toolplug.stores")
 
 def wake_folder(store: Path) -> Path:
     """Return the folder with the lock and the sockets of the processes that share a file."""
-    return store.with_name(f"{store.name}-wake")
+    real = real_path(store)
+    return real.with_name(f"{real.name}-wake")
 
 
 class SharedLock:

@@ -232,9 +232,34 @@ async def test_a_request_moves_to_the_next_stream_in_another_process(three: Thre
     async with attached(await elsewhere.find(session.code)) as second:
         with promptly():
             again = await second.next_request()
-        assert again["id"] == request["id"]
+        assert again == request | {"attempt": 2}
+    async with attached(session) as third:  # where its caller waits
+        with promptly():
+            assert await third.next_request() == request | {"attempt": 3}
         await (await there.find(session.code)).relay.take_answer(str(again["id"]), "moved")
         assert (await task).output == "moved"
+
+
+@pytest.mark.requirement("I17-2-process-ends", "C-6-attempt-everywhere")
+@pytest.mark.parametrize("connects", [0, 1, 2])
+async def test_a_request_that_is_sent_again_says_so_whichever_processes_send_it(three: Three, connects: int) -> None:
+    here = three[0]
+    session = await new_session(here)
+    task = await calling(session, "a")  # before there is a stream anywhere
+    async with attached(await three[connects].find(session.code)) as first:
+        request = await first.next_request()
+        assert request["attempt"] == 1
+        async with attached(await three[2 - connects].find(session.code)) as newer:
+            await turns()
+            if connects == 2:  # the process of the caller sends it again, another one waits for the older stream
+                assert await newer.next_request() == request | {"attempt": 2}
+            other = await calling(session, "a")
+            asked = await newer.next_request()
+            assert asked["attempt"] == 1
+        assert await first.next_request() == asked | {"attempt": 2}
+        await session.relay.take_answer(str(asked["id"]), "b")
+        await session.relay.take_answer(str(request["id"]), "a")
+        assert [(await task).output, (await other).output] == ["a", "b"]
 
 
 @pytest.mark.requirement("I17-2-relay")

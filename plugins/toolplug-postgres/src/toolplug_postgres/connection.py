@@ -10,6 +10,7 @@ from typing import TypeVar
 import asyncpg
 
 from toolplug.errors import StoreError, StoreUnavailable
+from toolplug.runtime.loop_timeout import LoopTimeout
 from toolplug_postgres.server import DRIVER_ERRORS, PATIENCE_S, ConnectionLost, Server
 
 # A server that cannot be reached is not asked more often, whatever the load.
@@ -49,7 +50,7 @@ class ServerConnection:
         """
         connection = await self.connected()
         try:
-            async with asyncio.timeout(PATIENCE_S + more_s):
+            async with LoopTimeout(PATIENCE_S + more_s):
                 return await connection.fetch(statement, *arguments)
         except RACES:
             raise
@@ -159,7 +160,7 @@ class Reader:
 async def answered(answer: asyncio.Future[T], server: Server, *, more_s: float = 0.0) -> T:
     """Return the result of a future that another task sets. Raises `StoreUnavailable` after two seconds without it."""
     try:
-        async with asyncio.timeout(PATIENCE_S + more_s):
+        async with LoopTimeout(PATIENCE_S + more_s):
             return await answer
     except TimeoutError as error:
         raise server.error(error) from None

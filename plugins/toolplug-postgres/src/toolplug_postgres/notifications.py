@@ -13,6 +13,7 @@ from time import monotonic, time
 import asyncpg
 
 from toolplug.errors import StoreError, StoreUnavailable
+from toolplug.runtime.loop_timeout import LoopTimeout
 from toolplug.stores.store import Change, Event
 from toolplug_postgres.connection import ServerConnection
 from toolplug_postgres.server import DRIVER_ERRORS, Server
@@ -154,7 +155,7 @@ class Listener:
         self._ended.clear()
         own = channel_of(self._server.schema, self._by)
         try:
-            async with asyncio.timeout(_HELLO_S):
+            async with LoopTimeout(_HELLO_S):
                 for channel in (own, channel_of(self._server.schema, None)):
                     await connection.add_listener(channel, self._receive)
                 connection.add_termination_listener(self._end)

@@ -12,11 +12,14 @@ import asyncpg
 from asyncpg.exceptions import InternalClientError, TargetServerAttributeNotMatched
 
 from toolplug.errors import StoreError, StoreMisused, StoreRefused, StoreUnavailable
+from toolplug.runtime.loop_timeout import LoopTimeout
 
 PATIENCE_S = 1.8
 """How long a statement may take before its connection is dropped. With what is around it, an answer comes in 2 s."""
 
 _CONNECT_S = 1.5
+# The driver's own, by the clock: never before the one above.
+_DRIVER_CONNECT_S = 60.0
 # The server gives up first, so that a statement without answer is also one that did nothing.
 _STATEMENT_MS = 1500
 
@@ -82,7 +85,8 @@ class Server:
             **({} if durability is None else {"synchronous_commit": durability}),
         }
         try:
-            return await asyncpg.connect(self.dsn, timeout=_CONNECT_S, server_settings=settings)
+            async with LoopTimeout(_CONNECT_S):
+                return await asyncpg.connect(self.dsn, timeout=_DRIVER_CONNECT_S, server_settings=settings)
         except DRIVER_ERRORS as error:
             raise self.error(error) from None
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreError, StoreUnavailable
+from toolplug.runtime.loop_timeout import LoopTimeout
 from toolplug.stores.apply_changes import (
     Request,
     check_count,
@@ -146,7 +147,7 @@ class PostgresStore(Store):
             volatile = self._writer(self._volatile, synchronous_commit="off")
             undo.push_async_callback(volatile.aclose)
             try:
-                async with asyncio.timeout(PATIENCE_S):
+                async with LoopTimeout(PATIENCE_S):
                     await prepare(await durable.link.connected(), self._server)
                     await self._listener.start()
             except TimeoutError as error:

@@ -45,8 +45,8 @@ class Address:
             "password": self.password,
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,
-            "socket_connect_timeout": WAIT_S,
+            "socket_timeout": None,  # nor have they times of their own: those of the server's commands are enough
+            "socket_connect_timeout": None,
             "max_connections": 2**31,
         }
         if self.tls:

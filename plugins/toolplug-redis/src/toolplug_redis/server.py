@@ -23,6 +23,7 @@ from redis.exceptions import (
 )
 
 from toolplug.errors import StoreRefused, StoreUnavailable
+from toolplug.runtime.loop_timeout import LoopTimeout
 from toolplug_redis.address import WAIT_S, Address
 from toolplug_redis.scripts import CHANGE, EVENTS, KEYS, REVISIONS, Script
 
@@ -34,7 +35,8 @@ CONNECTIONS = 32
 MAX_BATCH = 256
 """Changes in one trip."""
 _SILENCE_S = 1.0
-_LONGEST_SILENCE_S = 2.5
+_MOST_SILENCES = 2
+"""After so many times `_SILENCE_S`, each with a request for a sign of life, the connection counts as lost."""
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 1.0
 _CLOCK_S = 10.0
@@ -97,7 +99,7 @@ class Server:
         first = self._address.client()
         try:
             with told_as_store_errors():
-                async with asyncio.timeout(WAIT_S):
+                async with LoopTimeout(WAIT_S):
                     info = await first.info()
                     _check_version(info)
                     _warn_of_eviction(info)
@@ -136,7 +138,7 @@ class Server:
         """Return what the operation returns, given the client. It is repeated if the server has lost the scripts."""
         with told_as_store_errors():
             self._check_open()
-            async with asyncio.timeout(WAIT_S), self._slots:
+            async with LoopTimeout(WAIT_S), self._slots:
                 self._check_open()
                 try:
                     return await operation(self._client)
@@ -168,7 +170,7 @@ class Server:
         if self._changing is None:
             self._changing = asyncio.create_task(self._make_changes(), name="toolplug-redis-changes")
         with told_as_store_errors():
-            async with asyncio.timeout(WAIT_S):
+            async with LoopTimeout(WAIT_S):
                 return await change.outcome
 
     async def _make_changes(self) -> None:
@@ -264,10 +266,10 @@ class Server:
             client = self._listener()
             try:
                 async with client.pubsub() as pubsub:
-                    async with asyncio.timeout(WAIT_S):
+                    async with LoopTimeout(WAIT_S):
                         await pubsub.subscribe(*self._channels)
                         for _ in self._channels:
-                            await pubsub.get_message(timeout=WAIT_S)
+                            await pubsub.get_message(timeout=None)
                         await self._measure_clock()
                     self._miss()
                     if not subscribed.done():
@@ -294,20 +296,20 @@ class Server:
     async def _follow(self, pubsub: Any) -> None:
         """Pass on messages until the connection is lost, or silent though it was asked for a sign of life."""
         loop = asyncio.get_running_loop()
-        heard_at = measured_at = loop.time()
+        silences, measured_at = 0, loop.time()
         while True:
             message = await pubsub.get_message(timeout=_SILENCE_S)
-            now = loop.time()
             if message is None:
-                if now - heard_at > _LONGEST_SILENCE_S:
+                silences += 1
+                if silences > _MOST_SILENCES:
                     raise TimeoutError
-                async with asyncio.timeout(WAIT_S):
+                async with LoopTimeout(WAIT_S):
                     await pubsub.ping()
-                    if now - measured_at > _CLOCK_S:
+                    if loop.time() - measured_at > _CLOCK_S:
                         await self._measure_clock()
-                        measured_at = now
+                        measured_at = loop.time()
                 continue
-            heard_at = now
+            silences = 0
             if message["type"] == "message":
                 self._hear(message["data"])
 

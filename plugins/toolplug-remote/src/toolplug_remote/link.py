@@ -6,19 +6,22 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import httpx2
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from toolplug import CallContext, ToolCall, ToolError, ToolResult, ToolsetLink, ToolUnavailable
-from toolplug_remote.kept_catalog import Catalog, KeptCatalog
+from toolplug_remote.catalog_reader import BadCatalog, read_catalog
+from toolplug_remote.kept_catalog import KeptCatalog, Tool
 from toolplug_remote.protocol import (
     MAX_BYTES,
+    MAX_RESULT_BYTES,
     MAX_SHOWN,
+    MAX_SMALL_BYTES,
     Address,
     Changed,
     Connected,
@@ -39,7 +42,10 @@ SILENCE_S = 45.0
 """A stream without data for this long is broken; a host sends a heartbeat every 15 s."""
 FIRST_CONNECT_S = 2.0
 """How long opening a link waits for the first catalog."""
-MAX_TOOLS = 10_000
+REFRESH_S = 1.0
+"""A changed catalog is taken, and listed, at most once in so many seconds; the host's events wait."""
+KEEP_S = 10.0
+"""A changed catalog is kept at most once in so many seconds, and when the link ends."""
 MAX_TIMEOUT_MS = 300_000
 MARGIN_MS = 50
 """What the other host has less than this one, so that its own answer arrives before the call is given up."""
@@ -47,7 +53,11 @@ MAX_TRIES = 3
 END_S = 0.1
 """How long a call that has its result waits for the end of the stream."""
 
-Tools = Mapping[str, Mapping[str, JsonValue]]
+Tools = Mapping[str, Tool]
+
+
+_DOWN = "its host is down; toolplug doctor says why"
+"""For callers, who need not know where it is; the log and the doctor name its address."""
 
 
 class _Refused(Exception):
@@ -79,17 +89,20 @@ class HostLink:
         self._changed: Callable[[], None] = lambda: None
         self._tried = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+        self._to_keep = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         kept = await self._kept.read()
         if kept is not None:
             self._host, self._tools, self._via = (
                 kept.host,
-                {str(tool.get("name")): tool for tool in kept.tools},
+                _by_name(kept.tools),
                 kept.via,
             )
         name = f"toolplug-remote-{self._link.toolset}"
         self._following = asyncio.create_task(self._follow(), name=name)
+        self._keeping = asyncio.create_task(self._keep(), name=f"{name}-keeping")
         try:
             async with asyncio.timeout(FIRST_CONNECT_S):
                 await self._tried.wait()
@@ -97,15 +110,19 @@ class HostLink:
             self._log.warning("%s: no answer within %g s; its tools follow", self._title, FIRST_CONNECT_S)
         except BaseException:
             self._following.cancel()
+            self._keeping.cancel()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait({self._following})
+        tasks = {task for task in (self._following, self._keeping) if task is not None}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if self._to_keep.is_set():
+            await self._write()
 
     def tools(self) -> Sequence[Mapping[str, object]]:
         """Return the tools that the host listed last."""
@@ -120,8 +137,8 @@ class HostLink:
         self._changed = changed
 
     def problem(self) -> str | None:
-        """Return why the host cannot be called; None while the stream of its catalog is open."""
-        return None if self._down is None else f"host {self._address.shown} is down: {self._down}"
+        """Return why the host cannot be called, without its address; None while the stream of its catalog is open."""
+        return None if self._down is None else _DOWN
 
     def problems(self) -> list[str]:
         """Return what is wrong, for `toolplug doctor`."""
@@ -141,27 +158,27 @@ class HostLink:
     async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Run one call at the host; one that was lost on the way is made again if the tool allows it."""
         if self._down is not None:
-            raise ToolUnavailable(
-                f"its host {self._address.shown} is down: {self._down}", code="host_down", retry_after_s=1.0
-            )
+            raise ToolUnavailable(_DOWN, code="host_down", retry_after_s=1.0)
         for left in reversed(range(MAX_TRIES)):
             try:
                 return await self._called(call, context)
             except httpx2.ConnectError as error:
-                why = f"its host {self._address.shown} cannot be reached: {error}"
-                raise ToolUnavailable(why, code="host_down", retry_after_s=1.0) from None
+                self._log.warning("%s: cannot be reached for a call: %s", self._title, error)
+                raise ToolUnavailable("its host cannot be reached", code="host_down", retry_after_s=1.0) from None
             except httpx2.TransportError as error:
+                self._log.warning("%s: was lost during a call of %r: %s", self._title, call.name, error)
                 if not self._may_repeat(call.name):
-                    raise _outcome_unknown(error) from None
+                    why = "its host was lost during the call, so it is not known whether the tool has run"
+                    raise ToolError(why, metadata={"code": "outcome_unknown"}) from None
                 if not left:
-                    why = f"its host {self._address.shown} was lost {MAX_TRIES} times during the call: {error}"
+                    why = f"its host was lost {MAX_TRIES} times during the call"
                     raise ToolUnavailable(why, code="host_lost", retry_after_s=1.0) from None
                 await asyncio.sleep(random.uniform(0, 0.1))
         raise AssertionError("the last try returns or raises")
 
     def _may_repeat(self, tool: str) -> bool:
-        hints = self._tools.get(tool, {}).get("annotations")
-        given = hints if isinstance(hints, dict) else {}
+        hints: object = self._tools.get(tool, {}).get("annotations")
+        given: Mapping[str, object] = cast("Mapping[str, object]", hints) if isinstance(hints, dict) else {}
         return given.get("idempotentHint") is True or given.get("readOnlyHint") is True
 
     async def _called(self, call: ToolCall, context: CallContext) -> ToolResult:
@@ -178,12 +195,12 @@ class HostLink:
                     return ended
                 raise ended
             try:
-                events = aiter(httpx2.EventSource(response, MAX_BYTES))
+                events = aiter(httpx2.EventSource(response, MAX_RESULT_BYTES))
                 async for event in events:
                     if event.event == "progress":
                         _report(event.data, context)
                     elif event.event == "result":
-                        result = result_of(event.data)
+                        result = result_of(event.data, self._host)
                         await _read_end(events)
                         return result
             except httpx2.SSEError as error:
@@ -249,44 +266,61 @@ class HostLink:
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if response.status_code != 200 or media_type != "text/event-stream":
                 raise _Refused(refusal_of(response, await _body_of(response, media_type)))
+            clock = asyncio.get_running_loop().time
+            refresh_at = clock()
             async for event in httpx2.EventSource(response, MAX_BYTES):
                 before = self._tools
+                if event.event == "tools-changed":
+                    await asyncio.sleep(refresh_at - clock())
                 try:
-                    self._take(event)
-                except ValidationError as error:
+                    await self._take(event)
+                except (ValidationError, BadCatalog) as error:
                     self._revision = None
-                    why = f"its event {event.event[:MAX_SHOWN]!r} cannot be read: {error.error_count()} errors"
-                    raise _Refused(why) from None
+                    why = f"{error.error_count()} errors" if isinstance(error, ValidationError) else str(error)
+                    raise _Refused(f"its event {event.event[:MAX_SHOWN]!r} cannot be read: {why}") from None
                 if self._tools is not before:
-                    await self._kept.write(Catalog(host=self._host, tools=[*self._tools.values()], via=self._via))
+                    self._to_keep.set()
+                    self._changed()
+                    refresh_at = clock() + REFRESH_S
 
-    def _take(self, event: httpx2.ServerSentEvent) -> None:
-        """Apply one event. Raises `ValidationError` for one that cannot be read."""
+    async def _take(self, event: httpx2.ServerSentEvent) -> None:
+        """Apply one event. Raises `ValidationError` and `BadCatalog` for one that cannot be read."""
         if event.event == "connected":
-            begin = Connected.model_validate_json(event.data)
+            begin = Connected.model_validate(await read_catalog(event.data))
             self._host, self._delegate = begin.host, begin.delegate
             if not begin.resumed:
-                self._replace({str(tool.get("name")): tool for tool in begin.tools}, begin.via)
+                self._tools, self._via = _by_name(begin.tools), begin.via
             self._revision = begin.revision
             if self._down is not None:
                 self._log.info("%s: connected, %d tools", self._title, len(self._tools))
             self._down = None
             self._tried.set()
         elif event.event == "tools-changed":
-            change = Changed.model_validate_json(event.data)
-            new = {str(tool.get("name")): tool for tool in change.tools}
-            known: dict[str, Mapping[str, JsonValue]] = {**self._tools, **new}
-            self._replace({name: known[name] for name in change.names if name in known}, change.via)
+            change = Changed.model_validate(await read_catalog(event.data))
+            known = {**self._tools, **_by_name(change.tools)}
+            self._tools = {name: known[name] for name in change.names if name in known}
+            self._via = change.via
             self._revision = change.revision
         elif event.event == "error":
+            if len(event.data) > MAX_SMALL_BYTES:
+                raise _Refused("it has ended the stream with an error that is too long")
             ended = Ended.model_validate_json(event.data)
             raise _Refused(f"it has ended the stream: {ended.code[:MAX_SHOWN]}: {ended.message[:MAX_SHOWN]}")
 
-    def _replace(self, tools: Tools, via: Mapping[str, Sequence[str]]) -> None:
-        if len(tools) > MAX_TOOLS:
-            raise _Refused(f"it lists {len(tools):,} tools, at most {MAX_TOOLS:,} are taken; allow its agent fewer")
-        self._tools, self._via = tools, via
-        self._changed()
+    async def _keep(self) -> None:
+        """Keep the catalog after it has changed, not too often, until cancelled."""
+        while True:
+            await self._to_keep.wait()
+            await self._write()
+            await asyncio.sleep(KEEP_S)
+
+    async def _write(self) -> None:
+        self._to_keep.clear()
+        await self._kept.write(self._host, list(self._tools.values()), self._via)
+
+
+def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    return {str(tool.get("name")): tool for tool in tools}
 
 
 async def _body_of(response: httpx2.Response, media_type: str) -> bytes:
@@ -303,15 +337,10 @@ async def _read_end(events: AsyncIterator[httpx2.ServerSentEvent]) -> None:
 
 def _report(data: str, context: CallContext) -> None:
     """Pass on the progress in an event. Raises `ToolError` for one that cannot be read."""
+    if len(data) > MAX_SMALL_BYTES:
+        raise unreadable(f"a report of progress has over {MAX_SMALL_BYTES:,} characters")
     try:
         said = Progress.model_validate_json(data)
     except ValidationError as error:
         raise unreadable(f"a report of progress has {error.error_count()} invalid fields") from None
     context.report(said.progress, said.total, said.message)
-
-
-def _outcome_unknown(error: Exception) -> ToolError:
-    return ToolError(
-        f"its host was lost during the call, so it is not known whether the tool has run: {error}",
-        metadata={"code": "outcome_unknown"},
-    )

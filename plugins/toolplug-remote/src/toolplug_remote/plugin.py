@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from toolplug import FunctionProvider, OpenToolsetSource, ProviderContext, ToolsetLink, ToolsetSource, checked_transport
 from toolplug_remote.kept_catalog import OWN, KeptCatalog
 from toolplug_remote.link import HostLink
-from toolplug_remote.protocol import MAX_BYTES, address_of
+from toolplug_remote.protocol import MAX_RESULT_BYTES, address_of
 
 
 class RemoteHosts(FunctionProvider):
@@ -41,7 +41,9 @@ class RemoteHosts(FunctionProvider):
         if self._site is None:
             raise LookupError("the plugin has not been started")
         address = address_of(link.address)
-        transport = await checked_transport(self._site.egress, trusted=[address.base], max_answer_bytes=MAX_BYTES)
+        transport = await checked_transport(
+            self._site.egress, trusted=[address.base], max_answer_bytes=MAX_RESULT_BYTES
+        )
         catalog = KeptCatalog(self._site.store(OWN), link, self.log)
         async with transport, HostLink(link, address, transport, catalog, self.log) as opened:
             self._links.append(opened)

@@ -6,11 +6,12 @@ Answers are untrusted: they are bounded, checked, and turned into results or err
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from toolplug import CallContext, ToolError, ToolResult, ToolsetLink, ToolStatus, ToolUnavailable
 
@@ -83,7 +84,13 @@ def request(
 
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Of one event, or of an answer that is no event stream."""
+"""Of one event of a catalog."""
+MAX_RESULT_BYTES = 4 * 1024 * 1024
+"""Of a result, which has its value as text and as JSON, or of another answer to a call."""
+MAX_VALUES = 64 * 1024
+"""Texts in a result, names included, and values of its lists and objects; to read so many takes up to 20 ms."""
+MAX_SMALL_BYTES = 64 * 1024
+"""Of a report of progress, of an error and of the end of a stream."""
 MAX_SHOWN = 200
 """Characters of a host's own words in a message."""
 
@@ -107,21 +114,26 @@ class CallAnswer(_Answer):
 
     output: str
     status: ToolStatus = Field(strict=False)
-    structured: JsonValue = None
-    parts: list[dict[str, JsonValue]] = []
-    metadata: dict[str, JsonValue] = {}
+    structured: Any = None
+    parts: list[dict[str, Any]] = []
+    metadata: dict[str, Any] = {}
     retry_after_s: float | None = None
+
+
+HostId: TypeAlias = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+Ways: TypeAlias = dict[str, Annotated[list[HostId], Field(max_length=16)]]
+"""The hosts between a host and each of its tools that is elsewhere; a call goes through five at most."""
 
 
 class Connected(_Answer):
     """The data of a `connected` event: the whole catalog, or none if the stream resumes."""
 
-    host: str = Field(pattern="^[A-Za-z0-9_-]{1,64}$")
+    host: HostId
     delegate: bool = False
     revision: int
     resumed: bool = False
-    tools: list[dict[str, JsonValue]] = []
-    via: dict[str, list[str]] = {}
+    tools: list[dict[str, Any]] = []
+    via: Ways = {}
 
 
 class Changed(_Answer):
@@ -129,8 +141,8 @@ class Changed(_Answer):
 
     revision: int
     names: list[str]
-    tools: list[dict[str, JsonValue]]
-    via: dict[str, list[str]] = {}
+    tools: list[dict[str, Any]]
+    via: Ways = {}
 
 
 class Ended(_Answer):
@@ -149,23 +161,42 @@ class _ErrorBody(_Answer):
     error: _Error
 
 
-def result_of(data: str) -> ToolResult:
-    """Return the result in a `result` event. Raises `ToolError` for one that cannot be read."""
+def result_of(data: str, host: str) -> ToolResult:
+    """Return the result in a `result` event of that host. Raises `ToolError` for one that cannot be read.
+
+    The status is the other host's own, so a `denied` says whose it is.
+    """
+    if _has_too_many_values(data):
+        raise unreadable(f"the result has more than {MAX_VALUES:,} values")
     try:
-        answer = CallAnswer.model_validate_json(data)
+        answer = CallAnswer.model_validate(from_json(data, allow_inf_nan=False))
     except ValidationError as error:
         raise unreadable(f"the result has {error.error_count()} invalid fields") from None
+    except ValueError:
+        raise unreadable("the result is no JSON") from None
     if answer.status is ToolStatus.CANCELLED:
         raise unreadable("the result has the status 'cancelled'")
     parts: tuple[Mapping[str, object], ...] = tuple(answer.parts)
+    whose = f"denied by the host {host!r} of this toolset: " if answer.status is ToolStatus.DENIED else ""
     return ToolResult(
-        output=answer.output,
+        output=f"{whose}{answer.output}",
         status=answer.status,
         structured=answer.structured,
         parts=parts,
         metadata=answer.metadata,
         retry_after_s=answer.retry_after_s,
     )
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Return whether a JSON text has more than `MAX_VALUES`, by its punctuation: nothing is built yet."""
+    if text.count(",") + text.count(":") + text.count("{") + text.count("[") <= MAX_VALUES:
+        return False
+    bare = text.replace(r"\\", "").replace(r"\"", "")
+    if bare.count('"') > 2 * MAX_VALUES:
+        return True
+    outside = "".join(bare.split('"')[::2])
+    return outside.count(",") + outside.count("{") + outside.count("[") > MAX_VALUES
 
 
 def unreadable(why: str) -> ToolError:
@@ -175,12 +206,17 @@ def unreadable(why: str) -> ToolError:
 
 def refusal_of(response: httpx2.Response, body: bytes) -> str:
     """Return what a host says in an answer that is no success, for operators; what it could be if it is not ours."""
-    status = response.status_code
     if response.has_redirect_location:
         target = response.headers.get("location", "")[:MAX_SHOWN]
         return f"it redirects to {target!r}, which is not followed; write that URL"
+    return _error_of(response, body)
+
+
+def _error_of(response: httpx2.Response, body: bytes) -> str:
+    """Return the error in an answer; it has no address, so that callers may read it too."""
+    status = response.status_code
     try:
-        error = _ErrorBody.model_validate_json(body).error
+        error = _ErrorBody.model_validate_json(body if len(body) <= MAX_SMALL_BYTES else b"").error
     except ValidationError:
         media_type = response.headers.get("content-type", "no content type")[:MAX_SHOWN]
         return f"it answers HTTP {status} with {media_type}, as no toolplug host does; check the URL"
@@ -190,8 +226,12 @@ def refusal_of(response: httpx2.Response, body: bytes) -> str:
 
 
 def not_called(response: httpx2.Response, body: bytes) -> ToolResult | ToolUnavailable | ToolError:
-    """Return what a call ends with whose request a host has refused before it reached a tool."""
-    why = refusal_of(response, body)
+    """Return what a call ends with whose request a host has refused before it reached a tool.
+
+    Callers read it: it does not say where the host is, or where it redirects to.
+    """
+    elsewhere = "it redirects to another address, which is not followed"
+    why = elsewhere if response.has_redirect_location else _error_of(response, body)
     pause = response.headers.get("retry-after", "")
     wait_s = float(pause) if pause.isdecimal() and len(pause) < 6 else 1.0
     if response.status_code == 429:

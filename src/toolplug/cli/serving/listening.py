@@ -28,7 +28,11 @@ def bind(address: str, port: int, *, joins: bool = False) -> socket.socket:
     except OSError as error:
         raise _bind_error(address, port, error) from None
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if joins else socket.SO_REUSEADDR, 1)
+        # Workers need both: without SO_REUSEADDR their connections that are still closing keep the port from the next
+        # server for a minute.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if joins:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(where)
     except OSError as error:
         listening.close()

@@ -145,18 +145,19 @@ class Service:
         return 0
 
     async def _start(self, life: AsyncExitStack) -> bool:
-        """Enter the host. Return False if a signal interrupts the start."""
+        """Enter the host. Return False if a signal interrupts the start, whatever error that causes in it."""
         try:
             async with asyncio.timeout(None) as self._starting:
-                await life.enter_async_context(self._host)
-        except TimeoutError:
+                if not self._server.should_exit:
+                    await life.enter_async_context(self._host)
+        except Exception:
             if not self._server.should_exit:
                 raise
-            _LOG.info("the start was broken off by a signal")
-            return False
         finally:
             self._starting = None
-        return True
+        if self._server.should_exit:
+            _LOG.info("the start was broken off by a signal")
+        return not self._server.should_exit
 
     def _stop(self) -> None:
         self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s()) + ANSWERS_S
@@ -315,9 +316,13 @@ def rarely_collected() -> Generator[None]:
 
 
 def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
-    """Log a finished call: its tool, provider, status, and duration in milliseconds."""
-    whose = "an unknown tool" if provider == UNKNOWN else f"{tool_name} ({provider})"
-    _CALLS.info("%s %s %.0f ms", whose, coloured(status, STATUS_COLOURS.get(status, "yellow")), seconds * 1000)
+    """Log a finished call: its tool, provider, status, and duration in milliseconds.
+
+    Not one of an unknown tool, whose name is in the line of the audit log.
+    """
+    if provider != UNKNOWN:
+        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
 
 
 def _start_screen(host: Host, url: str) -> str:

@@ -19,6 +19,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # t
 from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
+from toolplug.host.file.settings import HostSettings
 from toolplug.host.host import Host
 from toolplug.providers.loading import file_of_module
 from toolplug.providers.registry import FunctionRegistry
@@ -149,6 +150,7 @@ class Reloading:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            before = self._host.settings
             try:
                 done = await self._host.reload(by=operator())
             except (ToolplugError, OSError) as error:
@@ -158,5 +160,13 @@ class Reloading:
                 _LOG.exception("configuration not reloaded")
             else:
                 parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
-                changes = "; ".join(f"{', '.join(keys)} {what}" for keys, what in parts if keys)
-                _LOG.info("configuration reloaded: %s", changes or "no providers")
+                changes = [f"{', '.join(keys)} {what}" for keys, what in parts if keys] or ["no providers"]
+                if sections := _changed_sections(before, self._host.settings):
+                    changes.append(f"other sections that changed: {', '.join(sections)}")
+                _LOG.info("configuration reloaded: %s", "; ".join(changes))
+
+
+def _changed_sections(before: HostSettings, now: HostSettings) -> list[str]:
+    """Return the keys of the configuration whose values differ; providers are listed one by one."""
+    named = HostSettings.model_fields
+    return [name for name in named if name != "providers" and getattr(before, name) != getattr(now, name)]

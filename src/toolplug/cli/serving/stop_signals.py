@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from toolplug.cli.process_exit import leave_now
+from toolplug.cli.process_exit import GRACE_S, leave_now
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 BROKEN_OFF = 1
@@ -87,6 +87,10 @@ class _Handler:
                 busy_at = now
             left_s = min(begun + within_s, busy_at + IDLE_END_S) - now
             if left_s <= 0:
+                # Whoever reads the output may have stopped: then neither the line nor the flush comes to an end.
+                at_latest = threading.Timer(GRACE_S, os._exit, (0,))
+                at_latest.daemon = True
+                at_latest.start()
                 _LOG.warning("not everything has ended %g s after the signal; leaving it", now - begun)
                 leave_now(0)
             if self.ended.wait(min(left_s, LOOK_EVERY_S)):

@@ -51,7 +51,9 @@ def serve_with_workers(files: ConfigFiles, *, address: str, port: int, count: in
     check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
     with ExitStack() as life:
         port_kept = life.enter_context(bind(address, port))
-        # Only now: another server of the same user could join a port that was bound with the option.
+        # Only now: another server of the same user could join a port that was bound with SO_REUSEPORT, and could bind
+        # one with SO_REUSEADDR until the first worker listens.
+        port_kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         port_kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         folder = tempfile.mkdtemp(prefix="toolplug-", dir=_temporary_folder())
         life.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -109,8 +111,8 @@ class Workers:
             await listening
             worker.channel.close()
             del self._running[number]
-            self._ready.discard(number)
             self._ended(number, worker.process.pid, code)
+            self._ready.discard(number)
 
     async def _start(self, number: int) -> _Worker:
         ours, theirs = socket.socketpair()
@@ -148,7 +150,9 @@ class Workers:
     def _ended(self, number: int, pid: int, code: int) -> None:
         """Take note of the end of a worker; another one is started unless the server stops."""
         if self._stopping:
-            self._code = self._code or (FAILED if code else 0)
+            # One that had not served yet has nothing to finish, wherever in its start the signal met it.
+            failed = number in self._ready and code not in (0, -signal.SIGTERM)
+            self._code = self._code or (FAILED if failed else 0)
             return
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
         if code > 0 and not self._has_served:

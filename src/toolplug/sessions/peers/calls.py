@@ -30,6 +30,7 @@ class StoredCall(NamedTuple):
     """A call as its record has it. `arguments` is JSON; `caller` is the name of the process that waits for its end.
 
     `deadline` is in seconds on the store's clock. A `queued` call goes on when its process has ended: another runs it.
+    `turn` is that of the first stream of the plugin that it may have been sent on (`StoredPresence`), None if unknown.
     """
 
     tool: str
@@ -40,6 +41,7 @@ class StoredCall(NamedTuple):
     trace_context: dict[str, str]
     caller: str
     queued: bool
+    turn: int | None = None
 
 
 class CallEnd(NamedTuple):
@@ -65,6 +67,7 @@ class _Kept(TypedDict):
     trace: dict[str, str]
     caller: str
     queued: bool
+    turn: NotRequired[int | None]
 
 
 class _KeptEnd(TypedDict):
@@ -95,6 +98,7 @@ class CallRecords:
             "trace": call.trace_context,
             "caller": call.caller,
             "queued": call.queued,
+            "turn": call.turn,
         }
         value = orjson.dumps(kept) + b"\n" + call.arguments
         await self._store.commit(_key(code, call_id), value, ttl_s=ttl_s)
@@ -177,6 +181,7 @@ def read_call(value: bytes) -> StoredCall:
         trace_context=kept["trace"],
         caller=kept["caller"],
         queued=kept["queued"],
+        turn=kept.get("turn"),
     )
 
 

@@ -133,6 +133,7 @@ class PeerSession:
         if 0 < presence.revision < self._stored.revision:
             return
         self._stored = presence
+        self.relay.adopt_streams(presence.turns, (stream.id for stream in presence.streams))
         await self.look_at_streams()
 
     async def look_at_streams(self) -> None:

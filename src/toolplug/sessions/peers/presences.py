@@ -7,7 +7,7 @@ runs; the newest one that lives gets all requests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
@@ -31,19 +31,22 @@ class OpenStream(NamedTuple):
 class StoredPresence(NamedTuple):
     """The streams, the oldest first, the time of the store at which the last one ended, and the status that was logged.
 
-    `revision` is that of the record, 0 for none.
+    `revision` is that of the record, 0 for none. `turns` counts how often another stream became
+    the newest, which gets the requests.
     """
 
     revision: int = 0
     streams: tuple[OpenStream, ...] = ()
     vacant_at: float | None = None
     reported: PluginStatus | None = None
+    turns: int = 0
 
 
 class _Kept(TypedDict):
     streams: list[list[str]]
     vacant_at: float | None
     reported: PluginStatus | None
+    turns: NotRequired[int]
 
 
 class PresenceRecords:
@@ -77,7 +80,8 @@ class PresenceRecords:
             vacant_at = None
             if not streams:
                 vacant_at = now.vacant_at or self._store.now()
-            return now._replace(streams=tuple(streams), vacant_at=vacant_at)
+            turns = now.turns + (bool(streams) and streams[-1:] != list(now.streams[-1:]))
+            return now._replace(streams=tuple(streams), vacant_at=vacant_at, turns=turns)
 
         return (await self._changed(code, change))[0]
 
@@ -121,7 +125,7 @@ def read_presence(value: bytes, revision: int) -> StoredPresence:
     """Return the presence in a record."""
     kept = cast("_Kept", orjson.loads(value))
     streams = tuple(OpenStream(stream, process) for stream, process in kept["streams"])
-    return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"])
+    return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"], kept.get("turns", 0))
 
 
 def _presence_bytes(presence: StoredPresence) -> bytes:
@@ -129,5 +133,6 @@ def _presence_bytes(presence: StoredPresence) -> bytes:
         "streams": [list(stream) for stream in presence.streams],
         "vacant_at": presence.vacant_at,
         "reported": presence.reported,
+        "turns": presence.turns,
     }
     return orjson.dumps(kept)

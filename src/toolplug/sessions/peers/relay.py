@@ -8,6 +8,7 @@ answer and writes the second one, which only the first of all ends can do.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from time import perf_counter
 
 from toolplug.errors import StoreError
@@ -29,6 +30,8 @@ class SharedRelay(Relay):
     ) -> None:
         super().__init__(session, background, counters)
         self._calls = calls
+        self._turns = 0
+        self._known: frozenset[str] = frozenset()
 
     @property
     def delivers(self) -> bool:
@@ -40,6 +43,10 @@ class SharedRelay(Relay):
         if self.was_sent(request_id) or not self._session.attached:
             return self.was_sent(request_id)
         return await self._calls.read(self._session.code, request_id) is not None
+
+    def adopt_streams(self, turns: int, streams: Iterable[str]) -> None:
+        """Take over how often another stream of the plugin became the newest, and which are open in all processes."""
+        self._turns, self._known = turns, frozenset(streams)
 
     async def take_answer(self, request_id: str, value: object) -> None:
         """Give the caller, in whichever process it waits, this value or `ToolResult`.
@@ -85,6 +92,7 @@ class SharedRelay(Relay):
             host_request_id=call.request_id,
             trace_context=call.trace_context,
             caller=None if call.queued else call.caller,
+            turn=call.turn,
         )
         if self.full:
             self._end_record(request, LIMITED)
@@ -121,6 +129,8 @@ class SharedRelay(Relay):
     async def _publish(self, request: Request) -> None:
         """Write the record of a request; if the request of an earlier process has ended, that is its end."""
         request.sent = request.sent or perf_counter()
+        if request.turn is None:
+            request.turn = self._turns if self._known else self._turns + 1
         call = StoredCall(
             tool=request.tool,
             arguments=request.arguments,
@@ -130,6 +140,7 @@ class SharedRelay(Relay):
             trace_context=dict(request.trace_context),
             caller=self._calls.caller,
             queued=request.id in self._reserved,
+            turn=request.turn,
         )
         await self._calls.publish(self._session.code, request.id, call)
         if request.id in self._reserved:
@@ -140,6 +151,15 @@ class SharedRelay(Relay):
     def _may_have_arrived(self, request: Request) -> bool:
         """Return True: a process that sends the request does not tell the others that it has."""
         return True
+
+    def _times_sent(self, request: Request, stream: str) -> int:
+        """Return how often the request may have been sent before: in each turn of a stream since it was published.
+
+        This is the newest stream; where it has just been opened, the record does not count its turn yet.
+        """
+        turn = self._turns + (stream not in self._known)
+        earlier = 0 if request.turn is None else turn - request.turn
+        return max(request.attempt, earlier)
 
     async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless a process has accepted an answer to it: return that then."""
