@@ -281,7 +281,7 @@ class Parts:
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
             responses = ResponsesService(store, settings.responses, toolsets.tools.end, processes)
-            life.push_async_callback(responses.aclose)
+            await life.enter_async_context(_loaded(responses, serving=serves.sessions))
             parts = cls(
                 current=current,
                 services=services,
@@ -307,7 +307,6 @@ class Parts:
             )
         if serves.sessions:
             queued.resume(sessions.load)
-            await responses.load()
         return parts
 
     @property
@@ -422,6 +421,17 @@ async def _mcp_serving(
 async def listed(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
     return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+
+
+@asynccontextmanager
+async def _loaded(responses: ResponsesService, *, serving: bool) -> AsyncGenerator[None]:
+    """Load the client of the model's server before the host serves, and close it in the end."""
+    if serving:
+        await responses.load()
+    try:
+        yield
+    finally:
+        await responses.aclose()
 
 
 async def _quota_use(
