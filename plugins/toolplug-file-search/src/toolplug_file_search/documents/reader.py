@@ -149,7 +149,8 @@ class DocumentReader:
         late.start()
         size, line = 0, b""
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n" + content)
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.write(content)
             process.stdin.flush()
             while (line := process.stdout.readline(MAX_LINE)).endswith(b"\n") and size <= MAX_ANSWER:
                 spool.write(line)
