@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
-from toolplug.catalog.call import ANONYMOUS, Principal
+from toolplug.catalog.call import ANONYMOUS, OPERATOR, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
@@ -21,8 +21,9 @@ from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.admin.admin import HostAdmin
-from toolplug.host.admin.configured import LastReload, running_values
+from toolplug.host.admin.configured import LastReload, running_values, values_of_tenant
 from toolplug.host.admin.reload import Reloaded
+from toolplug.host.decision_key import DecisionKey
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.packages import only_installed
@@ -54,6 +55,8 @@ from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
 _READY_KEPT_S = 60.0
+CODE = "host"
+"""The subject in audit lines of what the host's own code changes."""
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -129,6 +132,7 @@ class Host:
         self._open: Parts | None = None
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
+        self._decision_key: DecisionKey | None = None
         self._admin = HostAdmin(self._entered, self._read, _say_wrong_servers, self.source_name)
         self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
@@ -155,6 +159,7 @@ class Host:
     ) -> None:
         async with self._admin.changing:
             opened, self._open = self._entered(), None
+            self._decision_key = None
             await opened.life.aclose()
 
     @asynccontextmanager
@@ -212,6 +217,13 @@ class Host:
     def approvals(self) -> Approvals:
         """The calls that wait for a person."""
         return self._entered().approvals
+
+    @property
+    def decision_key(self) -> DecisionKey:
+        """The key that decides on calls over HTTP while the configuration has no `auth`; made when first needed."""
+        if self._decision_key is None:
+            self._decision_key = DecisionKey.open(self._entered().configuration.store.state_folder)
+        return self._decision_key
 
     @property
     def sessions(self) -> Sessions:
@@ -308,13 +320,25 @@ class Host:
         self._coded = coded
         self._coded_mcp = MappingProxyType({**self._coded_mcp, id: item})
 
-    async def allow(self, agent: str, *toolsets: str, by: Principal = ANONYMOUS, request_id: str = "") -> None:
-        """Allow an agent of this caller's tenant exactly these toolsets, by their ids, from the next call on.
+    async def allow(self, agent: str, toolsets: Iterable[str], *, tenant: str = "default") -> None:
+        """Allow an agent of this tenant exactly these toolsets, by their ids in order, from the next call on.
 
-        It is stored, as `PUT /api/agents/{agent}/toolsets` stores it, and takes precedence over the file; `by` is
-        named in the audit line. Raises `ApiError` for an id that the tenant does not have, and `StoreError`.
+        It is stored, as `PUT /api/agents/{agent}/toolsets` stores it, and takes precedence over the file. Raises
+        `TypeError` for one text in place of a list, `ApiError` for an id that the tenant does not have, and
+        `StoreError`.
         """
-        await self._entered().toolsets.allow(agent, toolsets, by=by, request_id=request_id)
+        if isinstance(toolsets, str):
+            raise TypeError(f"toolsets is a list of ids, not a text: host.allow({agent!r}, [{toolsets!r}])")
+        by = Principal(CODE, tenant)
+        await self._entered().toolsets.allow(agent, tuple(toolsets), by=by, request_id="")
+
+    async def load_session(self, code: str) -> None:
+        """Make a session that another process of the store has created known here, for `executor_for` and others.
+
+        A session of this process, or that is loaded already, is made as new as this call. Raises `InvalidSessionCode`,
+        `SessionNotFound`, `SessionGone` and `StoreError`.
+        """
+        await self._entered().sessions.bring(code)
 
     async def catalog_for(
         self,
@@ -345,7 +369,7 @@ class Host:
         toolsets are opened once.
 
         Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
-        `SessionGone`; `sessions.find` must have loaded a session of another process. Without the scope `tools:call`
+        `SessionGone`; `load_session` must have loaded a session of another process. Without the scope `tools:call`
         every tool is listed and refused.
         """
         opened = self._entered()
@@ -388,9 +412,13 @@ class Host:
     def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
         """Return every value of the running configuration with its origin, as it applies to this principal's tenant.
 
-        Secrets are masked, and what comes from the environment is given as it is written.
+        Secrets are masked, and what comes from the environment is given as it is written. Without the scope `operator`
+        the keys of other tenants, and their names in rules, are left out.
         """
-        return tuple(running_values(self._entered(), self._admin.overrides, principal.tenant))
+        values = running_values(self._entered(), self._admin.overrides, principal.tenant)
+        if not principal.has_scope(OPERATOR):
+            values = values_of_tenant(values, self.settings.auth, principal.tenant)
+        return tuple(values)
 
     @property
     def last_reload(self) -> LastReload | None:
@@ -453,8 +481,9 @@ class Host:
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
+        agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
         source = _seen_from(self._entered_in, self._source)
-        return self._reader(source, environ, installed(), Coded(prefixes, self._providers))
+        return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents))
 
     def _entered(self) -> Parts:
         if self._open is None:

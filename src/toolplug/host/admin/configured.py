@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -12,6 +13,7 @@ from toolplug.errors import Problem
 from toolplug.host.admin.reload import NOTHING, Reloaded
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.file.settings import Auth
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
 from toolplug.host.parts import Parts
 
@@ -41,6 +43,20 @@ def running_values(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> 
     for value in configured_values(parts.configuration):
         yield changed.pop(value.path, value)
     yield from changed.values()
+
+
+_OF_KEY = re.compile(r"auth\.api_keys\[(\d+)\]\.")
+_TENANTS = re.compile(r"\.tools\..+\.tenants(\[\d+\])?")
+
+
+def values_of_tenant(values: Iterable[ConfiguredValue], auth: Auth | None, tenant: str) -> Iterator[ConfiguredValue]:
+    """Yield the values that the administrator of one tenant may see: not the keys of other tenants, nor their names."""
+    keys = () if auth is None else auth.api_keys
+    for value in values:
+        key = _OF_KEY.match(value.path)
+        foreign = keys[int(key[1])].tenant != tenant if key else _TENANTS.search(value.path) and value.text != tenant
+        if not foreign:
+            yield value
 
 
 def _at_run_time(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:

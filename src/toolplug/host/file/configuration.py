@@ -19,6 +19,7 @@ from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.errors import ConfigError, Problem, StoreMisused
+from toolplug.host.file.key_entries import key_problems
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
@@ -58,10 +59,11 @@ MAPPING_FILE = "<settings>"
 
 
 class Coded(NamedTuple):
-    """What the host's own code adds to its configuration: prefixes of toolsets by id, and providers by key."""
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents."""
 
     prefixes: Mapping[str, str] = MappingProxyType({})
     providers: Mapping[str, DesiredProvider] = MappingProxyType({})
+    agents: frozenset[str] = frozenset()
 
 
 NOTHING_CODED = Coded()
@@ -154,6 +156,7 @@ def read_parts(
     user = source.user if isinstance(source, ConfigFiles) else None
     servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
+    problems += key_problems(document, settings, providers, coded.agents)
     return Configuration(
         source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
     )
