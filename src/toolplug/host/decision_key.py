@@ -15,6 +15,9 @@ from typing import NamedTuple, Self
 FILE = "decide.key"
 """In the state folder of the host, readable for its user alone."""
 
+HEADER = "X-Toolplug-Decide"
+"""The header of a request that decides."""
+
 _BYTES = 32
 _TEXT = re.compile(r"[A-Za-z0-9_-]{43}")
 _LOG = logging.getLogger("toolplug.host")
@@ -41,6 +44,11 @@ class DecisionKey(NamedTuple):
         except OSError as error:
             _LOG.warning("the decision key is kept in memory only, as %s cannot be written: %s", file, error)
             return cls(made, None)
+
+    @property
+    def header(self) -> str:
+        """The line to send with a decision."""
+        return f"{HEADER}: {self.text}"
 
     def matches(self, given: bytes | None) -> bool:
         """Return whether this is the key; takes the same time for every wrong one of its length."""

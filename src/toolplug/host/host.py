@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
-from toolplug.catalog.call import ANONYMOUS, OPERATOR, Principal
+from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
@@ -21,7 +21,7 @@ from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.admin.admin import HostAdmin
-from toolplug.host.admin.configured import LastReload, running_values, values_of_tenant
+from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.explain import Explainer, Explanation
@@ -55,8 +55,7 @@ from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
 _READY_KEPT_S = 60.0
-CODE = "host"
-"""The subject in audit lines of what the host's own code changes."""
+CODE = "host"  # the subject in audit lines of what the host's own code changes
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -132,7 +131,6 @@ class Host:
         self._open: Parts | None = None
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
-        self._decision_key: DecisionKey | None = None
         self._admin = HostAdmin(self._entered, self._read, _say_wrong_servers, self.source_name)
         self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
@@ -159,7 +157,6 @@ class Host:
     ) -> None:
         async with self._admin.changing:
             opened, self._open = self._entered(), None
-            self._decision_key = None
             await opened.life.aclose()
 
     @asynccontextmanager
@@ -221,9 +218,7 @@ class Host:
     @property
     def decision_key(self) -> DecisionKey:
         """The key that decides on calls over HTTP while the configuration has no `auth`; made when first needed."""
-        if self._decision_key is None:
-            self._decision_key = DecisionKey.open(self._entered().configuration.store.state_folder)
-        return self._decision_key
+        return self._entered().decision_key
 
     @property
     def sessions(self) -> Sessions:
@@ -323,21 +318,15 @@ class Host:
     async def allow(self, agent: str, toolsets: Iterable[str], *, tenant: str = "default") -> None:
         """Allow an agent of this tenant exactly these toolsets, by their ids in order, from the next call on.
 
-        It is stored, as `PUT /api/agents/{agent}/toolsets` stores it, and takes precedence over the file. Raises
-        `TypeError` for one text in place of a list, `ApiError` for an id that the tenant does not have, and
-        `StoreError`.
+        It is stored like a `PUT` over HTTP, and takes precedence over the file. Raises `TypeError` for a text in place
+        of a list, `ApiError` for an id that the tenant does not have, and `StoreError`.
         """
         if isinstance(toolsets, str):
             raise TypeError(f"toolsets is a list of ids, not a text: host.allow({agent!r}, [{toolsets!r}])")
-        by = Principal(CODE, tenant)
-        await self._entered().toolsets.allow(agent, tuple(toolsets), by=by, request_id="")
+        await self._entered().toolsets.allow(agent, tuple(toolsets), by=Principal(CODE, tenant), request_id="")
 
     async def load_session(self, code: str) -> None:
-        """Make a session that another process of the store has created known here, for `executor_for` and others.
-
-        A session of this process, or that is loaded already, is made as new as this call. Raises `InvalidSessionCode`,
-        `SessionNotFound`, `SessionGone` and `StoreError`.
-        """
+        """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
         await self._entered().sessions.bring(code)
 
     async def catalog_for(
@@ -412,13 +401,10 @@ class Host:
     def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
         """Return every value of the running configuration with its origin, as it applies to this principal's tenant.
 
-        Secrets are masked, and what comes from the environment is given as it is written. Without the scope `operator`
-        the keys of other tenants, and their names in rules, are left out.
+        Secrets are masked, and what comes from the environment is as it is written. Without the scope `operator` the
+        keys of other tenants, and their names in rules, are left out.
         """
-        values = running_values(self._entered(), self._admin.overrides, principal.tenant)
-        if not principal.has_scope(OPERATOR):
-            values = values_of_tenant(values, self.settings.auth, principal.tenant)
-        return tuple(values)
+        return tuple(running_values(self._entered(), self._admin.overrides, principal))
 
     @property
     def last_reload(self) -> LastReload | None:

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import OPERATOR
 from toolplug.catalog.exact_json import Answer
 from toolplug.execution.approvals import Decision, Ticket, TicketState
+from toolplug.host.decision_key import HEADER
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
 from toolplug.http.errors import invalid_request
@@ -67,9 +68,8 @@ _ONE = "/v1/approvals/{id}"
 _NO_STORE = {"cache-control": "no-store"}
 
 
-DECISION_KEY = "X-Toolplug-Decide"
-_DECISION_KEY = DECISION_KEY.lower().encode()
-_BY_KEY = Parameter(DECISION_KEY, "the host's decision key; needed where the host has no auth", place="header")
+_DECISION_KEY = HEADER.lower().encode()
+_BY_KEY = Parameter(HEADER, "the host's decision key; needed where the host has no auth", place="header")
 _OWN_CALL = (
     "without auth every request is that of the caller, who does not decide its own call. Decide in the console, by the"
     " link that toolplug serve prints, with `toolplug approvals`, or send the host's decision key as {header}: it is in"
@@ -81,7 +81,7 @@ def _own_call(host: Host) -> str:
     """Return why a decision without the decision key is refused, and the ways that there are."""
     file = host.decision_key.file
     place = "that link only, as the store has no file" if file is None else f"{file.parent.name}/{file.name}"
-    return _OWN_CALL.format(header=DECISION_KEY, place=place)
+    return _OWN_CALL.format(header=HEADER, place=place)
 
 
 _EVERY = Parameter("tenants", "all: those of every tenant, for the scope `operator`", choices=("all",))

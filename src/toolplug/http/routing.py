@@ -11,10 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.catalog.call import DELEGATE
+from toolplug.catalog.call import DELEGATE, HOST_SCOPES
 from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
-from toolplug.host.file.settings import HOST_SCOPES
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
 

@@ -20,7 +20,6 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, Cal
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.execution.run import UnknownCalls
-from toolplug.providers.authoring import declared_scopes
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -420,9 +419,10 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
                 else f"instance of {type(given).__qualname__}"
             )
             raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
-        kind, build, single = provider_of(key, given)
+        coded = provider_of(key, given)
+        kind = coded.kind
         entry = ProviderEntry(key=key, type=kind.__name__, package=kind.__module__.partition(".")[0])
-        wanted.append(DesiredProvider(entry, build, single=single, scopes=declared_scopes(kind)))
+        wanted.append(DesiredProvider(entry, coded.build, single=coded.single, scopes=coded.scopes))
     return wanted
 
 

@@ -38,7 +38,6 @@ from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.approvals import DECISION_KEY
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
@@ -326,7 +325,7 @@ def _decisions(host: Host) -> str:
     """Return how to decide on calls where neither the console's link nor a file has the decision key."""
     if host.settings.auth is not None or console_path(host.registry) is not None or host.decision_key.file is not None:
         return ""
-    return f"POST /v1/approvals/ID with {DECISION_KEY}: {host.decision_key.text}"
+    return f"POST /v1/approvals/ID with {host.decision_key.header}"
 
 
 def _start_screen(host: Host, url: str) -> str:

@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.call import ADMIN, DELEGATE, OPERATOR
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.quotas import NO_QUOTAS, Quotas
@@ -282,20 +281,15 @@ class Http(Part):
 
 
 DEFAULT_SCOPES = ("tools:read", "tools:call", "sessions:write")
-HOST_SCOPES = (*DEFAULT_SCOPES, "approvals:write", ADMIN, OPERATOR, DELEGATE)
-"""The scopes that the host itself asks for; a provider's routes may declare others."""
 _PEM = "-----BEGIN PUBLIC KEY-----"
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
-def _identity(text: str) -> str:
+def _name(text: str) -> str:
     if not is_identity(text):
         raise shape_error(f"1 to {MAX_IDENTITY} visible characters, without blanks at the ends")
     return text
-
-
-Identity = Annotated[str, AfterValidator(_identity)]
 
 
 class ApiKey(Part):
@@ -303,8 +297,8 @@ class ApiKey(Part):
 
     key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
     sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", description="hex SHA-256 of the key")] = None
-    subject: Annotated[Identity, Field(min_length=1, description="who it is")]
-    tenant: Annotated[Identity, Field(min_length=1, description="whose things it sees")] = "default"
+    subject: Annotated[str, AfterValidator(_name), Field(min_length=1, description="who it is")]
+    tenant: Annotated[str, AfterValidator(_name), Field(min_length=1, description="whose things it sees")] = "default"
     scopes: Annotated[tuple[str, ...], Field(strict=False)] = DEFAULT_SCOPES
     agents: Annotated[
         tuple[str, ...] | None, Field(strict=False, description="the agents it may act as; none: any")
@@ -321,9 +315,8 @@ class ApiKey(Part):
     @property
     def digest(self) -> bytes:
         """The SHA-256 of the key, as bytes."""
-        if self.key is not None:
-            return sha256(self.key.get_secret_value().encode()).digest()
-        return bytes.fromhex(self.sha256 or "")
+        key = self.key
+        return bytes.fromhex(self.sha256 or "") if key is None else sha256(key.get_secret_value().encode()).digest()
 
 
 class Jwt(Part):

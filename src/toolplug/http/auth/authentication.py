@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from hmac import compare_digest
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError
@@ -180,7 +181,8 @@ class Chain:
             try:
                 found = await authenticate(connection)
             except NotVerified:
-                raise authentication_required(UnverifiedCredential) from None
+                code = "authentication_required"
+                raise UnverifiedCredential(401, code, _NO_CREDENTIALS, headers=_CHALLENGE) from None
             except AuthenticationError:
                 return None
             except Exception as error:
@@ -198,10 +200,13 @@ def _identified(found: Principal) -> Principal | None:
     return found if found.credential else replace(found, credential=credential_digest(found.tenant, found.subject))
 
 
-def authentication_required(kind: type[HttpProblem] = HttpProblem) -> HttpProblem:
+_NO_CREDENTIALS = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
+_CHALLENGE = MappingProxyType({"WWW-Authenticate": "Bearer"})
+
+
+def authentication_required() -> HttpProblem:
     """Return the 401 for missing and for wrong credentials alike."""
-    message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
-    return kind(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
+    return HttpProblem(401, "authentication_required", _NO_CREDENTIALS, headers=_CHALLENGE)
 
 
 def auth_unavailable() -> HttpProblem:
