@@ -13,7 +13,7 @@ from toolplug import Caller, FunctionProvider, FunctionRegistry, Principal, Tool
 TOOLS = 10_000
 CHOSEN = 100
 AGENT = "chooser"
-OPERATOR = Principal(subject="operator", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="operator", scopes=frozenset({"admin", "operator"}))
 
 
 class Many(FunctionProvider):

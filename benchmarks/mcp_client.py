@@ -18,7 +18,7 @@ from mcp import Client
 from toolplug import Principal, ToolCall, open_host
 
 ARGUMENTS = {"name": "World"}
-OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
 
 _FOUND_S = 30.0
 _PIPES = ("-m", "benchmarks.applications.mcp_pipes")

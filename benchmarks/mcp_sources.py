@@ -24,7 +24,7 @@ TOOLS = 100
 BESIDE = 50
 BROKEN = 5
 
-OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
 
 
 def entry(mode: object) -> Mapping[str, object]:

@@ -16,7 +16,7 @@ from toolplug.sessions.negotiation import Registration
 SESSIONS = 10_000
 TOOLS = 20
 TURNS_AFTER = 100
-OPERATOR = Principal(subject="operator", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="operator", scopes=frozenset({"admin", "operator"}))
 
 
 class Turns:

@@ -18,7 +18,7 @@ from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.definition import Note
 
 AGENT = "bench"
-OPERATOR = Principal(subject="operator", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="operator", scopes=frozenset({"admin", "operator"}))
 TENANTS = 10_000
 VERDICTS = 4
 TOOLS = 10_000

@@ -29,6 +29,7 @@
         ├── StoreUnavailable   busy, full, locked or closed: try again
         ├── StoreInUse         another process serves the store
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
+        │   └── RecordDamaged  one record is corrupt: it counts as none
         └── StoreMisused       an invalid URL, key, size or limit: the caller must change it
 
 Data are attributes; no error has an HTTP status.
@@ -343,6 +344,10 @@ class StoreInUse(StoreError):
 
 class StoreRefused(StoreError):
     """The file of the store is corrupt or was written by a newer toolplug; it is not changed."""
+
+
+class RecordDamaged(StoreRefused):
+    """One record cannot be read; the others can."""
 
 
 class StoreMisused(StoreError):

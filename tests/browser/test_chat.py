@@ -247,7 +247,7 @@ async def test_without_a_model_the_page_names_the_lines_to_add_and_continues_onc
 ) -> None:
     keys = [
         {"key": KEY, "subject": "ann", "scopes": ["tools:read", "tools:call"]},
-        {"key": f"{KEY}-root", "subject": "root", "scopes": ["admin"]},
+        {"key": f"{KEY}-root", "subject": "root", "scopes": ["admin", "operator"]},
     ]
     bare = {**settings(), "auth": {"api_keys": keys}}
     ready = {**with_model(backend[1]), "auth": {"api_keys": keys}}

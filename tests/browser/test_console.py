@@ -77,13 +77,19 @@ def written(folder: Path, config: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a host without auth listens."""
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The link to its console that a host without auth prints, which ends with the decision key."""
     folder = tmp_path_factory.mktemp("console")
     with serving("-c", written(folder, settings()), folder=folder) as service:
-        yield service.url
+        yield service.wait_for("the console is at ").split()[-1]
         service.process.terminate()
         assert service.end() == 0, service.lines
+
+
+@pytest.fixture(scope="module")
+def url(link: str) -> str:
+    """Where a host without auth listens."""
+    return link.partition("/console#")[0]
 
 
 @asynccontextmanager
@@ -168,8 +174,11 @@ async def test_calls_appear_as_they_are_made_and_a_crash_shows_its_place(chromiu
         await expect(page.locator("body")).not_to_contain_text("a secret text")
 
 
-async def test_a_waiting_call_is_approved(chromium: Browser, url: str) -> None:
+async def test_a_waiting_call_is_approved(chromium: Browser, url: str, link: str) -> None:
     async with opened(chromium) as page:
+        await page.goto(link)
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        assert (await page.evaluate("location.hash"), link.partition("#decide=")[2] != "") == ("", True)
         await page.goto(f"{url}/console#/approvals")
         refused = await call(url, "erase", everything=False)
         assert refused["status"] == "denied"
@@ -177,6 +186,19 @@ async def test_a_waiting_call_is_approved(chromium: Browser, url: str) -> None:
         await ticket.get_by_role("button", name="Approve").click()
         await expect(ticket).to_have_count(0)
         assert (await call(url, "erase", everything=False))["output"] == "erased"
+
+
+async def test_a_page_without_the_decision_key_says_how_to_decide(chromium: Browser, url: str, link: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/approvals")
+        await call(url, "erase", everything=True)
+        ticket = page.locator(".approval", has_text='"everything": true')
+        await ticket.get_by_role("button", name="Deny").click()
+        await expect(ticket.get_by_role("alert")).to_contain_text("the link that toolplug serve prints")
+        await page.evaluate("(key) => { location.hash = key; }", f"#{link.partition('#')[2]}")
+        await page.get_by_role("link", name="Approvals").click()
+        await ticket.get_by_role("button", name="Deny").click()
+        await expect(ticket).to_have_count(0)
 
 
 async def test_the_configuration_shows_origins_and_what_a_reload_changed(chromium: Browser, tmp_path: Path) -> None:
@@ -283,7 +305,7 @@ async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is
     chromium: Browser, tmp_path: Path
 ) -> None:
     reader = {"key": KEY, "subject": "ann", "tenant": "t1", "scopes": ["tools:read"]}
-    root = {"key": f"{KEY}-root", "subject": "root", "scopes": ["admin"]}
+    root = {"key": f"{KEY}-root", "subject": "root", "scopes": ["admin", "operator"]}
     config = {**settings(), "auth": {"api_keys": [reader, root]}}
     with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
         async with opened(chromium) as page:

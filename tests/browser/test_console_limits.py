@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from httpx2 import AsyncClient
 from playwright.async_api import Browser, Page, expect
-from tests.browser.test_console import call, opened, settings, url, written
+from tests.browser.test_console import call, link, opened, settings, url, written
 from tests.cli.process import serving
 
-__all__ = ["url"]
+__all__ = ["link", "url"]
 
 pytestmark = [
     pytest.mark.anyio,
@@ -172,11 +172,11 @@ async def test_a_result_of_ten_megabytes_is_cut(chromium: Browser, tmp_path: Pat
     show("a result of ten megabytes", calling)
 
 
-async def test_a_new_call_that_waits_is_announced(chromium: Browser, url: str) -> None:
+async def test_a_new_call_that_waits_is_announced(chromium: Browser, url: str, link: str) -> None:
     async with opened(chromium) as page:
         await page.add_init_script(NOTIFICATION)
         async with page.expect_response("**/v1/approvals"):
-            await page.goto(f"{url}/console#/overview")
+            await page.goto(link)
         async with page.expect_console_message(lambda message: message.text == "notified"):
             await call(url, "erase", everything=True)
         note = await page.evaluate("({title: notes[0].title, body: notes[0].body})")

@@ -70,6 +70,22 @@ def test_lists_are_shown_added_to_and_taken_from_without_a_host(run: Run, write:
     assert run("agents", "list", "--tenant", "t2", "--json").json["agents"][0]["toolsets"] == ["one"]
 
 
+@pytest.mark.requirement("H-trust-damaged-record")
+def test_a_list_that_cannot_be_read_allows_nothing_until_it_is_set_again(run: Run, write: Write) -> None:
+    write(FILE)
+    run("agents", "allow", "a", "two")
+
+    async def overwrite() -> None:
+        async with open_host("providers.yaml", serving=False) as host:
+            (key,) = await host.store.keys("allowlist/")
+            await host.store.commit(key, b"garbage")
+
+    asyncio.run(overwrite())
+    assert run("agents", "show", "a").out.startswith("a: no toolsets (a record of the store that cannot be read")
+    assert [item["toolsets"] for item in run("agents", "list", "--json").json["agents"]] == [[], []]
+    assert run("agents", "allow", "a", "two").out == "a: two (toolplug agents (a) by operator)\n"
+
+
 @pytest.mark.requirement("C-10-toolsets", "I4-cli-agents", "C-7-allowlist-unknown")
 def test_what_cannot_be_changes_nothing_and_says_what_would_be_right(run: Run, write: Write) -> None:
     write(FILE)

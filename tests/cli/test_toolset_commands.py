@@ -51,6 +51,19 @@ def test_a_toolset_is_built_shown_equipped_unequipped_and_deleted(kept: Path, ru
     assert run("toolsets", "list", "--json").json == {"toolsets": []}
 
 
+@pytest.mark.requirement("C-10-toolsets")
+def test_who_has_none_is_told_of_those_of_the_callers_of_a_host_without_auth(kept: Path, run: Run) -> None:
+    run("toolsets", "build", "greeting", "hello", "--subject", "anonymous")
+    hint = " (anonymous has 1 saved toolset: add --subject anonymous)\n"
+    assert run("toolsets", "list").out == f"operator has no saved toolsets; toolplug toolsets build makes one{hint}"
+    assert run("toolsets", "show").out == f"nothing is equipped: every tool is listed{hint}"
+    assert run("notes", "list").out == f"saved toolsets: no notes; toolplug notes add makes some{hint}"
+    missed = run("toolsets", "equip", "greeting")
+    assert (missed.code, "--subject names the caller that saved it: anonymous" in missed.err) == (1, True)
+    assert run("toolsets", "list", "--subject", "anonymous").out.splitlines()[1].split()[0] == "greeting"
+    assert run("toolsets", "list", "--json").json == {"toolsets": []}
+
+
 @pytest.mark.slow
 @pytest.mark.requirement("C-10-toolsets", "C-7-saved-away", "C-7-saved-routes")
 def test_a_document_is_exported_and_imported_for_another_caller(kept: Path, run: Run, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ GOOD = (
     + """\
   hello: {enabled: false}
 toolsets: {office: {prefix: office, from: provider:desk}}
-agents: {researcher: {toolsets: [office]}}
+agents: {researcher: {toolsets: [office]}, writer: {toolsets: []}}
 """
 )
 RULES = "  desk: {enabled: true, tools: {fails: deny, move: ask, away: disable, waits: {limits: {timeout: 50ms}}}}"

@@ -22,7 +22,7 @@ ACCEPTED = {"accept": "application/json, text/event-stream"}
 INTRODUCTION = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 TOOLSETS = """
 toolsets: {office: {prefix: office, from: provider:desk}}
-agents: {researcher: {toolsets: [office]}}
+agents: {researcher: {toolsets: [office]}, writer: {}}
 """
 SERVERS = "/api/mcp-servers"
 CLOSED = "http://127.0.0.1:9/mcp"
@@ -160,7 +160,7 @@ async def test_servers_and_the_catalog(opened: Opened, tmp_path: Path) -> None:
         "off": {"url": "https://mcp.example/mcp", "enabled": False},
     }
     toolsets = {"files": {"prefix": "files", "from": "mcp:plain"}}
-    agents = {"researcher": {"toolsets": ["files"]}}
+    agents = {"researcher": {"toolsets": ["files"]}, "writer": {}}
     more = yaml.safe_dump(
         {"mcp_servers": servers, "toolsets": toolsets, "agents": agents, "egress": {"allow": ["loopback"]}}
     )

@@ -19,6 +19,7 @@ toolsets:
   second: {prefix: second, from: provider:desk}
 agents:
   researcher: {toolsets: [office]}
+  writer: {}
 """
 RULES = """
 providers:

@@ -58,7 +58,7 @@ GATES = """
         async def hinted(self) -> str:
             return "hinted"
 """
-ADMIN = Principal(subject="root", scopes=frozenset({"admin"}))
+ADMIN = Principal(subject="root", scopes=frozenset({"admin", "operator"}))
 Write = Callable[[str], Path]
 
 

@@ -21,8 +21,8 @@ from toolplug.providers.entry_points import installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
-OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin"}))
-OTHER = Principal(subject="bob", tenant="t2", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
+OTHER = Principal(subject="bob", tenant="t2", scopes=frozenset({"admin", "operator"}))
 WAIT_S = 60.0
 
 

@@ -24,7 +24,7 @@ from toolplug.host.host import Host
 
 pytestmark = pytest.mark.anyio
 
-ROOT = Principal("root", scopes=frozenset({"admin"}))
+ROOT = Principal("root", scopes=frozenset({"admin", "operator"}))
 SEVERAL: Mapping[str, object] = {"providers": {"hello": {"enabled": True}}, "store": "memory://"}
 
 

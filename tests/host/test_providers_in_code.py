@@ -84,15 +84,22 @@ async def test_toolsets_of_the_file_may_be_made_of_them() -> None:
         assert list(host.executor_for(ME, agent="writer").catalog) == ["mine.write"]
 
 
+@pytest.mark.requirement("C-12-host-allow")
 async def test_an_agent_is_allowed_toolsets_from_code() -> None:
     toolsets = {"mine": {"prefix": "mine", "from": "provider:diary"}}
     async with open_host({**FILE, "toolsets": toolsets}, providers=[Diary]) as host:
-        await host.allow("writer", "mine")
+        await host.allow("writer", ["mine"])
         assert list(host.executor_for(ME, agent="writer").catalog) == ["mine.write"]
-        await host.allow("writer")
+        await host.allow("writer", [])
         assert list(host.executor_for(ME, agent="writer").catalog) == []
         with pytest.raises(ApiError, match="mein"):
-            await host.allow("writer", "mein")
+            await host.allow("writer", ["mein"])
+        await host.allow("writer", ("mine",), tenant="t2")
+        assert list(host.executor_for(ME, agent="writer").catalog) == []
+        other = Principal("eve", "t2", frozenset({"tools:call"}))
+        assert list(host.executor_for(other, agent="writer").catalog) == ["mine.write"]
+        with pytest.raises(TypeError, match=r"host\.allow\('writer', \['mine'\]\)"):
+            await host.allow("writer", "mine")
 
 
 async def test_a_registry_is_made_of_the_providers_of_a_file_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import asyncio, json, sys
 from toolplug import Principal, open_host
 
 sys.setswitchinterval(1e-6)
-OPERATOR = Principal(scopes=frozenset({"admin"}))
+OPERATOR = Principal(scopes=frozenset({"admin", "operator"}))
 
 async def main():
     settings = {"mcp_servers": {"web": json.loads(sys.argv[1])}, "store": "memory://"}

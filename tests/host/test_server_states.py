@@ -12,7 +12,7 @@ from toolplug import Principal, open_host
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-record")]
 
-OPERATOR = Principal(subject="olga", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="olga", scopes=frozenset({"admin", "operator"}))
 
 
 async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,7 @@ def now() -> str:
 server.run("stdio")
 """
 
-ME = Principal(subject="me", scopes=frozenset({"admin"}))
+ME = Principal(subject="me", scopes=frozenset({"admin", "operator"}))
 
 
 class Log:

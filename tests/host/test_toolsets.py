@@ -50,7 +50,7 @@ FILE = """
       one: {prefix: first, from: provider:notes, scope: shared}
     agents: {researcher: {toolsets: [two, one]}, idle: {toolsets: []}, writer: {toolsets: [one]}}
 """
-ADMIN = Principal(subject="root", scopes=frozenset({"admin"}))
+ADMIN = Principal(subject="root", scopes=frozenset({"admin", "operator"}))
 Write = Callable[[str], Path]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
@@ -25,12 +26,15 @@ KEYS = {
         {"key": "bob-key", "subject": "bob", "tenant": "t2"},
         {"key": "reader-key", "subject": "reader", "scopes": ["tools:read"]},
         {"key": "caller-key", "subject": "caller", "scopes": ["tools:call"]},
-        {"key": "samples-key", "subject": "keeper", "scopes": ["samples:write"]},
-        {"key": "root-key", "subject": "root", "scopes": ["admin"]},
+        {"key": "judge-key", "subject": "judge", "scopes": ["approvals:write"]},
+        {"key": "nothing-key", "subject": "nothing", "scopes": []},
+        {"key": "root-key", "subject": "root", "scopes": ["admin", "operator"]},
         {"key": "one-agent-key", "subject": "one", "agents": ["researcher"]},
         {"key": "two-agents-key", "subject": "two", "agents": ["researcher", "writer"]},
     ]
 }
+SAMPLES_KEY = {"key": "samples-key", "subject": "keeper", "scopes": ["samples:write"]}
+"""Has the scope of a route of the sample provider."""
 ALICE = {"Authorization": "Bearer alice-key"}
 BOB = {"Authorization": "Bearer bob-key"}
 ROOT = {"X-API-Key": "root-key"}
@@ -43,13 +47,23 @@ def as_holder(key: str) -> dict[str, str]:
 
 def settings(**sections: object) -> dict[str, object]:
     """The sample provider and the keys above, in memory; a section that is given replaces its own, None drops it."""
+    keys = KEYS["api_keys"] if "providers" in sections else [*KEYS["api_keys"], SAMPLES_KEY]
     whole: dict[str, object] = {
         "store": "memory://",
         "providers": {"sample": {"enabled": True, "public_routes": True}},
-        "auth": KEYS,
+        "auth": {"api_keys": keys},
         **sections,
     }
-    return {name: value for name, value in whole.items() if value is not None}
+    return with_agents_of_keys({name: value for name, value in whole.items() if value is not None})
+
+
+def with_agents_of_keys(whole: dict[str, Any]) -> dict[str, Any]:
+    """Settings with each agent that a key names: without toolsets, unless they say something of it."""
+    auth = whole.get("auth")
+    keys = auth.get("api_keys", ()) if isinstance(auth, dict) else ()
+    named = [agent for key in keys for agent in key.get("agents") or ()]
+    agents = {**{agent: {} for agent in named}, **whole.get("agents", {})}
+    return {**whole, "agents": agents} if agents else whole
 
 
 def client_of(app: ASGIApp, *, peer: str = "127.0.0.1", base_url: str = "http://localhost") -> AsyncClient:

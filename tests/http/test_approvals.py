@@ -156,7 +156,7 @@ async def test_of_two_who_decide_and_of_two_who_repeat_at_once_one_does(sample_p
 
 @pytest.mark.requirement("C-10-approvals-all")
 async def test_an_admin_lists_and_decides_the_approvals_of_every_tenant(sample_package: None) -> None:
-    root = {"key": "root-key", "subject": "root", "scopes": ["admin"]}
+    root = {"key": "root-key", "subject": "root", "scopes": ["admin", "operator"]}
     bob = {"key": "bob-key", "subject": "bob", "tenant": "t2"}
     asking = {"sample": {"enabled": True, "tools": {"whoami": "ask"}}}
     given = settings(providers=asking, auth={"api_keys": [*KEYS["api_keys"], root, bob]})

@@ -142,7 +142,7 @@ async def test_a_key_without_scopes_and_tenant_reads_and_calls_in_the_default_te
         ("POST", "/v1/tool-calls", "tools:call", {"caller-key", "root-key"}),
         ("GET", "/v1/samples", "tools:call", {"caller-key", "root-key"}),
         ("DELETE", "/v1/samples/7", "samples:write", {"samples-key", "root-key"}),
-        ("POST", "/v1/reload", "admin", {"root-key"}),
+        ("POST", "/v1/reload", "operator", {"root-key"}),
     ],
 )
 async def test_each_route_asks_for_its_scope(
@@ -216,6 +216,26 @@ async def test_authenticators_answer_abstain_or_reject_one_after_the_other(host:
         assert (await who(client, {**ALICE, "X-Caller": "ben"}))["subject"] == "alice"
         assert (await client.get("/v1/tools", headers={"X-Caller": "nobody"})).status_code == 401
         assert (await client.get("/v1/tools", headers={"X-Caller": "rejected"})).status_code == 401
+
+
+class Proxied(AuthenticationBackend):
+    """Believes what a proxy says in a header: tenant and subject."""
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser]:
+        user = SimpleUser(conn.headers["x-subject"])
+        user.tenant = conn.headers["x-tenant"]  # type: ignore[attr-defined]
+        return AuthCredentials(["tools:read", "tools:call"]), user
+
+
+@pytest.mark.requirement("C-5-auth-jwt-names")
+@pytest.mark.parametrize("odd", [b"", b"\xa0", b"t\xad1", b"t" * 257])
+async def test_a_name_in_a_trusted_header_that_looks_like_another_is_no_principal(host: Host, odd: bytes) -> None:
+    async with client_of(create_app(host, authenticators=[Proxied()])) as client:
+        good = {"X-Subject": b"ann", "X-Tenant": b"t1"}
+        assert (await client.get("/v1/tools", headers=good)).status_code == 200  # type: ignore[arg-type]
+        for name in good:
+            answer = await client.get("/v1/tools", headers={**good, name: odd})  # type: ignore[arg-type]
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication_required")
 
 
 @pytest.mark.requirement("H-trust-fail-closed")

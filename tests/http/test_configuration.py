@@ -36,7 +36,7 @@ PROVIDER = """
 FILE = """\
 auth:
   api_keys:
-    - {key: root-key, subject: root, scopes: [admin]}
+    - {key: root-key, subject: root, scopes: [admin, operator]}
     - {key: "${ALICE:-alice-key}", subject: alice}
 providers:
   notes:

@@ -29,7 +29,8 @@ from tests.http.key_server import KeyServer
 from toolplug import open_host
 from toolplug.host.file.settings import Jwt
 from toolplug.http import create_app
-from toolplug.http.auth.jwt import Tokens
+from toolplug.http.auth.jwt import EARLY_EVERY_S, Tokens
+from toolplug.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +163,7 @@ async def test_keys_of_a_key_set_are_fetched_once_and_found_by_id(sample_package
         assert keys.asked == 1
         for bad in (token(), token(headers={"kid": "second"}), token(OTHERS, headers={"kid": "first"})):
             assert (await client.get("/v1/tools", headers=bearing(bad))).status_code == 401
-        assert keys.asked == 2, "an unknown id fetches the set early, once a minute"
+        assert keys.asked == 2, "an unknown id fetches the set early, once in a few seconds"
         other = token(OTHERS, headers={"kid": "third"})
         keys.body = {"keys": [public("third", OTHERS)]}
         assert (await client.get("/v1/tools", headers=bearing(other))).status_code == 401
@@ -177,6 +178,83 @@ async def test_a_rotated_key_is_found_though_the_set_was_just_fetched(sample_pac
         assert (await who(client, token(OTHERS, headers={"kid": "second"})))["subject"] == "ann"
         gone = await client.get("/v1/tools", headers=bearing(token(headers={"kid": "first"})))
         assert gone.status_code == 401
+
+
+@pytest.mark.process
+@pytest.mark.requirement("C-5-auth-jwt-rotation")
+async def test_a_rotated_key_is_accepted_within_seconds_whatever_strangers_behind_its_address_send(
+    sample_package: None, keys: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("toolplug.http.auth.jwt.monotonic", clock)
+
+    async def status(text: str) -> int:
+        return (await client.get("/v1/tools", headers=bearing(text))).status_code
+
+    async with served(**from_keys(keys)) as client:
+        assert await status(token(headers={"kid": "first"})) == 200
+        strangers = [token(OTHERS, headers={"kid": f"made-up-{number}"}) for number in range(30)]
+        assert [await status(text) for text in strangers] == [401] * 30, "none counts that no fetch was made for"
+        assert keys.asked == 2
+        assert [await status("wrong") for _ in range(10)] == [401] * 9 + [429], "with the first of the strangers' ten"
+        rotated = token(OTHERS, headers={"kid": "second"})
+        assert (await status(rotated), await status("wrong")) == (401, 429), "it may be valid in a moment: no wait"
+        keys.body = {"keys": [public("second", OTHERS)]}
+        clock.now += EARLY_EVERY_S
+        assert (await status(rotated), keys.asked) == (200, 3)
+
+
+@pytest.mark.requirement("C-5-auth-jwt-claims")
+@pytest.mark.parametrize("blank", ["\u00a0", "\n", "\t", "\u3000", "\u2028", "\x1f", "\u200b", '"', "\\", "é"])
+async def test_scopes_are_separated_by_the_space_alone(sample_package: None, blank: str) -> None:
+    async with served() as client:
+        for claim in (f"tools:read{blank}admin", f"tools:read {blank}", [f"tools:read{blank}admin"]):
+            answer = await client.get("/v1/tools", headers=bearing(token(scope=claim)))
+            assert answer.status_code == 401, claim
+            assert (await client.get("/v1/tools", headers=bearing(token(agents=claim)))).status_code == 401
+        for claim in ("tools:read tools:call", " tools:read  tools:call ", ["tools:read", "tools:call"]):
+            assert (await client.get("/v1/tools", headers=bearing(token(scope=claim)))).status_code == 200, claim
+        assert (await client.get("/v1/tools", headers=bearing(token(scope=["tools:read admin"])))).status_code == 401
+
+
+ODD = [
+    "  ",
+    " t1",
+    "t1 ",
+    "t1\n",
+    "t\x001",
+    "t\u202e1",
+    "t\u200b1",
+    "\ufeff",
+    "t\u00a01",
+    "t\u31641",
+    "\ud800",
+    "t" * 257,
+    "t\t1",
+]
+
+
+@pytest.mark.requirement("C-5-auth-jwt-names")
+@pytest.mark.parametrize("name", ODD, ids=ascii)
+async def test_a_name_that_looks_like_another_or_like_none_is_refused_with_the_constant_401(
+    sample_package: None, name: str
+) -> None:
+    async with served() as client:
+        answers = [
+            await client.get("/v1/tools", headers={**bearing(text), "X-Request-Id": "same"})
+            for text in (token(tenant=name), token(sub=name), "wrong")
+        ]
+        assert [answer.status_code for answer in answers] == [401] * 3
+        assert len({answer.content for answer in answers}) == 1
+
+
+@pytest.mark.requirement("C-5-auth-jwt-names")
+async def test_a_token_names_its_subject(sample_package: None) -> None:
+    async with served() as client:
+        for subject in ("", None):
+            assert (await client.get("/v1/tools", headers=bearing(token(sub=subject)))).status_code == 401
+        for subject in ("ann smith", "Müller", "李", "auth0|5f7c", "t" * 256):
+            assert (await who(client, token(sub=subject)))["subject"] == subject
 
 
 @pytest.mark.process

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from httpx2 import AsyncClient
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
-from tests.http.conftest import ALICE, ROOT, client_of, settings
+from tests.http.conftest import ALICE, ROOT, as_holder, client_of, settings
 
 from toolplug import open_host
 from toolplug.http import create_app
@@ -113,14 +113,16 @@ async def test_a_breaker_shows_while_it_refuses_calls(sample_package: None) -> N
 
 
 async def test_calls_that_wait_for_approval_are_counted_over_all_tenants(sample_package: None) -> None:
-    async with served(providers={"sample": {"enabled": True, "tools": {"whoami": "ask"}}}) as client:
+    asking = {"sample": {"enabled": True, "tools": {"whoami": "ask"}}}
+    async with served(providers=asking) as client:
         tickets = [
             (await client.post("/v1/tool-calls", headers=who, json={"name": "whoami"})).json()["metadata"]["approval"]
             for who in (ALICE, ROOT)
         ]
         assert await series(client, "antwort_approvals_waiting") == {(): 2.0}
         path = f"/v1/approvals/{tickets[1]['id']}"
-        assert (await client.post(path, headers=ROOT, json={"decision": "approve"})).status_code == 200
+        decided = await client.post(path, headers=as_holder("judge-key"), json={"decision": "approve"})
+        assert decided.status_code == 200
         assert await series(client, "antwort_approvals_waiting") == {(): 1.0}
 
 

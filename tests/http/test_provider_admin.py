@@ -69,7 +69,7 @@ async def test_a_reload_applies_a_good_file_and_leaves_everything_at_a_bad_one(
     sample_package: None, config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="toolplug.audit")
-    keys = "auth: {api_keys: [{key: root-key, subject: root, scopes: [admin]}]}"
+    keys = "auth: {api_keys: [{key: root-key, subject: root, scopes: [admin, operator]}]}"
     path = config(f"{keys}\nproviders: {{sample: {{enabled: true}}}}")
     async with open_host(path, environ={}) as host, client_of(create_app(host)) as client:
         config(f"{keys}\nproviders: {{sample: {{enabled: true}}, again: {{enabled: true, type: samples}}}}")

@@ -248,7 +248,7 @@ async def test_an_application_that_brings_its_tools_is_not_stopped_by_the_bytes_
 async def test_quotas_follow_a_reload(package: object, sample_package: None, config: Callable[[str], Path]) -> None:
     text = """
         store: memory://
-        auth: {{api_keys: [{{key: ann-key, subject: ann, scopes: [admin, "sessions:write"]}}]}}
+        auth: {{api_keys: [{{key: ann-key, subject: ann, scopes: [operator, "sessions:write"]}}]}}
         providers: {{}}
         quotas: {{tenant: {{sessions: {most}}}}}
     """

@@ -117,7 +117,7 @@ async def test_what_callers_do_with_a_session_needs_the_scope_of_its_kind(method
     async with sessions_host() as (_, _, client):
         plugin = await new_plugin(client, headers=ROOT)
         place = "/api/sessions" + path.format(code=plugin.code)
-        answer = await client.request(method, place, headers=as_holder("samples-key"))
+        answer = await client.request(method, place, headers=as_holder("nothing-key"))
         assert refusal(answer) == (403, "insufficient_scope", scope)
 
 

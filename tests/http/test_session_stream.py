@@ -287,7 +287,7 @@ def test_a_quiet_stream_beats_every_15_seconds() -> None:
 def test_a_stream_ends_when_its_callers_key_is_taken_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolplug.audit")
     keys: list[Json] = [
-        {"key": "root-key", "subject": "root", "scopes": ["admin"]},
+        {"key": "root-key", "subject": "root", "scopes": ["admin", "operator"]},
         {"key": "alice-key", "subject": "alice", "tenant": "t1"},
         {"key": "narrow-key", "subject": "narrow", "tenant": "t1"},
     ]

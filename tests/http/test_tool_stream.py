@@ -73,10 +73,10 @@ async def test_a_stream_begins_with_the_catalog_and_sends_each_change(linked: Ho
         host = begun.data["host"]
         data = {"host": host, "delegate": False, "revision": begun.id, "resumed": False, "tools": [own], "via": {}}
         assert begun.data == data
-        await linked.allow("researcher", by=KEEPER)
+        await linked.allow("researcher", [], tenant=KEEPER.tenant)
         gone = await talk.until("tools-changed")
         assert gone.data == {"revision": gone.id, "names": [], "tools": [], "via": {}}
-        await linked.allow("researcher", "own", by=KEEPER)
+        await linked.allow("researcher", ["own"], tenant=KEEPER.tenant)
         back = await talk.until("tools-changed")
         assert back.data == {"revision": begun.id, "names": ["own.who"], "tools": [own], "via": {}}
     async with talking(app, STREAM, ONE, begun.id) as talk:
@@ -132,7 +132,19 @@ async def test_no_other_scope_implies_delegate(caller: AsyncClient, key: str) ->
 
 @pytest.mark.requirement("C-5-delegate")
 @pytest.mark.parametrize(
-    "value", ["", "alice", "tenant=t1", "tenant=&subject=a", "tenant=a&subject=b&x=c", "tenant=%00&subject=a"]
+    "value",
+    [
+        "",
+        "alice",
+        "tenant=t1",
+        "tenant=&subject=a",
+        "tenant=a&subject=b&x=c",
+        "tenant=%00&subject=a",
+        "tenant=%20%20&subject=a",
+        "tenant=t1%20&subject=a",
+        "tenant=t%E2%80%AE1&subject=a",
+        "tenant=t1&subject=%E3%85%A4",
+    ],
 )
 async def test_an_invalid_principal_is_refused(caller: AsyncClient, value: str) -> None:
     headers = {**AS_LINK, "Toolplug-Principal": value}

@@ -12,7 +12,7 @@ from httpx2 import AsyncClient
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.client.fixtures import QUICK
-from tests.http.conftest import KEYS
+from tests.http.conftest import KEYS, with_agents_of_keys
 from tests.http.served import served
 
 from toolplug import Host, open_host
@@ -26,12 +26,13 @@ Opened = Callable[..., AbstractAsyncContextManager[Client]]
 
 def settings(**sections: object) -> dict[str, object]:
     """The speaking provider and the keys of the tests of HTTP, in memory."""
-    return {
+    whole = {
         "store": "memory://",
         "providers": {"speaking": {"enabled": True}},
         "auth": KEYS,
         **sections,
     }
+    return with_agents_of_keys(whole)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from httpx2 import AsyncClient
 from mcp.client.client import Client
 from mcp.client.context import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -127,3 +128,26 @@ async def test_over_stdio_the_operator_is_asked(tmp_path: Path, era: str) -> Non
     ):
         assert text_of(await client.call_tool("hello", {"name": "World"})) == "Hello, World!"
     assert person.asked == ['Run the tool "hello" with these arguments?\n\n{"name": "World"}']
+
+
+@pytest.mark.requirement("C-5-own-call")
+@pytest.mark.parametrize("configured", [ASKING])
+async def test_a_client_decides_no_call_that_it_made_elsewhere(url: str) -> None:
+    headers = {"X-API-Key": "root-key"}
+    async with AsyncClient(base_url=url, headers=headers, timeout=WAIT_S) as http:
+        body = {"name": "say", "arguments": {"text": "hello"}}
+        ticket = (await http.post("/v1/tool-calls", json=body)).json()["metadata"]["approval"]["id"]
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "forger", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+        }
+        answer = {"requestState": ticket, "inputResponses": {"approval": {"action": "accept"}}, "_meta": meta}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**body, **answer}}
+        modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "say"}
+        modern["Accept"] = "application/json, text/event-stream"
+        called = await http.post("/mcp", json=request, headers=modern)
+        assert called.status_code == 200, called.text
+        assert "no decision yet" in called.text
+        (waiting,) = (await http.get("/v1/approvals")).json()["approvals"]
+        assert (waiting["id"], waiting["state"]) == (ticket, "waiting")

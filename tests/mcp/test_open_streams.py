@@ -34,7 +34,7 @@ def test_a_quiet_stream_says_something_every_15_seconds(era: str) -> None:
 @pytest.mark.requirement("C-5-scope-call")
 def test_a_stream_ends_within_a_minute_of_its_callers_key(era: str, tmp_path: Path) -> None:
     keys: list[Json] = [
-        {"key": "root-key", "subject": "root", "scopes": ["admin"]},
+        {"key": "root-key", "subject": "root", "scopes": ["admin", "operator"]},
         {"key": "bob-key", "subject": "bob", "tenant": "t1"},
         {"key": "alice-key", "subject": "alice", "tenant": "t1"},
     ]

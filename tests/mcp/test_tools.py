@@ -137,7 +137,7 @@ async def test_a_call_that_a_person_has_approved_names_the_approval(opened: Open
         denied = await client.call_tool("say", {"text": "hello"})
         assert denied.meta is not None
         approval = denied.meta["toolplug/metadata"]["approval"]["id"]
-        async with AsyncClient(base_url=url, headers={"X-API-Key": "root-key"}, timeout=WAIT_S) as http:
+        async with AsyncClient(base_url=url, headers={"X-API-Key": "judge-key"}, timeout=WAIT_S) as http:
             decided = await http.post(f"/v1/approvals/{approval}", json={"decision": "approve"})
         assert decided.status_code == 200
         said = await client.call_tool("say", {"text": "hello"}, meta={"toolplug/approval": approval})

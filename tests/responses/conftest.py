@@ -44,7 +44,8 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
 
     `items` is the setting of how calls are shown.
 
-    `prepare` is done to the host before it is entered. The script behind each must have been long enough.
+    `asking` is the policy of `ask_first`. `prepare` is done to the host before it is entered. The script behind each
+    must have been long enough.
     """
     async with AsyncExitStack() as opened:
         stages: list[Harness] = []
@@ -54,12 +55,13 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
             backend: Mapping[str, object] = NOTHING,
             items: str = "mcp_call",
             prepare: Prepare = untouched,
+            asking: object = "ask",
             **sections: object,
         ) -> Harness:
             script = ScriptedBackend()
             url = await opened.enter_async_context(serving(script))
             reached = {"base_url": f"{url}/v1", **backend}
-            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, items, prepare)
+            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, items, prepare, asking=asking)
             stages.append(await opened.enter_async_context(entered))
             return stages[-1]
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
-from tests.http.conftest import KEYS
+from tests.http.conftest import KEYS, with_agents_of_keys
 from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.fake_providers import Board
 from tests.responses.judges.judged import Judged
@@ -76,6 +76,7 @@ async def opened_harness(
     prepare: Prepare = untouched,
     *,
     sessions: bool = True,
+    asking: object = "ask",
 ) -> AsyncIterator[Harness]:
     """Open the host and its clients; a section that is given replaces the harness's own, None drops it.
 
@@ -86,14 +87,14 @@ async def opened_harness(
         "store": "memory://",
         "auth": KEYS,
         "providers": {
-            "desk": {"enabled": True, "board": board, "tools": {"ask_first": "ask"}},
+            "desk": {"enabled": True, "board": board, "tools": {"ask_first": asking}},
             "search": {"enabled": True, "board": board},
             "shelf": {"enabled": True, "offer": "on_request"},
         },
         "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}, "items": items},
         **sections,
     }
-    settings = {name: value for name, value in whole.items() if value is not None}
+    settings = with_agents_of_keys({name: value for name, value in whole.items() if value is not None})
     judged = Judged()
     host = open_host(settings, environ={}, sessions=sessions)
     prepare(host)

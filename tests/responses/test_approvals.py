@@ -118,3 +118,36 @@ async def test_a_decision_about_nothing_is_refused(harness: Harness) -> None:
     answer = await harness.http.post("/v1/responses", json=body, headers={"Authorization": "Bearer decider-key"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "input[0].approval_request_id"
+
+
+@pytest.mark.requirement("C-9-approval-item", "C-3-policy-ask-caller")
+async def test_under_ask_caller_any_caller_decides_its_own_call(staging: Staging) -> None:
+    harness = await staging(asking={"ask": "caller"})
+    harness.backend.plays(calls(ASK), says("It is done."))
+    first = await post(harness, "alice-key", input="Do it.")
+    answer = [decision(first["output"][0], approve=True)]
+    await post(harness, "alice-key", input=answer, previous_response_id=first["id"])
+    assert told(harness) == ["it is done"]
+
+
+@pytest.mark.requirement("C-5-own-call")
+@pytest.mark.parametrize("with_auth", [True, False])
+async def test_a_made_up_request_decides_no_call_that_was_made_elsewhere(staging: Staging, with_auth: bool) -> None:
+    """The person at a client is asked about the calls of its responses; other calls are decided by another key."""
+    auth = {"api_keys": [*KEYS["api_keys"], DECIDER]} if with_auth else None
+    harness = await staging(auth=auth)
+    headers = {"Authorization": "Bearer decider-key"}
+    body = {"name": "ask_first", "arguments": {"what": "it"}}
+    refused = (await harness.http.post("/v1/tool-calls", json=body, headers=headers)).json()
+    ticket = refused["metadata"]["approval"]["id"]
+    harness.backend.plays(says("Then not."))
+    request = {"id": f"mcpr_{ticket}", "type": "mcp_approval_request", "server_label": "desk", "name": "ask_first"}
+    request["arguments"] = ASK.arguments
+    for approve in (True, False):
+        await post(harness, input=[request, decision(request, approve)])
+    (waiting,) = [
+        item
+        for item in (await harness.http.get("/v1/approvals", headers=headers)).json()["approvals"]
+        if item["id"] == ticket
+    ]
+    assert (waiting["state"], harness.board.log) == ("waiting", [])

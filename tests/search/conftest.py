@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.http.conftest import KEYS
+from tests.http.conftest import KEYS, with_agents_of_keys
 from tests.responses.conftest import desk_package, staging
 
 from toolplug import Host, open_host
@@ -37,7 +37,7 @@ def open_many(many_package: None) -> OpenMany:
     ) -> AsyncIterator[Host]:
         many = {"enabled": True, "offer": "search", "count": 100, **(entry or {})}
         whole = {"store": "memory://", "auth": KEYS, "providers": {"many": many, **(providers or {})}, **sections}
-        async with open_host(whole, environ={}) as host:
+        async with open_host(with_agents_of_keys(whole), environ={}) as host:
             yield host
 
     return opened

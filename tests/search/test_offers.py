@@ -24,7 +24,7 @@ def shown(host: Host) -> list[str]:
 async def test_a_toolset_of_code_is_searched_if_it_is_registered_so(open_many: OpenMany) -> None:
     async with open_many({"offer": "always"}) as host, FunctionRegistry([Many]) as registry:
         host.register_toolset("crm", "crm", registry, offer="search")
-        await host.allow("clerk", "crm", by=CALLER)
+        await host.allow("clerk", ["crm"], tenant=CALLER.tenant)
         assert shown(host) == TWO
         host.register_toolset("crm", "crm", registry)
         assert len(shown(host)) == 100
@@ -34,14 +34,14 @@ async def test_the_declared_tools_of_a_factory_are_searched_before_it_has_run(op
     declared = [ToolDefinition(name=f"draw_{number}") for number in range(30)]
     async with open_many({"offer": "always"}) as host:
         host.register_toolset("crm", "crm", lambda: FunctionRegistry([Many]), declared, offer="search")
-        await host.allow("clerk", "crm", by=CALLER)
+        await host.allow("clerk", ["crm"], tenant=CALLER.tenant)
         assert shown(host) == TWO
 
 
 async def test_the_tools_of_a_factory_are_searched_once_it_has_run(open_many: OpenMany) -> None:
     async with open_many({"offer": "always"}) as host:
         host.register_toolset("crm", "crm", lambda: FunctionRegistry([Many]), offer="search")
-        await host.allow("clerk", "crm", by=CALLER)
+        await host.allow("clerk", ["crm"], tenant=CALLER.tenant)
         listed = await host.catalog_for(CALLER, agent="clerk")
     assert [tool.name for tool in listed.shown.definitions()] == TWO
 

@@ -87,8 +87,14 @@ async def client(caller: Caller, tenant: str) -> httpx2.AsyncClient:
 
 @pytest.fixture
 async def admin(caller: Caller, tenant: str) -> httpx2.AsyncClient:
-    """The administrator of the test's tenant."""
-    return await caller(tenant, scope=f"{USUAL} admin", subject="root")
+    """The administrator of the test's tenant, who runs the hosts as well."""
+    return await caller(tenant, scope=f"{USUAL} admin operator", subject="root")
+
+
+@pytest.fixture
+async def judge(caller: Caller, tenant: str) -> httpx2.AsyncClient:
+    """A person of the test's tenant with a key of their own, who decides on calls."""
+    return await caller(tenant, subject="judge")
 
 
 @pytest.fixture

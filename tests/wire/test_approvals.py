@@ -21,7 +21,7 @@ async def ticket_of(client: httpx2.AsyncClient, name: str) -> str:
 
 
 async def test_an_approval_is_seen_decided_and_used_anywhere(
-    client: httpx2.AsyncClient, stranger: httpx2.AsyncClient
+    client: httpx2.AsyncClient, judge: httpx2.AsyncClient, stranger: httpx2.AsyncClient
 ) -> None:
     for number in range(3):
         name = new_name("approved")
@@ -32,7 +32,7 @@ async def test_an_approval_is_seen_decided_and_used_anywhere(
             assert ticket not in (await stranger.get("/v1/approvals")).text
         refused = await stranger.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
         assert refused.status_code == 404
-        decided = await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+        decided = await judge.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
         assert decided.status_code == 200
         body: dict[str, Any] = {"name": "first", "arguments": {"name": name}}
         named = {**body, "approval": ticket} if number else body
@@ -41,39 +41,47 @@ async def test_an_approval_is_seen_decided_and_used_anywhere(
         assert answers[0]["output"] == "1"
 
 
-async def test_an_approval_is_used_once(client: httpx2.AsyncClient) -> None:
+async def test_who_asked_does_not_decide(client: httpx2.AsyncClient, judge: httpx2.AsyncClient) -> None:
+    ticket = await ticket_of(client, new_name("own"))
+    for _ in range(3):
+        own = await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+        assert error_of(own) == (403, "own_call")
+    assert (await judge.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})).status_code == 200
+
+
+async def test_an_approval_is_used_once(client: httpx2.AsyncClient, judge: httpx2.AsyncClient) -> None:
     name = new_name("once")
     ticket = await ticket_of(client, name)
-    await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+    await judge.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
     body = {"name": "first", "arguments": {"name": name}, "approval": ticket}
     answers = await asyncio.gather(*(client.post("/v1/tool-calls", json=body) for _ in range(8)))
     assert sorted(answer.json()["status"] for answer in answers) == ["denied"] * 7 + ["success"]
     assert (await call(client, "times", name=name))["output"] == "2"
 
 
-async def test_an_approval_is_for_these_arguments(client: httpx2.AsyncClient) -> None:
+async def test_an_approval_is_for_these_arguments(client: httpx2.AsyncClient, judge: httpx2.AsyncClient) -> None:
     ticket = await ticket_of(client, new_name("mine"))
-    await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+    await judge.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
     body = {"name": "first", "arguments": {"name": new_name("other")}, "approval": ticket}
     for _ in range(3):
         assert (await client.post("/v1/tool-calls", json=body)).json()["status"] == "denied"
 
 
-async def test_a_denied_call_does_not_run(client: httpx2.AsyncClient) -> None:
+async def test_a_denied_call_does_not_run(client: httpx2.AsyncClient, judge: httpx2.AsyncClient) -> None:
     name = new_name("denied")
     ticket = await ticket_of(client, name)
-    await client.post(f"/v1/approvals/{ticket}", json={"decision": "deny"})
+    await judge.post(f"/v1/approvals/{ticket}", json={"decision": "deny"})
     body = {"name": "first", "arguments": {"name": name}, "approval": ticket}
     for _ in range(3):
         assert (await client.post("/v1/tool-calls", json=body)).json()["status"] == "denied"
     assert (await call(client, "times", name=name))["output"] == "1"
 
 
-async def test_a_ticket_is_decided_once(client: httpx2.AsyncClient) -> None:
+async def test_a_ticket_is_decided_once(client: httpx2.AsyncClient, judge: httpx2.AsyncClient) -> None:
     ticket = await ticket_of(client, new_name("twice"))
     decisions = ["approve", "deny"] * 3
     answers = await asyncio.gather(
-        *(client.post(f"/v1/approvals/{ticket}", json={"decision": decision}) for decision in decisions)
+        *(judge.post(f"/v1/approvals/{ticket}", json={"decision": decision}) for decision in decisions)
     )
     assert [answer.status_code for answer in answers].count(200) >= 1
     shown = {each["id"]: each for each in (await client.get("/v1/approvals")).json()["approvals"]}
@@ -83,10 +91,12 @@ async def test_a_ticket_is_decided_once(client: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"decision": "maybe"}, {"decision": "approve", "x": 1}])
-async def test_a_wrong_decision_is_refused(client: httpx2.AsyncClient, body: dict[str, object]) -> None:
+async def test_a_wrong_decision_is_refused(
+    client: httpx2.AsyncClient, judge: httpx2.AsyncClient, body: dict[str, object]
+) -> None:
     ticket = await ticket_of(client, new_name("wrong"))
-    assert error_of(await client.post(f"/v1/approvals/{ticket}", json=body)) == (400, "invalid_request")
+    assert error_of(await judge.post(f"/v1/approvals/{ticket}", json=body)) == (400, "invalid_request")
 
 
-async def test_an_unknown_ticket_is_not_found(client: httpx2.AsyncClient) -> None:
-    assert (await client.post("/v1/approvals/apr_none", json={"decision": "deny"})).status_code == 404
+async def test_an_unknown_ticket_is_not_found(judge: httpx2.AsyncClient) -> None:
+    assert (await judge.post("/v1/approvals/apr_none", json={"decision": "deny"})).status_code == 404

@@ -21,7 +21,8 @@ Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 CALLS = frozenset({"tools:read", "tools:call"})
 ALICE, ANN, CAROL = (Principal(name, "t1", CALLS) for name in ("alice", "ann", "carol"))
-BOB, ROOT = Principal("bob", "t2", CALLS), Principal("root", "ops", frozenset({"admin"}))
+BOB, ROOT = Principal("bob", "t2", CALLS), Principal("root", "ops", frozenset({"admin", "operator"}))
+EVE = Principal("eve", "t2", frozenset({"admin"}))
 PATH = "/console/calls"
 
 
@@ -36,11 +37,12 @@ async def listed(host: Any, caller: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("I16-1-feed")
-async def test_a_visitor_sees_the_calls_of_its_tenant_and_admin_those_of_all(serve: Serve) -> None:
-    async with serve(ALICE, BOB, ROOT) as host:
-        alice, bob, root = (host.callers[name] for name in ("alice", "bob", "root"))
+async def test_a_visitor_sees_the_calls_of_its_tenant_and_an_operator_those_of_all(serve: Serve) -> None:
+    async with serve(ALICE, BOB, EVE, ROOT) as host:
+        alice, bob, eve, root = (host.callers[name] for name in ("alice", "bob", "eve", "root"))
         async with (
             open_stream(host.app, PATH, key_of(alice)) as hers,
+            open_stream(host.app, PATH, key_of(eve)) as of_admin,
             open_stream(host.app, PATH, key_of(root)) as all_of_them,
         ):
             assert await hers.next("calls") == await all_of_them.next("calls") == {"calls": [], "skipped": 0}
@@ -49,11 +51,14 @@ async def test_a_visitor_sees_the_calls_of_its_tenant_and_admin_those_of_all(ser
             await alice.call("nothing")
             seen = (await hers.next("calls"))["calls"]
             everything = (await all_of_them.next("calls"))["calls"]
+            await of_admin.next("calls")
+            managed = (await of_admin.next("calls"))["calls"]
     assert [(call["tool"], call["subject"], call["status"]) for call in seen] == [
         ("fail", "alice", "tool_error"),
         ("nothing", "alice", "unknown_tool"),
     ]
     assert [call["tenant"] for call in everything] == ["t2", "t1", "t1"]
+    assert [call["tenant"] for call in managed] == ["t2"], "admin administers its own tenant"
     assert (seen[0]["kind"], seen[0]["source"], "reason" in seen[0]) == ("native", "sample", False)
     assert seen[0]["duration_s"] > 0
     assert seen[1]["reason"] == 'no builtin provider handles tool "nothing"'
@@ -75,8 +80,8 @@ async def test_nothing_is_asked_of_the_console_while_nobody_looks(serve: Serve) 
 
 @pytest.mark.requirement("I16-1-keep")
 async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(serve: Serve) -> None:
-    async with serve(ALICE, ANN, BOB, ROOT, keep_calls=2, sensitive=["fail"]) as host:
-        alice, ann, bob, root = (host.callers[name] for name in ("alice", "ann", "bob", "root"))
+    async with serve(ALICE, ANN, BOB, EVE, ROOT, keep_calls=2, sensitive=["fail"]) as host:
+        alice, ann, bob, eve, root = (host.callers[name] for name in ("alice", "ann", "bob", "eve", "root"))
         for name, arguments in (("crash", {}), ("echo", {"text": "é" * 4000}), ("sign_in", {"password": "x"})):
             await alice.call(name, **arguments)
         await asyncio.sleep(0.3)
@@ -86,7 +91,7 @@ async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(ser
         of_echo, of_sign_in = (f"{PATH}/{call['id']}" for call in calls)
         own = (await alice.client.get(of_echo)).json()
         other = (await ann.client.get(of_echo)).json()
-        foreign = await bob.client.get(of_echo)
+        foreign = [await caller.client.get(of_echo) for caller in (bob, eve)]
         of_admin = (await root.client.get(of_echo)).json()
         secret = (await root.client.get(of_sign_in)).json()
     assert own["arguments"].startswith('{"text": "éé')
@@ -94,7 +99,7 @@ async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(ser
     assert len(own["output"].encode()) <= 4096
     assert (own["own"], of_admin["arguments"]) == (True, own["arguments"])
     assert (other["own"], "arguments" in other, "output" in other) == (False, False, False)
-    assert foreign.status_code == 404
+    assert [answer.status_code for answer in foreign] == [404, 404]
     assert (secret["sensitive"], "arguments" in secret, "output" in secret) == (True, False, False)
 
 

@@ -78,7 +78,7 @@ class FarHost:
         notes = {"type": "./notes.py:Notes", "enabled": True, "tools": {"secret": "ask"}}
         link = {"key": KEY, "subject": "link", "tenant": "linked"}
         scopes = ["tools:read", "tools:call", "delegate"]
-        root = {"key": "root-key", "subject": "root", "tenant": "t1", "scopes": ["admin"]}
+        root = {"key": "root-key", "subject": "root", "tenant": "t1", "scopes": ["admin", "operator"]}
         plain = {"key": "plain-key", "subject": "plain", "tenant": "linked"}
         config = {
             "providers": {"notes": notes},

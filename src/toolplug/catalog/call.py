@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
@@ -62,22 +62,34 @@ class ToolStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+ADMIN = "admin"
+"""The scope that manages the caller's own tenant."""
+OPERATOR = "operator"
+"""The scope for what concerns the whole host or another tenant: who runs the host has it, on the command line too."""
 DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
+HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", "approvals:write", ADMIN, OPERATOR, DELEGATE)
+"""The scopes that the host itself asks for; a provider's routes may declare others."""
+_ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The authenticated caller: subject, tenant and scopes. `agents` are those it may act as; None means any."""
+    """The authenticated caller: subject, tenant and scopes. `agents` are those it may act as; None means any.
+
+    `credential` is a digest of what it was authenticated by over HTTP, empty for a caller of the host's own code: what
+    was asked for by a credential cannot be decided by the same one.
+    """
 
     subject: str = "anonymous"
     tenant: str = "default"
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] | None = None
+    credential: str = field(default="", compare=False, repr=False)
 
     def has_scope(self, scope: str) -> bool:
-        """Return True if the principal has this scope, or `admin`, which implies every scope but `delegate`."""
-        return scope in self.scopes or ("admin" in self.scopes and scope != DELEGATE)
+        """Return True if the principal has this scope, or `admin`, which implies all but `operator` and `delegate`."""
+        return scope in self.scopes or (ADMIN in self.scopes and scope not in _ONLY_BY_NAME)
 
     @property
     def delegates(self) -> bool:

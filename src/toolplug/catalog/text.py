@@ -87,6 +87,19 @@ def hidden_character(text: str) -> str | None:
     return None
 
 
+MAX_IDENTITY = 256
+"""Characters of a tenant's or subject's name."""
+
+
+def is_identity(text: str) -> bool:
+    """Return whether the text can name a tenant or a subject: one line that looks like no other name.
+
+    It has 1 to `MAX_IDENTITY` visible characters; the only blank is U+0020, and none is at its ends.
+    """
+    visible = text.isprintable() and hidden_character(text) is None and text == text.strip()
+    return 0 < len(text) <= MAX_IDENTITY and visible
+
+
 def cleaned(text: str) -> str:
     """Return the text without hidden characters (`hidden_character`); CR, CRLF, U+0085, U+2028 and U+2029 become LF.
 

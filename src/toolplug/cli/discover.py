@@ -82,7 +82,7 @@ async def discover(
     views = await _discover(files, server, accept or [], operator(options.tenant), problems) if lists else ()
     if options.as_json:
         imported = {} if plan is None else {"imported": import_fields(plan, written=not dry_run)}
-        servers = {"servers": [server_fields(view, transport=True) for view in views]} if lists else {}
+        servers = {"servers": [server_fields(view, operator(options.tenant)) for view in views]} if lists else {}
         print_json({**imported, **servers, "problems": problem_fields(problems)})
     else:
         if plan is not None:

@@ -9,7 +9,7 @@ import typer
 from toolplug.catalog.definition import Note
 from toolplug.cli.event_loop import async_command
 from toolplug.cli.output import echo, print_answer, print_listing
-from toolplug.cli.store import AgentOwnerOptions, ToolsetName, saved_toolsets
+from toolplug.cli.store import AgentOwnerOptions, ToolsetName, anonymous_hint, saved_toolsets
 from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
 
@@ -30,6 +30,7 @@ async def list_notes(
     async with saved_toolsets(options) as (saved, owner):
         names = [line.toolset.name for line in await saved.saved(owner)] if toolset is None else [toolset]
         found = [await saved.show(owner, name) for name in names]
+        hint = "" if names else await anonymous_hint(saved, owner)
     each = [{"name": shown.toolset.name, "toolNotes": shown.fields()["toolNotes"]} for shown in found]
     columns = ("tool", "note", "state", "text")
     if toolset is None:
@@ -37,7 +38,7 @@ async def list_notes(
         rows = [(shown.toolset.name, *row) for shown in found for row in _rows(shown)]
     else:
         fields, rows = {"toolNotes": each[0]["toolNotes"]}, _rows(found[0])
-    empty = f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some"
+    empty = f"{toolset or 'saved toolsets'}: no notes; toolplug notes add makes some{hint}"
     print_listing(options.as_json, fields, columns, rows, empty)
 
 

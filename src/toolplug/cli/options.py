@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import ADMIN, OPERATOR, Principal
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import USER_FILE, ConfigFiles
 
@@ -119,8 +119,8 @@ def config_file(given: Path | None) -> ConfigFiles:
 
 
 def operator(tenant: str = "default") -> Principal:
-    """Return the principal of the command line, with all scopes in one tenant."""
-    return Principal(subject="operator", tenant=tenant, scopes=frozenset({"admin"}))
+    """Return the principal of the command line, with all scopes, in one tenant."""
+    return Principal(subject="operator", tenant=tenant, scopes=frozenset({ADMIN, OPERATOR}))
 
 
 def missing_package(command: str, error: ModuleNotFoundError, extra: str) -> ConfigError:

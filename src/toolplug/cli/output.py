@@ -100,6 +100,9 @@ def problems_in(error: Exception) -> Sequence[Problem]:
         case ApiError(code="approval_not_found" | "approval_decided"):
             hint = "`toolplug approvals list --all-tenants` shows every one; --tenant names the tenant of the call"
             return [Problem(code=error.code, message=str(error), hint=hint)]
+        case ApiError(code="toolset_not_found"):
+            hint = "--subject names the caller that saved it: anonymous, if it was saved over HTTP without auth"
+            return [Problem(code=error.code, message=str(error), path=error.param or "", hint=hint)]
         case ApiError():
             return [Problem(code=error.code, message=str(error), path=error.param or "")]
         case _:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, TypeAlias
 
 import typer
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import ANONYMOUS, Principal
+from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import entered
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.errors import ConfigError, Problem
@@ -80,3 +81,12 @@ async def saved_toolsets(options: OwnerOptions | AgentOwnerOptions) -> AsyncGene
     owner = Principal(subject=options.subject, tenant=options.tenant, scopes=operator().scopes)
     async with entered(open_host(files, serving=False)) as host:
         yield host.saved_toolsets, Caller(owner, options.agent)
+
+
+async def anonymous_hint(saved: SavedToolsets, owner: Caller) -> str:
+    """Return how to see the toolsets of the callers of a host without `auth`; empty if they have none."""
+    others = replace(owner.principal, subject=ANONYMOUS.subject)
+    lines = [] if others == owner.principal else await saved.saved(owner._replace(principal=others))
+    if not lines:
+        return ""
+    return f" ({others.subject} has {counted(len(lines), 'saved toolset')}: add --subject {others.subject})"

@@ -12,7 +12,7 @@ from toolplug.catalog.text import counted
 from toolplug.cli.event_loop import async_command
 from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.standard_output import answers
-from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, saved_toolsets
+from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, anonymous_hint, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
@@ -33,12 +33,13 @@ async def list_toolsets(options: OwnerOptions) -> None:
     """
     async with saved_toolsets(options) as (saved, owner):
         lines = await saved.saved(owner)
+        hint = "" if lines else await anonymous_hint(saved, owner)
     columns = ("toolset", "equipped", "tools", "version", "description")
     rows = [
         (item.name, "yes" if equipped else "no", str(len(item.tools)), str(item.version), item.description)
         for item, equipped in lines
     ]
-    empty = f"{options.subject} has no saved toolsets; toolplug toolsets build makes one"
+    empty = f"{options.subject} has no saved toolsets; toolplug toolsets build makes one{hint}"
     print_listing(options.as_json, {"toolsets": [line.fields() for line in lines]}, columns, rows, empty)
 
 
@@ -55,8 +56,9 @@ async def show(
     """
     async with saved_toolsets(options) as (saved, owner):
         shown = await saved.active(owner) if name is None else await saved.show(owner, name)
+        hint = "" if shown is not None else await anonymous_hint(saved, owner)
     if shown is None:
-        print_answer(options.as_json, {"toolset": None}, "nothing is equipped: every tool is listed")
+        print_answer(options.as_json, {"toolset": None}, f"nothing is equipped: every tool is listed{hint}")
     else:
         _print(shown, options.as_json)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import logging
 from secrets import token_hex
-from typing import Literal, NamedTuple, TypedDict, cast
+from typing import Literal, NamedTuple, NotRequired
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from toolplug.catalog.call import CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
-from toolplug.errors import ApiError, StoreConflict, StoreError
+from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied, limited, unavailable
 from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical, decoded
-from toolplug.stores.store import Record, Store
+from toolplug.stores.store import Store
 
 DECIDE_SCOPE = "approvals:write"
 LIFE_S = 300.0
@@ -25,6 +28,11 @@ MAX_WAITING = 1_000
 
 MAX_COUNTED = 10_000
 """Waiting tickets of all tenants that a scrape counts."""
+
+_SAME_CREDENTIAL = (
+    "the credential that made this call cannot decide it; decide with another one that has approvals:write, with"
+    " `toolplug approvals`, or set the policy {ask: caller}"
+)
 
 _MOST_APPROVED = 16
 """The most approved tickets of the same call that a call without a ticket tries."""
@@ -72,7 +80,12 @@ class _Kept(TypedDict):
     decided_by: str | None
     key: str | None
     by_caller: bool
+    credential: NotRequired[str]  # absent in records of 0.1
+    asked: NotRequired[bool]  # can the person at the caller's client be asked; absent in records of 0.1
     tenant: str
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 class Claim(NamedTuple):
@@ -113,29 +126,33 @@ class Approvals:
     async def release(self, tenant: str, ticket_id: str) -> None:
         """Return a used ticket to `approved`. If the store fails, it stays used, with an error in the log."""
         try:
-            record = await self._store.read(_key(tenant, ticket_id))
-            if record is not None:
-                kept = _read(record)
+            found = await self._find(_key(tenant, ticket_id))
+            if found is not None:
+                kept, revision = found
                 kept["state"], kept["key"] = "approved", None
-                await self._write(_key(tenant, ticket_id), kept, record)
+                await self._write(_key(tenant, ticket_id), kept, revision)
                 await self._offer(tenant, ticket_id, kept)
         except StoreError as error:
             _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
 
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
-        """Return the ticket of this caller's own waiting call if the caller may decide it, else None.
+        """Return the ticket of this caller's own waiting call if the person at its client may decide it, else None.
 
-        That takes the scope `approvals:write`, or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
+        That takes a call that came through a client with a person, an MCP client that can be asked or the Responses
+        API, and the scope `approvals:write` or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
         """
-        record = await self._record(caller.tenant, ticket_id)
-        if record is None:
+        found = await self._record(caller.tenant, ticket_id)
+        if found is None:
             return None
-        kept = _read(record)
-        own = kept["state"] == "waiting" and kept["subject"] == caller.subject
-        return _ticket(ticket_id, record) if own and (kept["by_caller"] or caller.has_scope(DECIDE_SCOPE)) else None
+        kept, _ = found
+        own = kept["state"] == "waiting" and kept["subject"] == caller.subject and kept.get("asked", False)
+        return _ticket(ticket_id, kept) if own and (kept["by_caller"] or caller.has_scope(DECIDE_SCOPE)) else None
 
     async def waiting(self, tenant: str) -> list[Ticket]:
-        """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`."""
+        """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`.
+
+        A record that cannot be read is left out, with an error in the log.
+        """
         return await self._listed(_key(tenant, ""))
 
     async def everywhere(self) -> list[Ticket]:
@@ -145,9 +162,9 @@ class Approvals:
     async def _listed(self, prefix: str) -> list[Ticket]:
         tickets: list[Ticket] = []
         for key in await self._store.keys(prefix, limit=MAX_WAITING):
-            record = await self._store.read(key)
-            if record is not None:
-                tickets.append(_ticket(key.rpartition("/")[2], record))
+            found = await self._find(key)
+            if found is not None:
+                tickets.append(_ticket(key.rpartition("/")[2], found[0]))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
     async def count_waiting(self) -> int:
@@ -165,36 +182,52 @@ class Approvals:
         return min(found, MAX_COUNTED)
 
     async def decide(
-        self, ticket_id: str, decision: Decision, by: Principal, *, decided: DecidedBy = "api", request_id: str = ""
+        self,
+        ticket_id: str,
+        decision: Decision,
+        by: Principal,
+        *,
+        decided: DecidedBy = "api",
+        request_id: str = "",
+        own: str | None = "",
     ) -> Ticket:
-        """Decide a waiting ticket of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`."""
+        """Decide a waiting ticket of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`.
+
+        A credential does not decide its own call (`own_call`), unless its policy is `{ask: caller}`. `own` is the
+        reason why the decision counts as that of the caller whatever its credential, and None where the person at the
+        caller's client decides (`decidable`).
+        """
         event = f"approval.{decision}"
         try:
-            ticket = await self._decided(ticket_id, decision, by)
+            ticket = await self._decided(ticket_id, decision, by, own)
         except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
         audit(event, "done", by, f"approval:{ticket.id}", request_id, decided=decided)
         return ticket
 
-    async def _decided(self, ticket_id: str, decision: Decision, by: Principal) -> Ticket:
+    async def _decided(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
         while True:
-            record = await self._record(by.tenant, ticket_id)
-            if record is None:
+            found = await self._record(by.tenant, ticket_id)
+            if found is None:
                 raise ApiError("approval_not_found", "no such approval, or it has expired", "id")
-            kept = _read(record)
+            kept, revision = found
             if kept["state"] != "waiting":
                 message = f"this approval is {kept['state']} already; a ticket is decided once"
                 raise ApiError("approval_decided", message, "id")
+            if own is not None and not kept["by_caller"]:
+                same = by.credential != "" and kept.get("credential") == by.credential
+                if own or same:
+                    raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
             try:
-                await self._write(_key(by.tenant, ticket_id), kept, record)
+                await self._write(_key(by.tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
             await self._store.commit(_waiting_key(by.tenant, ticket_id), None)
             if decision == "approve":
                 await self._offer(by.tenant, ticket_id, kept)
-            return _ticket(ticket_id, record)._replace(state=kept["state"], decided_by=by.subject)
+            return _ticket(ticket_id, kept)
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         tenant = context.principal.tenant
@@ -215,6 +248,8 @@ class Approvals:
             "decided_by": None,
             "key": None,
             "by_caller": plan.caller_approves,
+            "credential": context.principal.credential,
+            "asked": context.conversation != "" or not isinstance(context.ask, NobodyToAsk),
             "tenant": tenant,
         }
         ticket_id = token_hex(12)
@@ -226,10 +261,10 @@ class Approvals:
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
         tenant = context.principal.tenant
         while True:
-            record = await self._record(tenant, ticket_id)
-            if record is None:
+            found = await self._record(tenant, ticket_id)
+            if found is None:
                 return denied(call, _GATE, "there is no such approval, or it has expired; call again without one")
-            kept = _read(record)
+            kept, revision = found
             if kept["body"] != _body(plan, decoded(call.arguments), context):
                 return denied(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
@@ -245,7 +280,7 @@ class Approvals:
                 case "approved":
                     kept["state"], kept["key"] = "used", context.idempotency_key
             try:
-                await self._write(_key(tenant, ticket_id), kept, record)
+                await self._write(_key(tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
             if context.idempotency_key is None:  # a repetition under the key finds the ticket, and its first result
@@ -266,14 +301,25 @@ class Approvals:
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
 
-    async def _record(self, tenant: str, ticket_id: str) -> Record | None:
-        """Return the record of a ticket; None if there is none, or if the text cannot be a ticket's id."""
+    async def _record(self, tenant: str, ticket_id: str) -> tuple[_Kept, int] | None:
+        """Return a ticket as `_find` does; None also if the text cannot be a ticket's id."""
         is_id = ticket_id.isalnum() and ticket_id.isascii()
-        return await self._store.read(_key(tenant, ticket_id)) if is_id else None
+        return await self._find(_key(tenant, ticket_id)) if is_id else None
 
-    async def _write(self, key: str, kept: _Kept, record: Record) -> None:
+    async def _find(self, key: str) -> tuple[_Kept, int] | None:
+        """Return the ticket at a key and its revision; None if there is none, or, with an error, none can be read."""
+        record = await self._store.read(key)
+        if record is None:
+            return None
+        try:
+            return _KEPT.validate_python(load_json(record.value), strict=True), record.revision
+        except (InvalidJson, ValueError):
+            _LOG.error("record %s cannot be read: it counts as no approval, and expires by itself", key)
+            return None
+
+    async def _write(self, key: str, kept: _Kept, revision: int) -> None:
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
-        await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=left_s)
+        await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 
 
 def _body(plan: Plan, arguments: object, context: CallContext) -> str:
@@ -303,12 +349,7 @@ def _hashed(tenant: str) -> str:
     return hashlib.sha256(tenant.encode()).hexdigest()[:32]
 
 
-def _read(record: Record) -> _Kept:
-    return cast("_Kept", load_json(record.value))
-
-
-def _ticket(ticket_id: str, record: Record) -> Ticket:
-    kept = _read(record)
+def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
     return Ticket(
         ticket_id,
         kept["tool"],

@@ -23,6 +23,7 @@ from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
+from toolplug.host.decision_key import DecisionKey
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
 from toolplug.host.file.packages import only_installed
@@ -61,6 +62,7 @@ _LEVELS = {
 }
 """Of the lines about providers at the start; the other states are errors."""
 _READY_KEPT_S = 60.0
+CODE = "host"  # the subject in audit lines of what the host's own code changes
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -221,6 +223,11 @@ class Host:
         return self._entered().approvals
 
     @property
+    def decision_key(self) -> DecisionKey:
+        """The key that decides on calls over HTTP while the configuration has no `auth`; made when first needed."""
+        return self._entered().decision_key
+
+    @property
     def sessions(self) -> Sessions:
         """The sessions of applications that lend their tools."""
         return self._entered().sessions
@@ -315,13 +322,19 @@ class Host:
         self._coded = coded
         self._coded_mcp = MappingProxyType({**self._coded_mcp, id: item})
 
-    async def allow(self, agent: str, *toolsets: str, by: Principal = ANONYMOUS, request_id: str = "") -> None:
-        """Allow an agent of this caller's tenant exactly these toolsets, by their ids, from the next call on.
+    async def allow(self, agent: str, toolsets: Iterable[str], *, tenant: str = "default") -> None:
+        """Allow an agent of this tenant exactly these toolsets, by their ids in order, from the next call on.
 
-        It is stored, as `PUT /api/agents/{agent}/toolsets` stores it, and takes precedence over the file; `by` is
-        named in the audit line. Raises `ApiError` for an id that the tenant does not have, and `StoreError`.
+        It is stored like a `PUT` over HTTP, and takes precedence over the file. Raises `TypeError` for a text in place
+        of a list, `ApiError` for an id that the tenant does not have, and `StoreError`.
         """
-        await self._entered().toolsets.allow(agent, toolsets, by=by, request_id=request_id)
+        if isinstance(toolsets, str):
+            raise TypeError(f"toolsets is a list of ids, not a text: host.allow({agent!r}, [{toolsets!r}])")
+        await self._entered().toolsets.allow(agent, tuple(toolsets), by=Principal(CODE, tenant), request_id="")
+
+    async def load_session(self, code: str) -> None:
+        """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
+        await self._entered().sessions.bring(code)
 
     async def catalog_for(
         self,
@@ -352,7 +365,7 @@ class Host:
         toolsets are opened once.
 
         Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
-        `SessionGone`; `sessions.find` must have loaded a session of another process. Without the scope `tools:call`
+        `SessionGone`; `load_session` must have loaded a session of another process. Without the scope `tools:call`
         every tool is listed and refused.
         """
         opened = self._entered()
@@ -395,9 +408,10 @@ class Host:
     def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
         """Return every value of the running configuration with its origin, as it applies to this principal's tenant.
 
-        Secrets are masked, and what comes from the environment is given as it is written.
+        Secrets are masked, and what comes from the environment is as it is written. Without the scope `operator` the
+        keys of other tenants, and their names in rules, are left out.
         """
-        return tuple(running_values(self._entered(), self._admin.overrides, principal.tenant))
+        return tuple(running_values(self._entered(), self._admin.overrides, principal))
 
     @property
     def last_reload(self) -> LastReload | None:
@@ -460,8 +474,9 @@ class Host:
     def _read(self) -> Configuration:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
+        agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
         source = _seen_from(self._entered_in, self._source)
-        return self._reader(source, environ, installed(), Coded(prefixes, self._providers))
+        return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents))
 
     def _entered(self) -> Parts:
         if self._open is None:

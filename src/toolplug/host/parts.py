@@ -25,6 +25,7 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.admin.reload import wanted_providers
+from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
@@ -235,6 +236,7 @@ class Parts:
     responses: ResponsesService
     quotas: QuotaUse
     life: AsyncExitStack
+    opened_key: DecisionKey | None = None
 
     @classmethod
     async def open(cls, configuration: Configuration, coded: CodedParts, *, serves: Serves) -> Self:
@@ -313,6 +315,13 @@ class Parts:
     def configuration(self) -> Configuration:
         """The present configuration."""
         return self.current()
+
+    @property
+    def decision_key(self) -> DecisionKey:
+        """The key that decides on calls without `auth`, opened when first needed."""
+        if self.opened_key is None:
+            self.opened_key = DecisionKey.open(self.configuration.store.state_folder)
+        return self.opened_key
 
     def configure(self, configuration: Configuration) -> None:
         """Apply a configuration that was read again to every part but the providers."""

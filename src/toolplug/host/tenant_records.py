@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Generic, NamedTuple, TypeVar
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from toolplug.stores.store import Store
 
 _PAGE = 1000
+_LOG = logging.getLogger("toolplug.host")
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -42,14 +44,18 @@ class TenantRecords(Generic[R]):
         return self._model.model_validate_json(value)
 
     async def every(self) -> AsyncIterator[R]:
-        """Yield every record, of all tenants."""
+        """Yield every record, of all tenants, but for those that cannot be read, which are logged."""
         async for key in every_key(self._store, self.prefix):
-            record, _ = await self.at(key)
+            try:
+                record, _ = await self.at(key)
+            except ValueError as error:
+                _LOG.error("record %s cannot be read and is not used: %s", key, error)
+                continue
             if record is not None:
                 yield record
 
     async def at(self, key: str) -> tuple[R | None, int]:
-        """Return the record at a key and its revision; None and 0 if there is none."""
+        """Return the record at a key and its revision; None and 0 if there is none. Raises `ValueError`."""
         found = await self._store.read(key)
         return (None, 0) if found is None else (await self.load(found.value), found.revision)
 

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
+from toolplug.errors import StoreRefused
 from toolplug.execution.accounting import audit_origin
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import (
@@ -142,6 +143,8 @@ class _HostApp:
                 log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
                 known = self._refused(scope, state, known)
+            if isinstance(error, StoreRefused):  # the caller learns only that the store cannot answer
+                _LOG.error("%s %s: %s", scope["method"], state["template"], error)
             if not sent.started:  # else the response ends too early, and the server closes the connection
                 await (known or internal()).response(state["request_id"])(scope, receive, sent)
         finally:
@@ -219,7 +222,7 @@ class _HostApp:
     def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
         """Audit and count the problem; return the one to send to the client."""
         if self._host.entered:
-            problem = self._refusals.braked(scope, challenged(problem, Request(scope)))
+            problem = challenged(self._refusals.braked(scope, problem), Request(scope))
             self._note(scope, state, problem)
         return problem
 
@@ -248,6 +251,7 @@ class _HostApp:
             self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
+                _ = self._host.decision_key  # made at the start, so that people find its file
                 _LOG.warning("no auth is configured: every caller is anonymous and may do everything%s", reach)
         return checks
 

@@ -7,13 +7,16 @@ from typing import Annotated, cast
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from toolplug.catalog.call import OPERATOR
 from toolplug.catalog.exact_json import Answer
 from toolplug.execution.approvals import Decision, Ticket, TicketState
-from toolplug.http.auth.authentication import insufficient_scope, viewer_of
+from toolplug.host.decision_key import HEADER
+from toolplug.host.host import Host
+from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
 from toolplug.http.errors import invalid_request
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.routing import ADMIN, APPROVALS, Parameter, answers, route
+from toolplug.http.routing import APPROVALS, Parameter, answers, route
 
 
 class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
@@ -65,8 +68,24 @@ _ONE = "/v1/approvals/{id}"
 _NO_STORE = {"cache-control": "no-store"}
 
 
-_EVERY = Parameter("tenants", "all: those of every tenant, for the scope `admin`", choices=("all",))
-_OF = Parameter("tenant", "of the call, where it is not the caller's own; for the scope `admin`")
+_DECISION_KEY = HEADER.lower().encode()
+_BY_KEY = Parameter(HEADER, "the host's decision key; needed where the host has no auth", place="header")
+_OWN_CALL = (
+    "without auth every request is that of the caller, who does not decide its own call. Decide in the console, by the"
+    " link that toolplug serve prints, with `toolplug approvals`, or send the host's decision key as {header}: it is in"
+    " {place}"
+)
+
+
+def _own_call(host: Host) -> str:
+    """Return why a decision without the decision key is refused, and the ways that there are."""
+    file = host.decision_key.file
+    place = "that link only, as the store has no file" if file is None else f"{file.parent.name}/{file.name}"
+    return _OWN_CALL.format(header=HEADER, place=place)
+
+
+_EVERY = Parameter("tenants", "all: those of every tenant, for the scope `operator`", choices=("all",))
+_OF = Parameter("tenant", "of the call, where it is not the caller's own; for the scope `operator`")
 
 
 @route("GET", _ALL, APPROVALS, "Calls that wait for a person", parameters=(_EVERY,))
@@ -78,21 +97,29 @@ async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
     if everywhere is None:
         tickets = await approvals.waiting(state["principal"].tenant)
     elif everywhere == "all":
-        if not state["principal"].has_scope(ADMIN):
-            raise insufficient_scope(ADMIN)
+        if not state["principal"].has_scope(OPERATOR):
+            raise insufficient_scope(OPERATOR)
         tickets = await approvals.everywhere()
     else:
         raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
     return OrjsonResponse({"approvals": [_shown(ticket) for ticket in tickets]}, 200, _NO_STORE)
 
 
-@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody, parameters=(_OF,))
+@route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody, parameters=(_OF, _BY_KEY))
 @answers(ApprovalAnswer, errors=(404, 409))
 async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer]:
-    """Approve or deny one call. Raises `HttpProblem` and `ApiError`."""
+    """Approve or deny a call of another credential; without `auth`, by the decision key.
+
+    Raises `HttpProblem` and `ApiError`.
+    """
     state = request.state
-    body = await read_json(request, DecisionBody)
-    ticket = await state["host"].approvals.decide(
-        request.path_params["id"], body.decision, viewer_of(request), request_id=state["request_id"]
+    body, host = await read_json(request, DecisionBody), state["host"]
+    by_caller = state["principal"] is ANYBODY and not host.decision_key.matches(state["headers"].get(_DECISION_KEY))
+    ticket = await host.approvals.decide(
+        request.path_params["id"],
+        body.decision,
+        viewer_of(request),
+        request_id=state["request_id"],
+        own=_own_call(host) if by_caller else "",
     )
     return OrjsonResponse(_shown(ticket), 200, _NO_STORE)

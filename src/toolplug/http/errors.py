@@ -22,6 +22,7 @@ from toolplug.errors import (
     NoSuchProvider,
     QuotaExceeded,
     SessionGone,
+    StoreRefused,
     StoreUnavailable,
 )
 
@@ -193,6 +194,7 @@ _CODES: Mapping[int, str] = {
         already_answered approval_decided in_file not_background not_registered prefix_taken server_disabled
         server_exists tool_exists tool_not_found tool_not_quarantined toolset_exists
     """,
+    403: "insufficient_scope own_call",
     410: "too_late",
     412: "revision_mismatch",
     422: """
@@ -219,7 +221,7 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
         return api_problem(error)
     if isinstance(error, AccessError):
         return _no_access(error, session_at)
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, StoreUnavailable | StoreRefused):
         return store_unavailable()
     if isinstance(error, NoSuchProvider):
         return HttpProblem(404, "provider_not_found", str(error), param="key")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolplug.catalog.call import DELEGATE, HOST_SCOPES
 from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
@@ -19,9 +20,8 @@ from toolplug.http.requests import HostRequest
 READ = "tools:read"
 CALL = CALL_SCOPE
 SESSIONS = "sessions:write"
-ADMIN = "admin"
 APPROVALS = DECIDE_SCOPE
-EVERY_SCOPE = frozenset({READ, CALL, SESSIONS, APPROVALS, ADMIN})
+EVERY_SCOPE = frozenset(HOST_SCOPES) - {DELEGATE}
 
 Endpoint = Callable[[HostRequest], Awaitable[Response]]
 """A handler: returns a response, or raises `HttpProblem` or an error that `http/errors.py` knows."""
@@ -49,7 +49,7 @@ class Parameter(NamedTuple):
     pattern: str = ""
 
 
-TENANT = Parameter("tenant", "whose, where it is not the caller's own; for the scope `admin`")
+TENANT = Parameter("tenant", "whose, where it is not the caller's own; for the scope `operator`")
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key", "the same key and body within a day give the first result", place="header"
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
+from toolplug.catalog.call import ADMIN, OPERATOR, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.exact_json import Answer, load_json
 from toolplug.config.units import parse_duration
@@ -29,7 +30,7 @@ from toolplug.http.request_body import (
     read_model,
 )
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
-from toolplug.http.routing import ADMIN, NOT_MODIFIED, READ, TENANT, Parameter, answers, route
+from toolplug.http.routing import NOT_MODIFIED, READ, TENANT, Parameter, answers, route
 from toolplug.sessions.record import CODE_PATTERN
 
 MAX_TOOL_NAMES = 1000
@@ -87,7 +88,10 @@ class AcceptBody(CamelBody):
 
 
 class TransportAnswer(Answer):
-    """How the server is reached, with `***` in place of what could be a secret. For the scope `admin` alone."""
+    """How the server is reached, with `***` in place of what could be a secret.
+
+    For the scope `admin`; of a server of the file, for `operator`.
+    """
 
     command: NotRequired[str]
     args: NotRequired[list[str]]
@@ -137,7 +141,9 @@ class ServerAnswer(Answer):
     policy: PolicyAnswer
     pin: Annotated[bool, Field(description="is a tool quarantined that is new or whose definition changes")]
     toolPolicies: Annotated[dict[str, PolicyAnswer], Field(description="of tools with a policy of their own")]
-    transport: NotRequired[Annotated[TransportAnswer, Field(title="Transport", description="for admin alone")]]
+    transport: NotRequired[
+        Annotated[TransportAnswer, Field(title="Transport", description="for admin; of the file's, for operator")]
+    ]
     state: Annotated[ServerState, Field(description="quarantined: none of its tools can be called yet")]
     status: Annotated[Status, Field(description="of the last discovery")]
     tools: list[FoundToolAnswer]
@@ -213,8 +219,7 @@ PRIVATE = {"cache-control": "private, no-cache"}
 
 def _server_response(request: HostRequest, view: ServerView, *, status: int = 200) -> OrjsonResponse[ServerAnswer]:
     """Return one server as this caller may see it."""
-    shown = server_fields(view, transport=request.state["principal"].has_scope(ADMIN))
-    return OrjsonResponse(shown, status, PRIVATE)
+    return OrjsonResponse(server_fields(view, request.state["principal"]), status, PRIVATE)
 
 
 class _Reached(TypedDict, total=False):
@@ -229,10 +234,11 @@ class _Before(TypedDict, total=False):
     accepted: AcceptedDefinition
 
 
-def server_fields(view: ServerView, *, transport: bool) -> ServerAnswer:
-    """Return a server as docs/reference/discovery.md has it; with `transport` also how it is reached."""
+def server_fields(view: ServerView, viewer: Principal) -> ServerAnswer:
+    """Return a server as this viewer may see it (docs/reference/discovery.md)."""
     record = view.record
-    reached: _Reached = {"transport": cast("TransportAnswer", view.transport)} if transport else {}
+    sees = viewer.has_scope(OPERATOR if view.source == "file" else ADMIN)
+    reached: _Reached = {"transport": cast("TransportAnswer", view.transport)} if sees else {}
     return {
         "id": view.id,
         "source": view.source,
@@ -302,14 +308,13 @@ async def read_server(request: HostRequest, model: type[M]) -> M:
 async def list_servers(request: HostRequest) -> OrjsonResponse[ServerList]:
     """Answer the servers of the caller's tenant."""
     state = request.state
-    transport = state["principal"].has_scope(ADMIN)
     reach = state["host"].reach(state["principal"])
     views = [
         view
         for view in state["host"].servers.servers(state["principal"].tenant)
         if reach is None or view.id in reach.servers
     ]
-    return OrjsonResponse({"servers": [server_fields(view, transport=transport) for view in views]}, 200, PRIVATE)
+    return OrjsonResponse({"servers": [server_fields(view, state["principal"]) for view in views]}, 200, PRIVATE)
 
 
 @route("POST", _ALL, ADMIN, "Add an MCP server by its URL", AddServerBody, parameters=(_WAIT,))

@@ -23,9 +23,21 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import DELEGATE, EMPTY, CallContext, Deadline, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import (
+    ADMIN,
+    DELEGATE,
+    EMPTY,
+    OPERATOR,
+    CallContext,
+    Deadline,
+    Principal,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+)
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
+from toolplug.catalog.text import is_identity
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
@@ -119,9 +131,8 @@ MAX_HOPS = 5
 """The most hosts on the way to this one."""
 
 _PRINCIPAL, _VIA = PRINCIPAL.lower().encode(), VIA.lower().encode()
-_MAX_NAME = 256
 _MAX_VIA = 1024
-_NOT_PASSED_ON = frozenset({"admin", DELEGATE})
+_NOT_PASSED_ON = frozenset({ADMIN, OPERATOR, DELEGATE})
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -139,8 +150,7 @@ def delegated(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal
         fields = dict(parse_qsl(given.decode("ascii"), strict_parsing=True, max_num_fields=2, errors="strict"))
     except ValueError:
         fields = {}
-    named = all(0 < len(value) <= _MAX_NAME and value.isprintable() for value in fields.values())
-    if fields.keys() != {"tenant", "subject"} or not named:
+    if fields.keys() != {"tenant", "subject"} or not all(map(is_identity, fields.values())):
         raise invalid_request(f"{PRINCIPAL} should be tenant=NAME&subject=NAME, percent-encoded", PRINCIPAL)
     scopes = principal.scopes - _NOT_PASSED_ON
     return replace(principal, tenant=fields["tenant"], subject=fields["subject"], scopes=scopes)

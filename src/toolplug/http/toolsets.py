@@ -7,6 +7,7 @@ from typing import Annotated, NotRequired
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from toolplug.catalog.call import ADMIN
 from toolplug.catalog.definition import Offer
 from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
@@ -14,7 +15,7 @@ from toolplug.host.toolsets.records import Binding
 from toolplug.http.errors import HttpProblem
 from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, acting
-from toolplug.http.routing import ADMIN, answers, route
+from toolplug.http.routing import answers, route
 from toolplug.http.tools import MAX_TOOLSETS
 from toolplug.toolsets.registered import Allowlist
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import NamedTuple, TypedDict, cast
@@ -18,7 +19,7 @@ from typing import NamedTuple, TypedDict, cast
 from toolplug.catalog.call import EMPTY, Ask, CallContext, CannotAsk, NobodyToAsk, ToolResult, ToolStatus, UserAnswer
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.errors import StoreConflict, ToolError
+from toolplug.errors import InvalidJson, StoreConflict, ToolError
 from toolplug.mcp.connection import Answer, InputRequired, Question, Repetition
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store
@@ -35,6 +36,7 @@ MAX_STATE_BYTES = 64 * 1024
 ASKED = "input_required"
 """In the metadata of a result: the call has ended with questions."""
 
+_LOG = logging.getLogger("toolplug.mcp")
 _PREFIX = "round."  # an approval ticket has no dot
 _PAUSE_S = 0.25
 _NO_REQUESTS = "the caller's client speaks 2026-07-28, which is not asked while a call runs"
@@ -185,8 +187,13 @@ class OpenRounds:
         record = await self._store.read(_key(context, code))
         if record is None:
             return None
-        kept = cast("_Kept", load_json(record.value))
-        if kept["call"] != _digest(name, arguments, context):
+        try:
+            kept = cast("_Kept", load_json(record.value))
+            asked = kept["call"] == _digest(name, arguments, context)
+        except (InvalidJson, KeyError, TypeError):
+            _LOG.error("a record of questions cannot be read: it counts as none, and expires by itself")
+            return None
+        if not asked:
             return None
         try:
             await self._store.commit(_key(context, code), None, expected=record.revision)

@@ -244,6 +244,11 @@ def declared_routes(owner: type) -> list[tuple[str, str]]:
     return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
 
 
+def declared_scopes(owner: type) -> frozenset[str]:
+    """Return the scopes that the `@route` methods of a class ask for by name."""
+    return frozenset(item.mark.scope for item in marked(owner, RouteMark) if item.mark.scope is not None)
+
+
 def declare(owner: type, around: Names) -> None:
     """Read the marked methods of a class that was just created; `around`: the names at the class.
 

@@ -124,7 +124,8 @@ class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
     `inspected`: a failure is only recorded; it stops nothing and is not logged. `single` is a module or an object, of
-    which there is only one; None for a class or function.
+    which there is only one; None for a class or function. `scopes` are those that its routes declare, None if only a
+    start can tell.
     """
 
     entry: ProviderEntry
@@ -132,6 +133,7 @@ class DesiredProvider(NamedTuple):
     record: ProviderRecord | None = None
     inspected: bool = False
     single: object = None
+    scopes: frozenset[str] | None = None
 
 
 def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:

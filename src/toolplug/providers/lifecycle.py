@@ -58,16 +58,22 @@ async def _outcome(step: Step) -> BaseException | None:
     return None
 
 
+_DOUBLED = "Duplicated timeseries in CollectorRegistry"
+"""The beginning of the `ValueError` of prometheus-client for a metric that is made a second time in one process."""
+
+
 def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
     """The problem as the operator reads it; where the exception came from is in the log."""
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if not isinstance(error, InvalidDefinition):  # its text says what is wrong with the code, and where
         log_crash(what, error, entry.owner)
+    doubled = isinstance(error, ValueError) and text.startswith(_DOUBLED)
+    fix = "make its metrics with registry=None and return them from collectors()" if doubled else "fix the cause"
     without = ", or set required: false to start without this provider" if entry.required else ""
     return ProviderError(
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
-        fix=f"fix the cause{without}",
+        fix=f"{fix}{without}",
         summary=f"{entry.owner}: {what} raised {outlined(error, entry.owner.package)}",
     )

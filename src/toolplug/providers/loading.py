@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from toolplug.crashes import blamed, outlined
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.providers.authoring import check_declared, declared_routes, is_tool
+from toolplug.providers.authoring import check_declared, declared_routes, declared_scopes, is_tool
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import GROUP, InstalledProvider
 from toolplug.providers.plugins.implementations import NO_HOOKS, TITLE, PluginHooks, asking, module_title
@@ -54,9 +54,9 @@ class ProviderType:
     the mapping as it is. `build(key, config)` makes an instance; it raises what the author's code raises, and
     `ProviderError` for a function that gives something else than a provider.
 
-    `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods. What else there may
-    be only a start can tell: `unchecked` names it, `tools` or `routes`. `plugin` is the class, function, module or
-    object, and `hooks` are what it implements.
+    `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods, `scopes` those that
+    these ask for, None for a function. What else there may be only a start can tell: `unchecked` names it, `tools` or
+    `routes`. `plugin` is the class, function, module or object, and `hooks` are what it implements.
     """
 
     installed: InstalledProvider
@@ -67,6 +67,7 @@ class ProviderType:
     hooks: PluginHooks = NO_HOOKS
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
+    scopes: frozenset[str] | None = None
     unchecked: tuple[str, ...] = ("tools", "routes")
 
     def implementing(self, hook: str) -> list[Callable[..., object]]:
@@ -105,6 +106,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
                 hooks=hooks,
                 tools=tools,
                 routes=tuple(declared_routes(kind)),
+                scopes=declared_scopes(kind),
                 unchecked=tuple(compress(("tools", "routes"), overridden)),
             )
     except InvalidDefinition as error:

@@ -421,10 +421,11 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
             )
             raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
         check_key(key)
-        kind, build, single = provider_of(key, given)
+        coded = provider_of(key, given)
+        kind = coded.kind
         # code from `exec` and a function that another program made may have no module
         entry = ProviderEntry(key=key, type=kind.__name__, package=(kind.__module__ or "").partition(".")[0])
-        wanted.append(DesiredProvider(entry, build, single=single))
+        wanted.append(DesiredProvider(entry, coded.build, single=coded.single, scopes=coded.scopes))
     return wanted
 
 

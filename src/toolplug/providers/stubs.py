@@ -32,6 +32,9 @@ from toolplug.signatures.values import as_object
 #
 # The tools of the request are not changed: a choice of a type does not add its tools.
 
+_DROPPED = "; it is dropped"
+"""Ends the message of a warning: an error that refuses the request drops nothing."""
+
 Names = Callable[[str], tuple[str, ...]]
 """The wire names of the tools that a stub type stands for in this request; none for an unmatched one."""
 
@@ -45,7 +48,7 @@ def mapped_choice(choice: object, names: Names, unmatched: Report) -> object:
         return choice
     given = as_object(choice)
     if not isinstance(choice, Mapping):
-        unmatched("", f"tool_choice is neither text nor an object but {type(choice).__name__}; it is dropped")
+        unmatched("", f"tool_choice is neither text nor an object but {type(choice).__name__}{_DROPPED}")
         return None
     if given.get("type") == "allowed_tools":
         return _allowed(given, names, unmatched)
@@ -285,7 +288,7 @@ class _Request:
 
     def _refuse(self, code: StubCode, index: int, kind: str, message: str) -> None:
         if self._strict:
-            raise UnmatchedStub(message, index=index, type=kind)
+            raise UnmatchedStub(message.removesuffix(_DROPPED), index=index, type=kind)
         self._warn(code, index, kind, message)
 
     def _warn(self, code: StubCode, index: int, kind: str, message: str) -> None:
@@ -311,7 +314,7 @@ def _own_names(entries: Sequence[object]) -> Iterator[str]:
 
 def _unmatched(entry: object, kind: object) -> str:
     if not isinstance(entry, Mapping):
-        return f"an entry of tools is no object but {type(entry).__name__}; it is dropped"
+        return f"an entry of tools is no object but {type(entry).__name__}{_DROPPED}"
     if kind is None:
-        return "an entry of tools has no type and no function; it is dropped"
-    return f"no active provider declares stub type {kind!r}; it is dropped"
+        return f"an entry of tools has no type and no function{_DROPPED}"
+    return f"no active provider declares stub type {kind!r}{_DROPPED}"

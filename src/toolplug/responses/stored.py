@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Self, cast
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.errors import ResponseRefused, StoreConflict
+from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
 from toolplug.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of, response_key_of
@@ -22,6 +23,7 @@ from toolplug.stores.store import Store
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
 
+_LOG = logging.getLogger("toolplug.responses")
 _ID = re.compile(r"resp_[0-9a-f]{32}")
 
 
@@ -164,7 +166,11 @@ class StoredResponses:
         record = await self.store.read(_key(tenant, response))
         if record is None:
             return None
-        kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
+        try:
+            kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
+        except (InvalidJson, TypeError):
+            _LOG.error("response %s cannot be read: it counts as none, and expires by itself", response)
+            return None
         return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
 
 

@@ -23,7 +23,7 @@ from toolplug.catalog.call import (
 )
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
-from toolplug.errors import AccessError, ApiError, StoreConflict, StoreUnavailable
+from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
 from toolplug.execution.results import unavailable
@@ -66,6 +66,7 @@ class _Kept(TypedDict):
     tenant: str
     scopes: list[str]
     agents: list[str] | None
+    credential: NotRequired[str]  # absent in records of 0.1
     agent: str | None
     approval: str | None
     trace: str
@@ -109,6 +110,7 @@ class QueuedCalls:
             "tenant": principal.tenant,
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
+            "credential": principal.credential,
             "agent": context.agent,
             "approval": context.approval,
             "trace": context.request_id,
@@ -135,9 +137,9 @@ class QueuedCalls:
         A principal whose credential names agents sees the calls of its own subject only.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
-        if record is None or (principal.agents is not None and _read(record.value)["subject"] != principal.subject):
+        kept = None if record is None else _read(record.value, call_id)
+        if kept is None or (principal.agents is not None and kept["subject"] != principal.subject):
             raise ApiError("request_not_found", "no queued call of this session has that id", param="id")
-        kept = _read(record.value)
         if kept["result"] is not None:
             return QueuedCall(
                 call_id, kept["call_id"], "done", result_again(kept["call_id"], kept["name"], kept["result"])
@@ -180,7 +182,7 @@ class QueuedCalls:
 
     async def _resume_one(self, load: LoadSession, code: str, call_id: str) -> None:
         record = await self._store.read(_key(code, call_id))
-        kept = None if record is None else _read(record.value)
+        kept = None if record is None else _read(record.value, call_id)
         if record is None or kept is None or kept["result"] is not None or self._processes.runs(kept.get("runner", "")):
             return
         session = await load(code)
@@ -235,7 +237,11 @@ class QueuedCalls:
     async def _executed(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
         agents = kept["agents"]
         principal = Principal(
-            kept["subject"], kept["tenant"], frozenset(kept["scopes"]), None if agents is None else frozenset(agents)
+            subject=kept["subject"],
+            tenant=kept["tenant"],
+            scopes=frozenset(kept["scopes"]),
+            agents=None if agents is None else frozenset(agents),
+            credential=kept.get("credential", ""),
         )
         deadline = asyncio.get_running_loop().time() + kept["deadline"] - self._store.now()
         agent = kept["agent"]
@@ -270,8 +276,14 @@ def _key(code: str, call_id: str) -> str:
     return f"{_PREFIX}{code}/{call_id}"
 
 
-def _read(value: bytes) -> _Kept:
-    return cast("_Kept", load_json(value))
+def _read(value: bytes, call_id: str) -> _Kept | None:
+    """Return what a record says of a call; None, with an error in the log, if it is damaged."""
+    try:
+        kept = cast("_Kept", load_json(value))
+        return kept if kept["deadline"] > 0 else None
+    except (InvalidJson, KeyError, TypeError):
+        _LOG.error("the record of queued call %s cannot be read: it counts as none, and expires by itself", call_id)
+        return None
 
 
 def _text(arguments: object) -> str:

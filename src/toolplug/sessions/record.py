@@ -14,7 +14,7 @@ import orjson
 
 from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import load_own_json
-from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, StoreRefused
+from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, RecordDamaged, StoreRefused
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -140,7 +140,7 @@ def state_bytes(state: SessionState) -> bytes:
 
 
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
-    """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot read it."""
+    """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot."""
     try:
         kept = cast("_Kept", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
@@ -162,4 +162,4 @@ def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
             created_by=kept.get("created_by", ""),
         )
     except (AttributeError, KeyError, TypeError, ValueError, InvalidDefinition, ApiError) as error:
-        raise StoreRefused(f"a session's record cannot be read: {error!r}") from error
+        raise RecordDamaged(f"a session's record cannot be read: {error!r}") from error

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
 from toolplug.config.quotas import Owner, quota_exceeded
-from toolplug.errors import ApiError, SessionGone, SessionNotFound, StoreConflict, StoreRefused
+from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.peers.peers import Peers
@@ -173,6 +173,10 @@ class Sessions:
         """
         return await self._find(code, lambda state: state.tenant == tenant)
 
+    async def bring(self, code: str) -> Session:
+        """Return the live session of this code, of any tenant, as new as this call. Raises like `find`."""
+        return await self._find(code, lambda _: True)
+
     async def with_token(self, code: str, token: str) -> Session | None:
         """Return the live session if this is its plugin token, else None. Raises like `find`.
 
@@ -279,14 +283,18 @@ class Sessions:
         return session
 
     async def _load(self, code: str, opens: Callable[[SessionState], bool] | None = None) -> Session | None:
-        """Load a session from the store; None if there is none, or if it is over and `opens` is None.
+        """Load a session from the store; None if none can be read, or if it is over and `opens` is None.
 
         Raises `SessionGone` for a session that is over, or `_Foreign` if `opens` refuses its state.
         """
         record = await self._shared.store.read(record_key(code))
         if record is None:
             return None
-        state = read_state(record.value, self._shared.pool)
+        try:
+            state = read_state(record.value, self._shared.pool)
+        except RecordDamaged as error:
+            _LOG.error("%s counts as none until it expires: %s", shown(code), error)
+            return None
         expires_at = latest_expiry(record, state.ttl_s)
         if state.gone is None and expires_at > self._shared.store.now():
             session = self._live.get(code)

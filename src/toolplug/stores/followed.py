@@ -87,10 +87,10 @@ class FollowedRecords(Generic[T]):
     """Copies of all records under a prefix.
 
     `load(value)` makes a copy of a record's value; a record for which it raises `ValueError` or `StoreRefused` is
-    logged and treated as missing. `changed` is called with the new copies by key, `None` for a record that is gone:
-    at the start, after each write of this process through `put`, and whenever another process has changed some.
-    `writing` is held while copies are replaced by what others have written; a writer holds it from its `commit` to
-    `put`. An expiry is noticed with the next `Missed` of the store.
+    logged and treated as missing, and `unreadable` has its key. `changed` is called with the new copies by key, `None`
+    for a record that is gone or cannot be read: at the start, after each write of this process through `put`, and
+    whenever another process has changed some. `writing` is held while copies are replaced by what others have written;
+    a writer holds it from its `commit` to `put`. An expiry is noticed with the next `Missed` of the store.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class FollowedRecords(Generic[T]):
         self._writing = writing
         self._follower = Follower(store, prefix, self._hear, self.look, pause_s=pause_s)
         self._copies: dict[str, T] = {}
+        self.unreadable: frozenset[str] = frozenset()
         self._revisions: dict[str, int] = {}
         self._fresh = JoinedRuns(self._refresh, f"toolplug-{prefix}-fresh")
 
@@ -193,6 +194,9 @@ class FollowedRecords(Generic[T]):
             self._copies[key] = copy
             found.add(key)
         elif self._copies.pop(key, None) is not None:
+            found.add(key)
+        if (copy is None and revision > 0) != (key in self.unreadable):
+            self.unreadable ^= {key}
             found.add(key)
 
     def _tell(self, found: Collection[str]) -> None:

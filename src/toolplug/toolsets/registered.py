@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,15 +18,25 @@ class Allowlist(NamedTuple):
     origin: str
 
 
+UNREADABLE = Allowlist((), "a record of the store that cannot be read; setting the toolsets replaces it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowlists:
-    """The allowlists of the configuration by agent, and those of tenants by tenant and agent, which override them."""
+    """The allowlists of the configuration by agent, and those of tenants by tenant and agent, which override them.
+
+    `unreadable` are the tenants and agents whose own list is known to exist and cannot be read: they have no toolsets,
+    as the list that it overrides may be a wider one.
+    """
 
     configured: Mapping[str, Allowlist] = field(default_factory=dict[str, Allowlist])
     own: Mapping[tuple[str, str], Allowlist] = field(default_factory=dict[tuple[str, str], Allowlist])
+    unreadable: Container[tuple[str, str]] = ()
 
     def of(self, tenant: str, agent: str) -> Allowlist | None:
         """Return the allowlist of a tenant's agent; None if it is not configured."""
+        if (tenant, agent) in self.unreadable:
+            return UNREADABLE
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
     def agents(self, tenant: str) -> frozenset[str]:

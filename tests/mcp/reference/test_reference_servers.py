@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.requirement("I5-5-reference-servers"),
 ]
 
-OPERATOR = Principal(subject="olga", scopes=frozenset({"admin"}))
+OPERATOR = Principal(subject="olga", scopes=frozenset({"admin", "operator"}))
 WAIT_S = 60.0
 
 

@@ -17,7 +17,7 @@ from time import time
 import orjson
 
 from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
-from toolplug_console.seen_call import ADMIN, HOSTS_OWN, Note, SeenCall, quick_note, seen_call
+from toolplug_console.seen_call import HOSTS_OWN, OPERATOR, Note, SeenCall, quick_note, seen_call
 
 FLUSH_S = 0.25
 FLUSH_S_EACH = 0.015
@@ -206,7 +206,7 @@ class CallFeed:
             yield from self._followed(visitor)
 
     def _followed(self, visitor: Principal) -> Generator[Viewer]:
-        viewer = Viewer(None if visitor.has_scope(ADMIN) else visitor.tenant)
+        viewer = Viewer(None if visitor.has_scope(OPERATOR) else visitor.tenant)
         recent = _of_tenant(self._seen.values(), viewer.tenant)
         viewer.take(calls_event(recent, 0), len(recent))
         self._viewers.add(viewer)
@@ -220,7 +220,7 @@ class CallFeed:
     def detail(self, call: int, visitor: Principal) -> dict[str, object] | None:
         """Return a call that this visitor may see; None for any other."""
         seen = self._seen.get(call)
-        if seen is None or not (visitor.has_scope(ADMIN) or visitor.tenant == seen.tenant):
+        if seen is None or not (visitor.has_scope(OPERATOR) or visitor.tenant == seen.tenant):
             return None
         return seen.detail(visitor)
 

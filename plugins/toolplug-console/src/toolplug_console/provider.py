@@ -112,7 +112,7 @@ class Console(FunctionProvider):
 
     @route("GET", "/console/calls", scope=READ)
     async def calls(self, request: Request) -> Response:
-        """The calls of the visitor's tenant as they are answered, of all tenants for `admin`; first the recent ones."""
+        """The calls of the visitor's tenant as they are answered, of all for `operator`; first the recent ones."""
         life = ExitStack()
         try:
             viewer = life.enter_context(self.feed.viewer(request.state.principal))

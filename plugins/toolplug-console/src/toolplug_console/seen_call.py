@@ -10,6 +10,8 @@ from typing import NamedTuple
 from toolplug import Principal, ToolDefinition, ToolStatus
 
 ADMIN = "admin"
+OPERATOR = "operator"
+"""The scope of visitors who see the calls of all tenants."""
 MAX_BYTES = 4096
 MAX_NAME = 256
 
@@ -73,11 +75,14 @@ class SeenCall:
         return {name: value for name in _LISTED if (value := getattr(self, name)) not in _EMPTY}
 
     def detail(self, visitor: Principal) -> dict[str, object]:
-        """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`."""
-        operates = visitor.has_scope(ADMIN)
-        own = operates or visitor.subject == self.subject
+        """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`.
+
+        The visitor has the tenant of the call, or is an operator.
+        """
+        manages = visitor.has_scope(ADMIN)
+        own = manages or (visitor.tenant, visitor.subject) == (self.tenant, self.subject)
         texts = {"arguments": self.arguments, "output": self.output} if own and self.arguments is not None else {}
-        return {**self.listed(), "own": own, "place": self.place if operates else "", **texts}
+        return {**self.listed(), "own": own, "place": self.place if manages else "", **texts}
 
 
 _EMPTY = ("", None, False)

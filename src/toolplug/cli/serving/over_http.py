@@ -125,11 +125,8 @@ class Service:
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port, joins=self._place is not None))
             port = listening.getsockname()[1]
-            url, console = url_of(listening), console_path(self._host.registry)
-            if self._shows:
-                self._server.screen = _start_screen(self._host, url)
-            elif console is not None and self._place is None:
-                _LOG.info("the console is at %s%s", url, console)
+            screen = _start_screen if self._shows else _console_line
+            self._server.screen = screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
@@ -325,11 +322,35 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
         _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
 
 
+def _console_line(host: Host, url: str) -> str:
+    """Return the line that names the console, or, where nothing else does, the decision key; empty if neither does."""
+    console, decisions = _console_url(host, url), _decisions(host)
+    if console:
+        return f"the console is at {console}\n"
+    return f"to decide on calls: {decisions}\n" if decisions else ""
+
+
+def _console_url(host: Host, url: str) -> str:
+    """Return the URL of the console, without `auth` with the decision key; empty without a console.
+
+    It is printed and never logged. A browser does not send what follows the `#`.
+    """
+    console = console_path(host.registry)
+    key = f"#decide={host.decision_key.text}" if host.settings.auth is None else ""
+    return "" if console is None else f"{url}{console}{key}"
+
+
+def _decisions(host: Host) -> str:
+    """Return how to decide on calls where neither the console's link nor a file has the decision key."""
+    if host.settings.auth is not None or console_path(host.registry) is not None or host.decision_key.file is not None:
+        return ""
+    return f"POST /v1/approvals/ID with {host.decision_key.header}"
+
+
 def _start_screen(host: Host, url: str) -> str:
     """Return lines with the running providers and servers, and the URLs of the API."""
-    console = console_path(host.registry)
     rows = {
-        "console": "" if console is None else f"{url}{console}",
+        "console": _console_url(host, url),
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
@@ -338,6 +359,7 @@ def _start_screen(host: Host, url: str) -> str:
         "metrics": f"{url}/metrics",
         "API": f"{url}/openapi.json",
         "auth": _auth(host),
+        "decisions": _decisions(host),
     }
     return "".join(f"  {name:<12} {text}\n" for name, text in rows.items() if text)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
 
+from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import Problem
 from toolplug.host.admin.reload import NOTHING, Reloaded
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.server_entries import SECTION as SERVERS
+from toolplug.host.file.settings import Auth
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
 from toolplug.host.parts import Parts
 
@@ -31,16 +34,31 @@ class LastReload:
     providers: Reloaded = NOTHING
 
 
-def running_values(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:
-    """Yield the values of the configuration as they apply now to a tenant.
+def running_values(parts: Parts, overrides: Mapping[str, bool], viewer: Principal) -> Iterator[ConfiguredValue]:
+    """Yield the values of the configuration as they apply now to the viewer's tenant, and as the viewer may see them.
 
     `overrides` are the providers that were switched on or off. A value that was set at run time replaces that of the
     file; what has no counterpart in the file comes last.
     """
-    changed = {value.path: value for value in _at_run_time(parts, overrides, tenant)}
-    for value in configured_values(parts.configuration):
-        yield changed.pop(value.path, value)
-    yield from changed.values()
+    changed = {value.path: value for value in _at_run_time(parts, overrides, viewer.tenant)}
+    values = [changed.pop(value.path, value) for value in configured_values(parts.configuration)]
+    values += changed.values()
+    auth = parts.configuration.settings.auth
+    yield from values if viewer.has_scope(OPERATOR) else _of_tenant(values, auth, viewer.tenant)
+
+
+_OF_KEY = re.compile(r"auth\.api_keys\[(\d+)\]\.")
+_TENANTS = re.compile(r"\.tools\..+\.tenants(\[\d+\])?")
+
+
+def _of_tenant(values: Iterable[ConfiguredValue], auth: Auth | None, tenant: str) -> Iterator[ConfiguredValue]:
+    """Yield the values that the administrator of one tenant may see: not the keys of other tenants, nor their names."""
+    keys = () if auth is None else auth.api_keys
+    for value in values:
+        key = _OF_KEY.match(value.path)
+        foreign = keys[int(key[1])].tenant != tenant if key else _TENANTS.search(value.path) and value.text != tenant
+        if not foreign:
+            yield value
 
 
 def _at_run_time(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:

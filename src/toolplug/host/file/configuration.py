@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,10 +14,13 @@ from typing import NamedTuple, TypeGuard
 import yaml
 from pydantic import ValidationError
 
+from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
+from toolplug.config.yaml_tree import KeyPath
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
@@ -25,7 +28,7 @@ from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
-from toolplug.providers.entry import DesiredProvider
+from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.open import open_store
 
@@ -58,10 +61,11 @@ MAPPING_FILE = "<settings>"
 
 
 class Coded(NamedTuple):
-    """What the host's own code adds to its configuration: prefixes of toolsets by id, and providers by key."""
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents."""
 
     prefixes: Mapping[str, str] = MappingProxyType({})
     providers: Mapping[str, DesiredProvider] = MappingProxyType({})
+    agents: frozenset[str] = frozenset()
 
 
 NOTHING_CODED = Coded()
@@ -154,6 +158,7 @@ def read_parts(
     user = source.user if isinstance(source, ConfigFiles) else None
     servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
+    problems += _key_problems(document, settings, providers, coded.agents)
     return Configuration(
         source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
     )
@@ -208,3 +213,44 @@ def _check_default_store(settings: HostSettings, document: Document, problems: l
         open_store(settings.store)
     except StoreMisused as error:
         problems.append(Problem(code="store_url", message=str(error), file=document.file, path="store"))
+
+
+def _key_problems(
+    document: Document, settings: HostSettings, providers: ProviderEntries, coded_agents: Collection[str]
+) -> Iterator[Problem]:
+    """Yield a problem for each scope that nothing asks for, and each agent that is not configured.
+
+    A misspelt one fails closed, and so would be found by its holder only. `coded_agents` are those that the host's code
+    names.
+    """
+    if settings.auth is None:
+        return
+    scopes, agents = _known_scopes(providers), [*document.keys(("agents",)), *coded_agents]
+    for index, key in enumerate(settings.auth.api_keys):
+        path: KeyPath = ("auth", "api_keys", index)
+        for number, scope in enumerate(key.scopes if scopes is not None else ()):
+            if scope not in (scopes or ()):
+                message = f"neither the host nor a route of an enabled provider asks for the scope {scope!r}"
+                hint = name_hint(scope, scopes or ())
+                yield document.problem((*path, "scopes", number), code="unknown_scope", message=message, hint=hint)
+        for number, agent in enumerate(key.agents or ()):
+            if agent not in agents:
+                message = f"there is no agent {agent!r} under agents"
+                hint = name_hint(agent, agents) or f"add it: agents: {{{agent}: {{toolsets: []}}}}"
+                yield document.problem((*path, "agents", number), code="unknown_agent", message=message, hint=hint)
+
+
+def _known_scopes(providers: ProviderEntries) -> Collection[str] | None:
+    """Return the scopes that the host and the routes of enabled providers ask for.
+
+    None if they are not known: of a provider that could not be read, and of one that a function makes at the start.
+    """
+    known = [*HOST_SCOPES]
+    for key in providers.keys:
+        wanted = providers.wanted.get(key)
+        if wanted is not None and wanted.record is not None and wanted.record.state is ProviderState.DISABLED:
+            continue
+        if wanted is None or wanted.scopes is None:
+            return None
+        known += sorted(wanted.scopes)
+    return known

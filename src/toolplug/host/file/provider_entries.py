@@ -360,7 +360,8 @@ class ProviderEntries:
         entry = self._configured(entry, own, loaded, problems)
         if problems:
             raise ConfigError(problems)
-        return DesiredProvider(entry, lambda: loaded.build(key, entry.settings), single=loaded.single)
+        build = partial(loaded.build, key, entry.settings)
+        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes)
 
     def _entry(self, section: Section, found: InstalledProvider, rules: ProviderSettings) -> ProviderEntry:
         root = section.path

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.definition import Offer
+from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
@@ -286,13 +287,19 @@ _PEM = "-----BEGIN PUBLIC KEY-----"
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 
+def _name(text: str) -> str:
+    if not is_identity(text):
+        raise shape_error(f"1 to {MAX_IDENTITY} visible characters, without blanks at the ends")
+    return text
+
+
 class ApiKey(Part):
     """One API key and its holder. Exactly one of key, key_file and sha256."""
 
     key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
     sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", description="hex SHA-256 of the key")] = None
-    subject: Annotated[str, Field(min_length=1, description="who it is")]
-    tenant: Annotated[str, Field(min_length=1, description="whose things it sees")] = "default"
+    subject: Annotated[str, AfterValidator(_name), Field(min_length=1, description="who it is")]
+    tenant: Annotated[str, AfterValidator(_name), Field(min_length=1, description="whose things it sees")] = "default"
     scopes: Annotated[tuple[str, ...], Field(strict=False)] = DEFAULT_SCOPES
     agents: Annotated[
         tuple[str, ...] | None, Field(strict=False, description="the agents it may act as; none: any")
@@ -309,9 +316,8 @@ class ApiKey(Part):
     @property
     def digest(self) -> bytes:
         """The SHA-256 of the key, as bytes."""
-        if self.key is not None:
-            return sha256(self.key.get_secret_value().encode()).digest()
-        return bytes.fromhex(self.sha256 or "")
+        key = self.key
+        return bytes.fromhex(self.sha256 or "") if key is None else sha256(key.get_secret_value().encode()).digest()
 
 
 class Jwt(Part):

@@ -17,7 +17,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.config.quotas import quota_exceeded
@@ -112,8 +112,9 @@ class McpServers:
 
     A server is started by its discovery, or by a call of one of its tools; unless `serving`, only requested discoveries
     run. A server added over HTTP belongs to the caller's tenant; a change of a server of the file, which can set
-    `enabled` and `tools`, holds for every tenant. While entered it follows the records that other processes change; a
-    change is effective in every process of the store when the method returns.
+    `enabled` and `tools`, holds for every tenant, as its discovery does, so both need the scope `operator`. While
+    entered it follows the records that other processes change; a change is effective in every process of the store when
+    the method returns.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class McpServers:
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None and not change.is_for_file:
                     raise _in_file(found, "only enabled and tools can be changed here")
+                _check_scope(found, by)
                 before = self._followed.get(self._records.key(*found.name)) or ServerRecord(id=server)
                 record = changed_record(before, change.model_copy(update={"by": by.subject}))
                 if change.url is not None or change.headers is not None:
@@ -275,6 +277,7 @@ class McpServers:
         """
         with self._audited("discover", server, by, request_id):
             found = self._found(by.tenant, server)
+            _check_scope(found, by)
             if not found.enabled:
                 raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             self._know(self._servers[found.name])
@@ -287,6 +290,7 @@ class McpServers:
         """Accept the changed definitions of these tools, None: of all that are quarantined. Raises like `discover`."""
         with self._audited("accept", server, by, request_id):
             found = self._found(by.tenant, server)
+            _check_scope(found, by)
             waiting = {tool.name for tool in self._discovery.record(found.name).tools if tool.quarantined}
             for tool in tools or ():
                 if tool not in waiting:
@@ -463,6 +467,13 @@ def _with_change(server: Server, record: ServerRecord | None) -> Server:
         tools=server.tools if record.tools is None else record.tools,
         origin=origin,
     )
+
+
+def _check_scope(server: Server, by: Principal) -> None:
+    """Raise `ApiError` if the server is not that of the principal's tenant alone, and the principal no operator."""
+    if server.name.tenant is None and not by.has_scope(OPERATOR):
+        message = f"MCP server {server.name.id!r} is that of every tenant, which needs the scope {OPERATOR!r}"
+        raise ApiError("insufficient_scope", message, param=OPERATOR)
 
 
 def _in_file(server: Server, fix: str) -> ApiError:

@@ -20,7 +20,7 @@ from toolplug.host.toolsets.records import (
 from toolplug.host.toolsets.service import NOBODY
 from toolplug.stores.process_requests import applied
 from toolplug.stores.store import Store
-from toolplug.toolsets.registered import Allowlist
+from toolplug.toolsets.registered import UNREADABLE, Allowlist
 
 Edit = Callable[[tuple[str, ...]], tuple[str, ...]]
 """Returns the new toolsets of an agent for its present ones; raises `ApiError`."""
@@ -45,12 +45,12 @@ class AgentLists:
         """Return the allowlists of all configured agents, by agent id."""
         tenant = self._caller.tenant
         stored = {item.agent: item.allowlist async for item in self._lists.every() if item.tenant == tenant}
-        return {**self._entries.agents, **stored}
+        return {**{agent: await self.of(agent) for agent in self._entries.agents}, **stored}
 
     async def of(self, agent: str) -> Allowlist:
         """Return the allowlist of one agent; an empty one if it is not configured."""
-        record, _ = await self._stored(agent)
-        return self._entries.agents.get(agent, NOBODY) if record is None else record.allowlist
+        stored, _ = await self._stored(agent)
+        return self._entries.agents.get(agent, NOBODY) if stored is None else stored
 
     async def allow(self, agent: str, toolsets: tuple[str, ...]) -> Allowlist:
         """Add toolsets to the agent's. Raises `ApiError` for an unknown one; then nothing has changed."""
@@ -81,15 +81,22 @@ class AgentLists:
         await applied(self._store, self._lists.key(record.tenant, agent))
         return record.allowlist
 
-    async def _stored(self, agent: str) -> tuple[AllowlistRecord | None, int]:
-        return await self._lists.at(self._lists.key(self._caller.tenant, agent))
+    async def _stored(self, agent: str) -> tuple[Allowlist | None, int]:
+        """Return the stored list of an agent and its revision; an empty one for a record that cannot be read."""
+        found = await self._store.read(self._lists.key(self._caller.tenant, agent))
+        if found is None:
+            return None, 0
+        try:
+            return (await self._lists.load(found.value)).allowlist, found.revision
+        except ValueError:
+            return UNREADABLE, found.revision
 
     async def _saved(self, agent: str, edit: Edit) -> AllowlistRecord:
         """Return the edited record; of two concurrent edits both take effect."""
         tenant = self._caller.tenant
         while True:
-            kept, revision = await self._stored(agent)
-            has = self._entries.agents.get(agent, NOBODY).toolsets if kept is None else tuple(kept.toolsets)
+            stored, revision = await self._stored(agent)
+            has = (self._entries.agents.get(agent, NOBODY) if stored is None else stored).toolsets
             record = AllowlistRecord(
                 tenant=tenant, agent=agent, toolsets=list(edit(has)), by=self._caller.subject, way="cli"
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Offer, Offered
@@ -106,6 +106,18 @@ def _not_entered() -> Made:
     raise RuntimeError("a toolset of an MCP server has no tools before its host is entered")
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableLists(Container[tuple[str, str]]):
+    """The tenants and agents whose stored lists cannot be read; `key_of` gives the key of a list in the store."""
+
+    key_of: Callable[[str, str], str]
+    keys: frozenset[str] = frozenset()
+
+    def __contains__(self, owner: object) -> bool:
+        tenant, agent = cast("tuple[str, str]", owner)
+        return bool(self.keys) and self.key_of(tenant, agent) in self.keys
+
+
 class ToolsetService:
     """The toolsets and allowlists of one host. What is set over HTTP is stored, for the caller's tenant.
 
@@ -138,7 +150,8 @@ class ToolsetService:
         self._stored_bindings = FollowedRecords(
             store, BINDINGS, self._bindings.load, self._use, self._changing_bindings
         )
-        self._stored_lists = FollowedRecords(store, ALLOWLISTS, self._load_list, self._use, self._changing_lists)
+        self._stored_lists = FollowedRecords(store, ALLOWLISTS, self._load_list, self._use_lists, self._changing_lists)
+        self._unreadable = UnreadableLists(self._lists.key)
         self._requests = requests
         requests.apply(self._stored_bindings)
         requests.apply(self._stored_lists)
@@ -313,17 +326,30 @@ class ToolsetService:
         )
         return record
 
-    def _use(self, changed: Mapping[str, AllowlistRecord | BindingRecord | None]) -> None:
+    def _use(self, changed: Mapping[str, BindingRecord | None]) -> None:
         """Apply changed records. A toolset whose prefix is taken by now stays in the store, unused."""
-        toolsets, allowlists = self._tools.toolsets, self._tools.allowlists
-        lists: dict[tuple[str, str], Allowlist] = {}
+        toolsets = self._tools.toolsets
         for record in changed.values():
-            if isinstance(record, BindingRecord):
+            if record is not None:
                 toolsets = _with_kept(toolsets, record.tenant, self._bound(record))
-            elif record is not None and allowlists.own.get((record.tenant, record.agent)) != record.allowlist:
-                lists[record.tenant, record.agent] = record.allowlist
-        if toolsets is not self._tools.toolsets or lists:
-            self._tools.change(toolsets=toolsets, allowlists=allowlists.with_own(lists))
+        if toolsets is not self._tools.toolsets:
+            self._tools.change(toolsets=toolsets)
+
+    def _use_lists(self, changed: Mapping[str, AllowlistRecord | None]) -> None:
+        """Apply changed lists. The agent of one that cannot be read is allowed nothing, also what the file allows."""
+        allowlists, before = self._tools.allowlists, self._unreadable
+        lists = {
+            (record.tenant, record.agent): record.allowlist
+            for record in changed.values()
+            if record is not None and allowlists.own.get((record.tenant, record.agent)) != record.allowlist
+        }
+        if self._stored_lists.unreadable != before.keys:
+            self._unreadable = replace(before, keys=self._stored_lists.unreadable)
+            for key in sorted(self._unreadable.keys - before.keys):
+                _LOG.error("%s: its agent is allowed no toolsets until they are set again", key)
+        if lists or self._unreadable is not before:
+            changed_lists = replace(allowlists.with_own(lists), unreadable=self._unreadable)
+            self._tools.change(allowlists=changed_lists)
 
     def _bound(self, record: BindingRecord) -> Toolset:
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"

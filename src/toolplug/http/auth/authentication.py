@@ -8,17 +8,19 @@ from dataclasses import replace
 from hashlib import sha256
 from hmac import compare_digest
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.requests import HTTPConnection, Request
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import OPERATOR, Principal
+from toolplug.catalog.text import is_identity
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState, query_fields
-from toolplug.http.routing import ADMIN, EVERY_SCOPE
+from toolplug.http.routing import EVERY_SCOPE
 from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
@@ -65,8 +67,15 @@ def as_auth_function(given: Authentication) -> AuthFunction:
     return _from_backend(given) if isinstance(given, AuthenticationBackend) else given
 
 
-def _principal(subject: str, tenant: str, scopes: Iterable[str], agents: Iterable[str] | None) -> Principal:
-    return Principal(subject, tenant, frozenset(scopes), None if agents is None else frozenset(agents))
+def credential_digest(*parts: str) -> str:
+    """Return the digest by which `Principal.credential` tells a credential from others."""
+    return sha256(ascii(parts).encode()).hexdigest()[:32]
+
+
+def _principal(
+    subject: str, tenant: str, scopes: Iterable[str], agents: Iterable[str] | None, credential: str = ""
+) -> Principal:
+    return Principal(subject, tenant, frozenset(scopes), None if agents is None else frozenset(agents), credential)
 
 
 def _from_backend(backend: AuthenticationBackend) -> AuthFunction:
@@ -87,7 +96,7 @@ class ApiKeys:
     """The keys of the configuration and their holders."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
-        self._holders = tuple((key.digest, _principal(key.subject, key.tenant, key.scopes, key.agents)) for key in keys)
+        self._holders = tuple((key.digest, _holder(key)) for key in keys)
 
     def holder(self, headers: Headers) -> Principal | None:
         """Return the holder of the request's key; None for no key and for an unknown one."""
@@ -103,6 +112,11 @@ class ApiKeys:
             if compare_digest(known, digest):
                 found = principal
         return found
+
+
+def _holder(key: ApiKey) -> Principal:
+    credential = credential_digest("key", key.digest.hex())
+    return _principal(key.subject, key.tenant, key.scopes, key.agents, credential)
 
 
 _LOG = logging.getLogger("toolplug.http")
@@ -135,8 +149,19 @@ class DenyAll:
         raise auth_unavailable()
 
 
+class NotVerified(AuthenticationError):
+    """The credential is neither valid nor wrong yet, as its key may be published a moment later."""
+
+
+class UnverifiedCredential(HttpProblem):
+    """The 401 for a credential that cannot be called wrong yet, so that the brake does not count it."""
+
+
 class Chain:
-    """Authenticates by API key, then by the other functions in their order."""
+    """Authenticates by API key, then by the other functions in their order.
+
+    A principal of theirs whose tenant or subject is no name that people can tell from others is refused.
+    """
 
     def __init__(self, keys: ApiKeys, others: Iterable[AuthFunction]) -> None:
         self._keys = keys
@@ -155,20 +180,33 @@ class Chain:
         for authenticate in self._others:
             try:
                 found = await authenticate(connection)
+            except NotVerified:
+                code = "authentication_required"
+                raise UnverifiedCredential(401, code, _NO_CREDENTIALS, headers=_CHALLENGE) from None
             except AuthenticationError:
                 return None
             except Exception as error:
                 _LOG.error("an authenticator raised %s; the request is refused", type(error).__name__)
                 raise auth_unavailable() from error
             if found is not None:
-                return found
+                return _identified(found)
         return None
+
+
+def _identified(found: Principal) -> Principal | None:
+    """Return the principal with a credential, by default that of its name; None if the name is invalid."""
+    if not (is_identity(found.subject) and is_identity(found.tenant)):
+        return None
+    return found if found.credential else replace(found, credential=credential_digest(found.tenant, found.subject))
+
+
+_NO_CREDENTIALS = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
+_CHALLENGE = MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
 def authentication_required() -> HttpProblem:
     """Return the 401 for missing and for wrong credentials alike."""
-    message = "no valid credentials; send Authorization: Bearer KEY, or X-API-Key: KEY"
-    return HttpProblem(401, "authentication_required", message, headers={"WWW-Authenticate": "Bearer"})
+    return HttpProblem(401, "authentication_required", _NO_CREDENTIALS, headers=_CHALLENGE)
 
 
 def auth_unavailable() -> HttpProblem:
@@ -183,13 +221,13 @@ def insufficient_scope(scope: str) -> HttpProblem:
 
 
 def viewer_of(request: Request[HostState]) -> Principal:
-    """Return the caller, for `admin` as it would be in the tenant that the query names. Raises `HttpProblem`."""
+    """Return the caller, for `operator` as it would be in the tenant that the query names. Raises `HttpProblem`."""
     principal = request.state["principal"]
     tenant = query_fields(request).get("tenant") or principal.tenant
     if tenant == principal.tenant:
         return principal
-    if not principal.has_scope(ADMIN):
-        raise insufficient_scope(ADMIN)
+    if not principal.has_scope(OPERATOR):
+        raise insufficient_scope(OPERATOR)
     return replace(principal, tenant=tenant)
 
 

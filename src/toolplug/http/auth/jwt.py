@@ -6,6 +6,7 @@ The algorithms are those of the configuration, never the token's; `iss`, `aud` a
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ from starlette.requests import HTTPConnection
 
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.host.file.settings import DEFAULT_SCOPES, Jwt
-from toolplug.http.auth.authentication import bearer
+from toolplug.http.auth.authentication import NotVerified, bearer, credential_digest
 
 FETCH_S = 5.0
 """The timeout of a whole fetch in seconds, however slowly the server sends."""
@@ -29,8 +30,8 @@ MAX_KEY_SET = 1024 * 1024
 KEPT_S = 300.0
 PAUSE_S = 5.0
 """Seconds after a failed fetch in which no other one is tried."""
-EARLY_EVERY_S = 60.0
-"""Seconds between two fetches for unknown key ids while the set is fresh: anyone can send such an id."""
+EARLY_EVERY_S = 5.0
+"""Seconds from a fetch to one for an unknown key id while the set is fresh: anyone can send such an id."""
 
 _DOTS = 2
 _OPTIONS: Options = {"require": ["exp", "iss", "aud"]}
@@ -54,7 +55,11 @@ class KeySet:
         self._kept_until = self._down_until = self._early_from = 0.0
 
     async def key(self, key_id: object) -> jwt.PyJWK:
-        """Return the key of this id. Raises `AuthenticationError` if there is none, `KeySetDown` without a set."""
+        """Return the key of this id.
+
+        Raises `AuthenticationError` if there is none, `NotVerified` if it may be in a newer set than the one that was
+        fetched a moment ago, and `KeySetDown` without a set.
+        """
         if not isinstance(key_id, str):
             raise AuthenticationError("the token names no key")
         return self._kept(key_id) or await self._fetched(key_id)
@@ -63,7 +68,11 @@ class KeySet:
         return self._keys.get(key_id) if monotonic() < self._kept_until else None
 
     async def _fetched(self, key_id: str) -> jwt.PyJWK:
-        """Fetch the set once for all that wait; for an unknown id again, at most every `EARLY_EVERY_S` seconds."""
+        """Fetch the set once for all that wait; for an unknown id again, `EARLY_EVERY_S` seconds later at the soonest.
+
+        Whether a token is wrong is known only after a fetch for it. Until then nobody behind the same address is made
+        to wait for it, and a key that was just rotated is accepted within seconds whatever strangers send.
+        """
         async with self._fetching:
             found = self._kept(key_id)
             if found is not None:
@@ -71,7 +80,7 @@ class KeySet:
             now = monotonic()
             early = now < self._kept_until
             if early and now < self._early_from:
-                raise AuthenticationError("the token's key is not in the key set")
+                raise NotVerified("the token's key is not in the key set that was fetched a moment ago")
             if now < self._down_until:
                 raise KeySetDown("the key set could not be fetched a moment ago")
             if early:
@@ -160,14 +169,16 @@ class Tokens:
     def _principal(self, claims: Mapping[str, object]) -> Principal:
         settings = self._settings
         scopes = _names(claims.get(settings.scopes_claim))
-        tenant = _text(claims.get(settings.tenant_claim))
-        if not tenant and settings.tenant_is_required:
-            raise AuthenticationError("the token names no tenant")
+        subject, tenant = _text(claims.get("sub")), _text(claims.get(settings.tenant_claim))
+        if not subject or (not tenant and settings.tenant_is_required):
+            raise AuthenticationError("the token names no subject, or no tenant")
+        client = claims.get("azp") or claims.get("client_id")
         return Principal(
-            subject=_text(claims.get("sub")) or ANONYMOUS.subject,
+            subject=subject,
             tenant=tenant or ANONYMOUS.tenant,
             scopes=frozenset(DEFAULT_SCOPES) if scopes is None else scopes,
             agents=_names(claims.get(settings.agents_claim)),
+            credential=credential_digest("token", settings.issuer, subject, client if isinstance(client, str) else ""),
         )
 
 
@@ -186,16 +197,20 @@ def _text(claim: object) -> str | None:
     raise AuthenticationError("a claim that should be a text is none")
 
 
+_NAME = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 section 3.3, *scope-token*: an issuer that lets a client choose a name takes any other text as one name."""
+
+
 def _names(claim: object) -> frozenset[str] | None:
-    """Return the names of a claim (a list, or text separated by spaces); None if it is absent.
+    """Return the names of a claim (a list, or text separated by U+0020 alone); None if it is absent.
 
     Raises `AuthenticationError` for any other value.
     """
     if claim is None:
         return None
-    names = claim.split() if isinstance(claim, str) else claim
+    names = [name for name in claim.split(" ") if name] if isinstance(claim, str) else claim
     if isinstance(names, list):
         found = cast("list[object]", names)
-        if all(isinstance(name, str) for name in found):
+        if all(isinstance(name, str) and _NAME.fullmatch(name) for name in found):
             return frozenset(cast("list[str]", found))
     raise AuthenticationError("a claim that should be a list of names is none")

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.accounting import CallAccounting, audit, audit_origin
-from toolplug.http.auth.authentication import credential
+from toolplug.http.auth.authentication import UnverifiedCredential, credential
 from toolplug.http.auth.peer import TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState
@@ -116,9 +116,11 @@ class Refusals:
     def braked(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
         """Return the problem to send: 429 instead of 401 for a peer that sent too many wrong credentials.
 
-        A missing credential is none: it is answered with 401 always, which says what to send.
+        A missing credential is none: it is answered with 401 always, which says what to send. So is one that cannot be
+        called wrong yet.
         """
-        if problem.code != "authentication_required" or credential(dict(scope["headers"])) is None:
+        counts = problem.code == "authentication_required" and not isinstance(problem, UnverifiedCredential)
+        if not counts or credential(dict(scope["headers"])) is None:
             return problem
         wait_s = self._brake.failed(peer_of(scope, self.proxies))
         if wait_s is None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NotRequired, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from toolplug.catalog.call import ADMIN, OPERATOR
 from toolplug.catalog.text import counted
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload
@@ -20,7 +21,7 @@ from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, ProblemAnswer, invalid_request
 from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
-from toolplug.http.routing import ADMIN, READ, TENANT, Parameter, answers, route
+from toolplug.http.routing import READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.runtime.timestamp import timestamp
@@ -149,7 +150,10 @@ class LastReloadAnswer(TypedDict):
 
 
 class ConfigurationAnswer(TypedDict):
-    """The running configuration, in the order of its sections; `lastReload` is null before the first reload."""
+    """The running configuration, in the order of its sections.
+
+    `lastReload` is null before the first reload, and without the scope `operator`.
+    """
 
     file: str
     values: list[ValueAnswer]
@@ -180,7 +184,7 @@ async def list_providers(request: HostRequest) -> OrjsonResponse[ProviderList]:
     return OrjsonResponse(body)
 
 
-@route("POST", "/v1/providers/{key}/enable", ADMIN, "Start a provider")
+@route("POST", "/v1/providers/{key}/enable", OPERATOR, "Start a provider")
 @answers(ProviderAnswer, errors=(404, 422))
 async def enable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswer]:
     """Start a provider until the next start or reload. Raises `HttpProblem` and `NoSuchProvider`."""
@@ -192,7 +196,7 @@ async def enable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswer
     return _record_response(request, key)
 
 
-@route("POST", "/v1/providers/{key}/disable", ADMIN, "Stop a provider")
+@route("POST", "/v1/providers/{key}/disable", OPERATOR, "Stop a provider")
 @answers(ProviderAnswer, errors=(404,))
 async def disable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswer]:
     """Stop a provider until the next start or reload; what runs ends. Raises `NoSuchProvider`."""
@@ -201,7 +205,7 @@ async def disable_provider(request: HostRequest) -> OrjsonResponse[ProviderAnswe
     return _record_response(request, key)
 
 
-@route("POST", "/v1/reload", ADMIN, "Read the configuration again")
+@route("POST", "/v1/reload", OPERATOR, "Read the configuration again")
 @answers(ReloadAnswer, errors=(422,))
 async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
     """Read the configuration again; then the other processes of a shared store read theirs.
@@ -261,10 +265,11 @@ def _config_invalid(error: ConfigError) -> HttpProblem:
 async def get_configuration(request: HostRequest) -> OrjsonResponse[ConfigurationAnswer]:
     """Answer every value with its origin, without secrets, as it applies to the caller's tenant; and the last reload.
 
-    A value that was set at run time takes the place of that of the file.
+    A value that was set at run time takes the place of that of the file. The keys of other tenants, their names in
+    rules, and the last reload, which may name both, are for `operator`.
     """
-    host = request.state["host"]
-    last = host.last_reload
+    host, principal = request.state["host"], request.state["principal"]
+    last = host.last_reload if principal.has_scope(OPERATOR) else None
     body: ConfigurationAnswer = {
         "file": host.source_name,
         "values": [
@@ -275,7 +280,7 @@ async def get_configuration(request: HostRequest) -> OrjsonResponse[Configuratio
                 "origin": value.origin,
                 "secret": value.secret,
             }
-            for value in host.configured_values(request.state["principal"])
+            for value in host.configured_values(principal)
         ],
         "lastReload": None if last is None else _last_reload(last),
     }

@@ -17,7 +17,9 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
+from toolplug.execution.approvals import Decision
 from toolplug.host.parts import listed
+from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.request_body import OrjsonResponse, read_json
@@ -153,15 +155,15 @@ class ResponseCaller:
         )
 
     async def _decide(self, ticket: str, approve: bool) -> None:
-        """Decide a ticket if the caller has the scope; an earlier decision stays."""
-        principal = self._state["principal"]
-        if principal.has_scope(APPROVALS):
-            with suppress(ApiError):
-                decision = "approve" if approve else "deny"
-                request_id = self._state["request_id"]
-                await self._host.approvals.decide(
-                    ticket, decision, principal, decided="responses", request_id=request_id
-                )
+        """Decide a ticket of a response, or another caller's with the scope for it; an earlier decision stays."""
+        principal, approvals = self._state["principal"], self._host.approvals
+        asked = await approvals.decidable(ticket, principal) is not None
+        if not asked and (principal is ANYBODY or not principal.has_scope(APPROVALS)):
+            return
+        decision: Decision = "approve" if approve else "deny"
+        request_id, own = self._state["request_id"], None if asked else ""
+        with suppress(ApiError):
+            await approvals.decide(ticket, decision, principal, decided="responses", request_id=request_id, own=own)
 
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:

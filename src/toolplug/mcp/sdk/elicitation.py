@@ -212,7 +212,9 @@ async def _decide(approvals: Approvals, ticket_id: str, response: object, contex
     try:
         if decision is None or await approvals.decidable(ticket_id, principal) is None:
             return False
-        await approvals.decide(ticket_id, decision, principal, decided="elicitation", request_id=context.request_id)
+        await approvals.decide(
+            ticket_id, decision, principal, decided="elicitation", request_id=context.request_id, own=None
+        )
     except ApiError:
         return True  # another decision came first, and holds
     except StoreError as error:

@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import is_tool
+from toolplug.providers.authoring import declared_scopes, is_tool
 from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking, marks_of, module_title, read_hooks
 from toolplug.providers.provider import FunctionProvider, built, config_model, remember_start, site_of
 from toolplug.signatures.annotations import class_function
@@ -33,6 +33,11 @@ class CodedProvider(NamedTuple):
     kind: type[FunctionProvider]
     build: Callable[[], FunctionProvider]
     single: object = None
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that its routes ask for by name."""
+        return declared_scopes(self.kind)
 
 
 def is_single(plugin: object) -> bool:

@@ -6,6 +6,7 @@ runs; the newest one that lives gets all requests.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple, NotRequired, TypedDict, cast
 
@@ -17,6 +18,7 @@ from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 
 PRESENCES = f"{VOLATILE}presence/"
+_LOG = logging.getLogger("toolplug.sessions")
 _KEPT_S = 172_800.0
 """Seconds after the last change; the process of a stream that is open for longer writes it again."""
 
@@ -122,10 +124,14 @@ class PresenceRecords:
 
 
 def read_presence(value: bytes, revision: int) -> StoredPresence:
-    """Return the presence in a record."""
-    kept = cast("_Kept", orjson.loads(value))
-    streams = tuple(OpenStream(stream, process) for stream, process in kept["streams"])
-    return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"], kept.get("turns", 0))
+    """Return the presence in a record; that of no application if it is damaged, which its next sign replaces."""
+    try:
+        kept = cast("_Kept", orjson.loads(value))
+        streams = tuple(OpenStream(stream, process) for stream, process in kept["streams"])
+        return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"], kept.get("turns", 0))
+    except (ValueError, KeyError, TypeError) as error:
+        _LOG.error("the record of a session's presence cannot be read: %r", error)
+        return StoredPresence(revision)
 
 
 def _presence_bytes(presence: StoredPresence) -> bytes:

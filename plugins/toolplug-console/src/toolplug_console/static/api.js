@@ -29,6 +29,22 @@ export const connection = {
   },
 };
 
+const DECISION_KEY = "toolplug-console-decide";
+
+/** Keep the decision key of the link that the host printed for this tab, and take it out of the address. */
+export function takeDecisionKey() {
+  const found = /^#decide=([A-Za-z0-9_-]+)$/.exec(location.hash);
+  if (!found) return;
+  sessionStorage.setItem(DECISION_KEY, found[1]);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+/** The header of a decision; none where the link had no key. */
+export function decisionHeaders() {
+  const key = sessionStorage.getItem(DECISION_KEY);
+  return key ? { "x-toolplug-decide": key } : {};
+}
+
 export const storedKey = () => sessionStorage.getItem(KEY) || "";
 
 export function useKey(key) {

@@ -1,9 +1,10 @@
 // The shell of the console: who looks, which page, light or dark, and whether the host answers.
-import { ApiProblem, ask, connection, storedKey, useKey } from "./api.js";
+import { ApiProblem, ask, connection, storedKey, takeDecisionKey, useKey } from "./api.js";
 import { html, render, Text, useCallback, useEffect, useRef, useState } from "./ui.js";
 import { PAGES } from "./pages.js";
 
 const THEME = "toolplug-console-theme";
+const ONLY_BY_NAME = new Set(["operator", "delegate"]);  // the scopes that admin does not imply
 
 const ICONS = {
   overview: "M3 11l7-7 7 7M5 9.5V17h10V9.5",
@@ -79,7 +80,7 @@ const place = () => {
 function usePlace() {
   const [at, setAt] = useState(place);
   useEffect(() => {
-    const look = () => setAt(place());
+    const look = () => { takeDecisionKey(); setAt(place()); };
     addEventListener("hashchange", look);
     return () => removeEventListener("hashchange", look);
   }, []);
@@ -96,7 +97,7 @@ function App() {
   const enter = useCallback(async () => {
     try {
       const found = await ask("GET", "/console/visitor");
-      setVisitor({ ...found, can: (scope) => found.scopes.includes(scope) || found.scopes.includes("admin") });
+      setVisitor({ ...found, can: (scope) => found.scopes.includes(scope) || (found.scopes.includes("admin") && !ONLY_BY_NAME.has(scope)) });
       setProblem("");
     } catch (error) {
       if (!(error instanceof ApiProblem)) throw error;
@@ -157,6 +158,7 @@ function App() {
   </div>`;
 }
 
+takeDecisionKey();
 const root = document.getElementById("console");
 root.replaceChildren();  // preact leaves what was painted before it
 render(html`<${App}/>`, root);

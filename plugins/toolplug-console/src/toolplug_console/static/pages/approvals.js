@@ -1,5 +1,5 @@
 // Approvals: calls that wait for a person, with their arguments; and a notification of the browser for new ones.
-import { ask, useAnswer } from "../api.js";
+import { ask, decisionHeaders, useAnswer } from "../api.js";
 import { Badge, Card, Code, count, Empty, html, Loading, Problem, Since, Text, useEffect, useRef, useState } from "../ui.js";
 
 const PATH = "/v1/approvals";
@@ -43,7 +43,7 @@ function Waiting({ ticket, done }) {
   const decide = async (decision) => {
     setState({ busy: decision });
     try {
-      await ask("POST", `${PATH}/${encodeURIComponent(ticket.id)}`, { body: { decision } });
+      await ask("POST", `${PATH}/${encodeURIComponent(ticket.id)}`, { body: { decision }, headers: decisionHeaders() });
       setState({ decided: decision });
     } catch (error) {
       setState({ error });

@@ -39,14 +39,14 @@ export function Calls({ visitor, rest }) {
   const found = useMemo(() => {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     return calls.filter((call) => (!status || (status === "failed" ? call.status !== "success" : call.status === status))
-      && words.every((word) => [call.tool, call.subject, call.source, call.session, call.agent, call.call_id, call.request_id, visitor.can("admin") ? call.tenant : ""]
+      && words.every((word) => [call.tool, call.subject, call.source, call.session, call.agent, call.call_id, call.request_id, visitor.can("operator") ? call.tenant : ""]
         .some((text) => text && text.toLowerCase().includes(word))));
   }, [calls, search, status]);
   const statuses = useMemo(() => [...new Set(calls.map((call) => call.status))].sort(), [calls]);
   const chosen = Number(rest[0]) || null;
   const choose = (call) => { location.hash = call ? `#/calls/${call.id}` : "#/calls"; };
   const failed = calls.reduce((n, call) => n + (call.status !== "success"), 0);
-  return html`<header class="page"><div><h1>Calls</h1><p class="quiet">Every call as it is answered${visitor.can("admin") ? ", of all tenants" : " for your tenant"}, refused ones too.</p></div>
+  return html`<header class="page"><div><h1>Calls</h1><p class="quiet">Every call as it is answered${visitor.can("operator") ? ", of all tenants" : " for your tenant"}, refused ones too.</p></div>
       <div class="actions"><span class="live" data-state=${paused ? "paused" : state} role="status">${paused ? "paused" : { live: "live", connecting: "connecting", refused: "not allowed" }[state]}</span>
         <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Go on" : "Pause"}</button>
         <button type="button" disabled=${!calls.length} onClick=${() => { setCalls([]); setSkipped(0); }}>Clear</button></div></header>
@@ -70,7 +70,7 @@ export function Calls({ visitor, rest }) {
 function Row({ call, visitor }) {
   return html`<div class="call"><time class="mono">${clock(call.ts)}</time>
     <span class="tool"><strong><${Text} value=${call.tool} longest=${100}/></strong>${call.source && html`<small><${Text} value=${call.source} longest=${60}/></small>`}</span>
-    <span class="cut"><${Text} value=${call.subject} longest=${60}/>${visitor.can("admin") && call.tenant !== visitor.tenant && html` · <${Text} value=${call.tenant} longest=${40}/>`}${call.session && html` · <span class="mono">${call.session}</span>`}</span>
+    <span class="cut"><${Text} value=${call.subject} longest=${60}/>${visitor.can("operator") && call.tenant !== visitor.tenant && html` · <${Text} value=${call.tenant} longest=${40}/>`}${call.session && html` · <span class="mono">${call.session}</span>`}</span>
     <span class="number">${duration(call.duration_s)}</span><${Badge} value=${call.status}/></div>`;
 }
 

@@ -58,7 +58,7 @@ function Providers({ found, visitor }) {
   const rows = found.data?.providers ?? [];
   const configured = rows.filter((each) => each.state !== "installed-not-enabled");
   const installed = rows.length - configured.length;
-  return html`<${Card} title="Providers" note=${found.data && count(configured.length, "provider")} actions=${visitor.can("admin") && html`<${Reload} done=${found.reload}/>`}>
+  return html`<${Card} title="Providers" note=${found.data && count(configured.length, "provider")} actions=${visitor.can("operator") && html`<${Reload} done=${found.reload}/>`}>
     <${Problem} error=${found.error} retry=${found.reload}/>
     ${!found.data && !found.error && html`<${Loading}/>`}
     <ul class="rows">${(all ? rows : configured).slice(0, SHOWN).map((each) => html`<li key=${each.key}>

@@ -39,11 +39,12 @@ function Detail({ server, visitor, done }) {
   };
   const waiting = quarantined(server);
   const fine = server.tools.filter((tool) => !tool.quarantined);
-  const admin = visitor.can("admin");
+  const needed = server.source === "file" ? "operator" : "admin";
+  const manages = visitor.can(needed);
   return html`<div class="detail">
     <a class="plain back" href="#/servers">‹ All servers</a>
     <${Card}>
-      <div class="line"><h2 class="name"><${Text} value=${server.id} longest=${64}/></h2>${admin && server.enabled && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("discover", "discover?wait=true")}>${state.busy === "discover" ? "Discovering …" : "Discover again"}</button>`}</div>
+      <div class="line"><h2 class="name"><${Text} value=${server.id} longest=${64}/></h2>${manages && server.enabled && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("discover", "discover?wait=true")}>${state.busy === "discover" ? "Discovering …" : "Discover again"}</button>`}</div>
       <div class="labels"><${Badge} value=${server.state}/>${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
       <${Problem} error=${state.error}/>
       ${server.error && html`<p class="why"><${Text} value=${server.error} longest=${1_000}/></p>`}
@@ -52,9 +53,9 @@ function Detail({ server, visitor, done }) {
         <dt>Policy</dt><dd>${typeof server.policy === "string" ? server.policy : "ask the caller"}</dd>
         ${server.transport && Object.entries(server.transport).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd class="mono"><${Text} value=${typeof value === "string" ? value : JSON.stringify(value)} longest=${400}/></dd>`)}</dl>
     <//>
-    ${waiting.length > 0 && html`<${Card} title="Quarantine" note=${count(waiting.length, "tool")} actions=${admin && html`<button type="button" class="primary" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", {})}>Accept all</button>`}>
-      <p class="quiet">These are new, or their definitions have changed, since the server was accepted. They cannot be called until someone with the scope admin accepts them.</p>
-      ${waiting.slice(0, MOST_WAITING).map((tool) => html`<${Quarantined} key=${tool.name} tool=${tool} accept=${admin && (() => act("accept", "accept", { tools: [tool.name] }))} busy=${Boolean(state.busy)}/>`)}
+    ${waiting.length > 0 && html`<${Card} title="Quarantine" note=${count(waiting.length, "tool")} actions=${manages && html`<button type="button" class="primary" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", {})}>Accept all</button>`}>
+      <p class="quiet">These are new, or their definitions have changed, since the server was accepted. They cannot be called until someone with the scope ${needed} accepts them.</p>
+      ${waiting.slice(0, MOST_WAITING).map((tool) => html`<${Quarantined} key=${tool.name} tool=${tool} accept=${manages && (() => act("accept", "accept", { tools: [tool.name] }))} busy=${Boolean(state.busy)}/>`)}
       ${waiting.length > MOST_WAITING && html`<p class="quiet">${count(waiting.length - MOST_WAITING, "more tool")} in quarantine.</p>`}<//>`}
     <${Card} title="Tools" note=${count(fine.length, "tool")}>
       ${!fine.length && html`<${Empty} title="No tools are known"/>`}

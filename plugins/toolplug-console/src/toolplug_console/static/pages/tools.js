@@ -11,7 +11,7 @@ export function Tools({ visitor, rest }) {
   const [agent, setAgent] = useState("");
   const [session, setSession] = useState("");
   const [tenant, setTenant] = useState("");
-  const admin = visitor.can("admin");
+  const [admin, operator] = [visitor.can("admin"), visitor.can("operator")];
   const query = useSettled({ agent, session, tenant: tenant === visitor.tenant ? "" : tenant });
   const catalog = useAnswer("/api/catalog", { query, every: 15_000 });
   const definitions = useAnswer("/v1/tools", { query: { ...query, format: "mcp" } });
@@ -30,7 +30,7 @@ export function Tools({ visitor, rest }) {
   return html`<header class="page"><div><h1>Tools</h1><p class="quiet">What a caller can see, and what each tool does when it is called.</p></div></header>
     <div class="toolbar">
       <div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search names and descriptions"/></div>
-      ${admin && html`<label>Tenant<input value=${tenant} list="tenants" placeholder=${visitor.tenant} spellcheck="false" onInput=${(event) => { setTenant(event.target.value.trim()); setSession(""); }}/>
+      ${operator && html`<label>Tenant<input value=${tenant} list="tenants" placeholder=${visitor.tenant} spellcheck="false" onInput=${(event) => { setTenant(event.target.value.trim()); setSession(""); }}/>
         <datalist id="tenants">${known.tenants.map((each) => html`<option key=${each} value=${each}/>`)}</datalist></label>`}
       <label>Agent<input value=${agent} list="agents" placeholder="none" spellcheck="false" onInput=${(event) => setAgent(event.target.value.trim())}/>
         <datalist id="agents">${known.agents.map((each) => html`<option key=${each} value=${each}/>`)}</datalist></label>
