@@ -74,8 +74,8 @@ EVENTS: Mapping[str, tuple[str, str, str]] = {
     ),
     REQUEST: (
         "the plugin",
-        "`id, tool, arguments, deadline, attempt, callId, hostRequestId, traceparent, tracestate`",
-        "a call; a higher `attempt` means that it was sent before; the last two only if the call has a trace context",
+        "`id, tool, arguments, args, deadline, attempt, callId, hostRequestId, traceparent, tracestate`",
+        "a call; `args` is `arguments` again; a higher `attempt`: it was sent before; the last two only with a trace",
     ),
     CANCELLED: ("the plugin", "`id, reason`", "no caller waits for this request"),
     "heartbeat": ("all", "`timestamp`", f"nothing has happened for {HEARTBEAT_S:g} s"),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from httpx2 import AsyncClient, Response
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 from tests.http.conftest import client_of, settings
 from tests.http.conversation import HOST, Conversation
 from tests.http.mcp_sources import DEAD_SERVER
@@ -51,6 +53,22 @@ class Shelf(FunctionProvider):
         records = self.site.store(request.state.principal)
         await records.commit(request.path_params["name"], await request.body(), ttl_s=3600)
         return {}
+
+    @route("GET", "/v1/shelf-events")
+    async def events(self, request):
+        return StreamingResponse(_endless(), media_type="text/event-stream")
+
+    def routes(self):
+        return [Route("/v1/plain-events", _plain_events)]
+
+
+async def _plain_events(request):
+    return StreamingResponse(_endless(), headers={"Content-Type": "text/event-stream; charset=utf-8"})
+
+
+async def _endless() -> AsyncIterator[str]:
+    yield "data: 1\n\n"
+    await asyncio.Event().wait()
 
 
 @asynccontextmanager
@@ -259,3 +277,22 @@ async def test_quotas_follow_a_reload(package: object, sample_package: None, con
         assert (await client.post("/v1/reload", headers=ANN)).status_code == 200
         assert (await create(client, ANN)).status_code == 201
         assert exceeded(await create(client, ANN), "sessions")
+
+
+@pytest.mark.parametrize("path", ["/v1/shelf-events", "/v1/plain-events"])
+@pytest.mark.requirement("C-5-streams-per-key")
+async def test_the_event_streams_of_a_plugin_count_with_those_of_the_host(package: object, path: str) -> None:
+    async with served(package, quotas={"key": {"streams": 1}}) as (host, client):
+        talk = Conversation(path=path, headers=[*HOST, (b"x-api-key", b"ann-key")])
+        task = asyncio.create_task(talk.held_with(create_app(host)))
+        while not talk.sent:
+            await asyncio.sleep(0)
+        assert talk.status == 200
+        assert exceeded(await client.get(path, headers=ANN), "streams")
+        code = (await create(client, ANN)).json()["code"]
+        assert exceeded(await client.get(f"/api/sessions/{code}/stream", headers=ANN), "streams")
+        talk.hung_up.set()
+        await task
+        again = Conversation(path=path, headers=[*HOST, (b"x-api-key", b"ann-key")])
+        again.hung_up.set()
+        assert (await again.held_with(create_app(host))).status == 200

@@ -65,7 +65,14 @@ async def test_a_call_becomes_a_request_and_its_answer_the_result() -> None:
         deadline = request.data.pop("deadline")
         answered = await it.plugin.answer(request_id, result={"rows": 4})
         host_request_id = request.data.pop("hostRequestId")
-        assert request.data == {"tool": "add", "arguments": {"rows": 3}, "attempt": 1, "callId": "c1"}
+        arguments = {"rows": 3}
+        assert request.data == {
+            "tool": "add",
+            "arguments": arguments,
+            "args": arguments,
+            "attempt": 1,
+            "callId": "c1",
+        }
         assert deadline.endswith("Z")
         assert request_id not in {"c1", ""}
         assert (answered.status_code, answered.json()) == (200, {"success": True, "id": request_id, "status": "done"})

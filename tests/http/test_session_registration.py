@@ -165,6 +165,18 @@ async def test_every_known_capability_is_taken(type_: str, level: str) -> None:
         assert (await plugin.register(tool("good"), capabilities=[capability])).status_code == 201
 
 
+@pytest.mark.requirement("C-6-register-as-specified")
+@pytest.mark.parametrize("both", [False, True])
+async def test_a_registration_may_look_as_in_the_specification(both: bool) -> None:
+    async with sessions_host() as served:
+        plugin = await new_plugin(served.client)
+        tools = {"availableTools": [tool("export")], **({"tools": [tool("export")]} if both else {})}
+        environment = {"version": "3", "features": [], "limitations": [], "contextInfo": {}}
+        body = {"sessionCode": plugin.code, "pluginType": "codap", "capabilities": [], "environment": environment}
+        answer = await plugin.send("register-tools", {**body, **tools})
+        assert (answer.status_code, answer.json()["registeredTools"]) == (201, ["export"])
+
+
 @pytest.mark.requirement("C-6-register")
 @pytest.mark.parametrize(
     ("body", "param"),
@@ -177,7 +189,9 @@ async def test_every_known_capability_is_taken(type_: str, level: str) -> None:
         ({"pluginType": "table", "tools": [], "atomic": "true"}, "atomic"),
         ({"pluginType": "table", "tools": [], "capabilities": {}}, "capabilities"),
         ({"pluginType": "table", "tools": [], "environment": []}, "environment"),
-        ({"pluginType": "table", "availableTools": []}, "tools"),
+        ({"pluginType": "table", "availableTools": {}}, "availableTools"),
+        ({"pluginType": "table", "tools": [tool("a")], "availableTools": []}, "tools"),
+        ({"sessionCode": "ABCDEFGH", "availableTools": []}, "sessionCode"),
         ({"pluginType": "table", "tools": [], "plugintype": ""}, "plugintype"),
     ],
 )

@@ -71,6 +71,7 @@ _WORDS = {
     "sessions": ("session", " at once", "end one, or wait until one expires"),
     "streams": ("event stream", " at once", "close one"),
     "streams_per_key": ("event stream", " at once", "close one"),
+    "body_memory": ("byte", " of unfinished request bodies at once", "send the body again when others have ended"),
     "servers": ("MCP server", "", "remove one"),
     "stored_bytes": ("byte", " in the store", "delete something, or wait until something expires"),
     "calls_per_minute": ("call", " in a minute", "call again later"),

@@ -71,7 +71,7 @@ class ToolRule(BaseModel):
 
     policy: Policy | None = None
     limits: Limits = NO_LIMITS
-    tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1)] = None
+    tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1, max_length=10_000)] = None
     offer: Annotated[Offer | None, Field(description="to models, of this tool")] = None
 
     def offered(self, origin: Callable[[str], str], source: Offered = ALWAYS) -> Offered:

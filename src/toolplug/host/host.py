@@ -441,7 +441,9 @@ class Host:
         if self._open is None:
             return (PartDown("host", "it has not been started"),)
         try:
-            await self._open.store.commit("readyz", b"", ttl_s=_READY_KEPT_S)  # a full disk can still be read
+            store = self._open.store
+            # A full disk can still be read, so it is written; no other process needs to hear of it.
+            await store.commit("readyz", b"", ttl_s=_READY_KEPT_S, to=store.id)
         except StoreError as error:
             down = (PartDown("store", str(error)),)
         for part in down if down != self._down else ():

@@ -24,6 +24,8 @@ _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/",
 """Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""
 _OWNERS = "stored-by/"
 _NEVER = float("inf")
+_STALE = 1000
+"""Entries of renewed records that may wait in the heap of expiries, in addition to as many as there are records."""
 
 
 class _Stored(NamedTuple):
@@ -88,7 +90,8 @@ class CountingStore(DelegatingStore):
         try:
             revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         except BaseException:
-            self._put(key, before)
+            if self._stored.get(key) is after:  # else a later commit of the same record counts
+                self._put(key, before)
             raise
         owner = None if after is None else orjson.dumps((key, after.tenant, after.subject, after.size))
         await self._store.commit(_owner_key(key), owner, ttl_s=ttl_s if owner is not None else None)
@@ -110,14 +113,17 @@ class CountingStore(DelegatingStore):
 
     def _check(self, new: _Stored) -> None:
         """Raise `StoredBytesExceeded` if the record does not fit into the quotas of its owner."""
+        self._forget_expired()
+        for owner, limit in self._quotas().levels("stored_bytes", new.tenant, new.subject):
+            if self._bytes[owner] + new.size > limit:
+                raise quota_exceeded("stored_bytes", owner, limit)
+
+    def _forget_expired(self) -> None:
         while self._expiring and self._expiring[0][0] <= self.now():
             at, key = heapq.heappop(self._expiring)
             kept = self._stored.get(key)
             if kept is not None and kept.expires_at == at:
                 self._put(key, None)
-        for owner, limit in self._quotas().levels("stored_bytes", new.tenant, new.subject):
-            if self._bytes[owner] + new.size > limit:
-                raise quota_exceeded("stored_bytes", owner, limit)
 
     def _put(self, key: str, stored: _Stored | None) -> None:
         before = self._stored.pop(key, None)
@@ -132,6 +138,11 @@ class CountingStore(DelegatingStore):
                 self._bytes[owner] += stored.size
             if stored.expires_at != _NEVER:
                 heapq.heappush(self._expiring, (stored.expires_at, key))
+                if len(self._expiring) > 2 * len(self._stored) + _STALE:  # each extension has left an entry
+                    self._expiring = [
+                        (each.expires_at, name) for name, each in self._stored.items() if each.expires_at != _NEVER
+                    ]
+                    heapq.heapify(self._expiring)
 
 
 def _owner_key(key: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 from urllib.parse import unquote_to_bytes
@@ -39,6 +40,7 @@ from toolplug.http.auth.authentication import (
 )
 from toolplug.http.auth.protected_resource import challenged
 from toolplug.http.auth.refusals import Refusals
+from toolplug.http.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import OTHER_METHOD, ProviderRoutes
@@ -114,9 +116,10 @@ class _HostApp:
         self._authenticators = authenticators
         self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
         self._refusals = Refusals()
-        self._provided = ProviderRoutes(self._refusals, self._reached)
+        self._provided = ProviderRoutes(self._refusals, self._reached, self._open_stream)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
+        self._bodies = BodyMemory(lambda: host.settings.http.edge.body_memory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -130,6 +133,7 @@ class _HostApp:
             scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
         state = initial_state(scope)
         state["host"] = self._host
+        state["bodies"] = self._bodies
         state["readmit"] = self._readmits
         sent = SentResponse(scope, send, state["request_id"])
         began = perf_counter()
@@ -231,6 +235,9 @@ class _HostApp:
         reach = self._host.reach(principal)
         return () if reach is None else reach.providers
 
+    def _open_stream(self, tenant: str, subject: str) -> AbstractContextManager[None]:
+        return self._host.quotas.stream(tenant, subject)
+
     def _note(self, scope: Scope, state: HostState, problem: HttpProblem) -> None:
         if self._host.entered:
             accounting = self._host.registry.accounting
@@ -275,7 +282,12 @@ class _ProviderApp:
         self._chain = chain
         self._max_body = max_body
         self._refusals = Refusals()
-        self._routes = ProviderRoutes(self._refusals, lambda _: ())  # it has no toolsets, so no agent reaches anything
+        self._bodies = BodyMemory(lambda: DEFAULT_BODY_MEMORY)
+        self._routes = ProviderRoutes(
+            self._refusals,
+            lambda _: (),  # it has no toolsets, so no agent reaches anything
+            lambda *_: nullcontext(),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -283,6 +295,7 @@ class _ProviderApp:
             await serve_other_protocol(scope, receive, send)
             return
         state, registry = initial_state(scope), self._registry
+        state["bodies"] = self._bodies
         sent = SentResponse(scope, send, state["request_id"])
         try:
             check_headers(scope["headers"], state["headers"])

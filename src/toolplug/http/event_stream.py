@@ -17,7 +17,7 @@ from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolplug.http.requests import HostRequest
+from toolplug.http.requests import HostRequest, key_of
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Nothing between the host and the client may hold a stream back."""
@@ -108,14 +108,8 @@ class EventStream:
 
 
 def open_stream(request: HostRequest) -> AbstractContextManager[None]:
-    """A scope in which the request counts as an open event stream of its key. Entering raises `QuotaExceeded`.
-
-    Of a session's application the key is its session: applications of one tenant have no subject of their own.
-    """
-    state = request.state
-    session, principal = state["session"], state["principal"]
-    subject = principal.subject if session is None else f"session {session.code}"
-    return state["host"].quotas.stream(principal.tenant, subject)
+    """A scope in which the request counts as an open event stream of its key. Entering raises `QuotaExceeded`."""
+    return request.state["host"].quotas.stream(*key_of(request.scope, request.scope["state"]))
 
 
 Write = Callable[[EventStream], Awaitable[Response | None]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from typing import Literal
@@ -125,12 +125,18 @@ async def links_page(request: HostRequest) -> Response:
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 
 
+@cache
+def _browser_module() -> tuple[bytes, str]:
+    """Return the module and its ETag; read once, since anybody may ask for it."""
+    module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
+    return module, f'"{hashlib.sha256(module).hexdigest()[:32]}"'
+
+
 @route("GET", "/toolplug.js", None, "The client for web pages")
 @answers(others=NOT_MODIFIED, content_types=("text/javascript",))
 async def browser_client(request: HostRequest) -> Response:
     """Answer the module, or 304 to a browser that has it."""
-    module = files("toolplug.http").joinpath("toolplug.js").read_bytes()
-    etag = f'"{hashlib.sha256(module).hexdigest()[:32]}"'
+    module, etag = _browser_module()
     headers = {"etag": etag, **_MODULE_HEADERS}
     if has_version(request, etag):
         return Response(status_code=304, headers=headers)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Generic
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 from typing_extensions import TypeVar
 
 from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.json_size import excess_parts
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
 from toolplug.errors import InvalidJson
+from toolplug.http.body_items import Place, TooMany, fault_in
+from toolplug.http.body_memory import UnfinishedBody
 from toolplug.http.errors import NOSNIFF, HttpProblem, invalid_request
-from toolplug.http.requests import HostRequest, HostState
+from toolplug.http.requests import HostRequest, HostState, key_of
 
 
 class CamelBody(BaseModel):
@@ -77,22 +82,36 @@ def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
         raise too_large(limit)
 
 
-def bounded(receive: Receive, limit: int) -> Receive:
-    """Wrap the channel so that it raises `HttpProblem` at the first byte over the limit.
+@contextmanager
+def bounded(scope: Scope, receive: Receive, limit: int) -> Generator[Receive]:
+    """Yield the channel, which raises `HttpProblem` at the first byte over the limit or over `http.edge.body_memory`.
 
     Starlette's `RequestBodyLimitMiddleware` has one limit for each route, not one of the configuration as it is now.
+    What has arrived counts as unfinished until the last byte or the end of the block.
     """
+    state: HostState = scope["state"]
     size = 0
+    held: UnfinishedBody | None = None
 
     async def counted() -> Message:
-        nonlocal size
+        nonlocal size, held
         message = await receive()
-        size += len(message.get("body", b""))
+        arrived = len(message.get("body", b""))
+        size += arrived
         if size > limit:
             raise too_large(limit)
+        if message.get("more_body", False):
+            held = held or UnfinishedBody(state["bodies"], key_of(scope, state))
+            held.count(arrived)
+        elif held is not None:
+            held.release()
         return message
 
-    return counted
+    try:
+        yield counted
+    finally:
+        if held is not None:
+            held.release()
 
 
 def too_large(limit: int) -> HttpProblem:
@@ -102,6 +121,8 @@ def too_large(limit: int) -> HttpProblem:
 
 
 M = TypeVar("M", bound=BaseModel)
+Fields = dict[str, object]
+"""The members of a body."""
 
 
 _LARGE_BODY = 64 * 1024
@@ -111,31 +132,75 @@ async def read_body(request: HostRequest) -> bytes:
     """Return the whole body. Raises `HttpProblem` at the first byte too many, `ClientDisconnect` if it ends early.
 
     Starlette's `request.body()` has no limit, and its generator costs 2.5 µs instead of 0.4 for a body in one message.
+    Bodies in several messages count for `http.edge.body_memory`, which raises `HttpProblem` and `QuotaExceeded`.
     """
     state: HostState = request.scope["state"]
     receive, limit = request.receive, state["max_body"]
-    chunks: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
-            raise too_large(limit)
-        more = message.get("more_body", False)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    chunk, more = _chunk(await receive())
+    if len(chunk) > limit:
+        raise too_large(limit)
+    if not more:
+        return chunk
+    size = len(chunk)
+    with UnfinishedBody(state["bodies"], key_of(request.scope, state)) as body:
+        await body.add(chunk)
+        while more:
+            chunk, more = _chunk(await receive())
+            size += len(chunk)
+            if size > limit:
+                raise too_large(limit)
+            await body.add(chunk)
+        return await body.content()
 
 
-async def read_json(request: HostRequest, model: type[M], *, empty: bytes = b"") -> M:
-    """Return the request's body as the model, `empty` for none. Raises `HttpProblem` and `ClientDisconnect`."""
+def _chunk(message: Message) -> tuple[bytes, bool]:
+    """Return the next bytes of the body, and whether more follow. Raises `ClientDisconnect`."""
+    if message["type"] != "http.request":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def read_json(
+    request: HostRequest, model: type[M], *, empty: bytes = b"", check: Callable[[Fields], None] | None = None
+) -> M:
+    """Return the request's body as the model, `empty` for none. `check` is called with the fields before the model is.
+
+    Raises `HttpProblem`, `QuotaExceeded`, `ClientDisconnect` and what `check` raises.
+    """
     check_is_json(request)
     body = await read_body(request) or empty
-    read = read_model(body, model)
-    if len(body) > _LARGE_BODY:
-        await sleep(0)  # what the loop is held for to read it, and to act on it, is not added up
+    if len(body) <= _LARGE_BODY:
+        return read_model(body, model, check)
+    await check_parts(body)
+    fields = _fields(body, model)
+    await sleep(0)  # the loop is held for each step, not for the sum of them and of what comes next
+    if check is not None:
+        check(fields)
+    _check_items(fields, model)
+    read = _validated(fields, model)
+    await sleep(0)
     return read
+
+
+async def check_parts(body: bytes) -> None:
+    """Raise `HttpProblem` if the JSON text has more parts than can be read in one step of the loop."""
+    excess = await excess_parts(body)
+    if excess is not None and _may_be_json(body[: _LARGE_BODY + 1]):
+        raise too_many(f"the body has more than {excess}; send less at a time")
+
+
+def _may_be_json(beginning: bytes) -> bool:
+    """Return False if reading the whole text would stop in its beginning: then its error says more."""
+    try:
+        load_json(beginning)
+    except InvalidJson as error:
+        return str(error).startswith("EOF")
+    return True
+
+
+def too_many(message: str, param: str | None = None) -> HttpProblem:
+    """Return the 422 for a list, a mapping or a body with too many items."""
+    return HttpProblem(422, "too_many", message, param=param)
 
 
 def check_is_json(request: HostRequest) -> None:
@@ -147,8 +212,21 @@ def check_is_json(request: HostRequest) -> None:
         raise HttpProblem(415, "unsupported_media_type", message, param="Content-Type")
 
 
-def read_model(body: bytes, model: type[M]) -> M:
-    """Validate the JSON text as the model. Raises `HttpProblem` with the first field at fault."""
+def read_model(body: bytes, model: type[M], check: Callable[[Fields], None] | None = None) -> M:
+    """Return a short JSON text as the model. Raises `HttpProblem` with the first field at fault."""
+    fields = _fields(body, model)
+    if check is not None:
+        check(fields)
+    return _validated(fields, model)
+
+
+def validate_fields(fields: Fields, model: type[M]) -> M:
+    """Return the fields of a body as the model. Raises `HttpProblem` with the first field at fault."""
+    _check_items(fields, model)
+    return _validated(fields, model)
+
+
+def _fields(body: bytes, model: type[BaseModel]) -> Fields:
     try:
         value = load_json(body)
     except InvalidJson as error:
@@ -160,33 +238,63 @@ def read_model(body: bytes, model: type[M]) -> M:
             f'"{field.alias or key}": …' for key, field in model.model_fields.items() if field.is_required()
         )
         raise invalid_request(f"the body is not a JSON object; send {{{needed}}}")
+    return cast("Fields", value)
+
+
+def _validated(fields: Fields, model: type[M]) -> M:
     try:
-        return model.model_validate(value)
+        return model.model_validate(fields)
     except ValidationError as error:
-        raise _problem(error, model) from None
+        first = error.errors(include_url=False, include_input=False, include_context=True)[0]
+        raise _problem(first, model) from None
 
 
+def _check_items(fields: Fields, model: type[BaseModel]) -> None:
+    """Raise `HttpProblem` for a large body with an unknown key, or with a list or mapping of too many items."""
+    fault = fault_in(fields, (model,))
+    if isinstance(fault, TooMany):
+        raise _too_many_items(fault.at, fault.most)
+    if fault is not None:
+        raise _unknown_field(fault.at, model)
+
+
+_SHOWN = 100
 _UNION_MEMBER = "literal["
 """How the part of pydantic's location begins that names a member of a union; it is no key of the body."""
 
 
-def _problem(error: ValidationError, model: type[BaseModel]) -> HttpProblem:
-    first = error.errors(include_url=False, include_input=False, include_context=True)[0]
+def _problem(first: ErrorDetails, model: type[BaseModel]) -> HttpProblem:
     where = tuple(part for part in first["loc"] if not str(part).startswith(_UNION_MEMBER))
-    # such as `toolUpdates.added[3]`
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
+    field = _path(where)
     if first["type"] == "extra_forbidden":
-        shown = field[:100]
-        near = name_hint(str(where[-1]), _known(model, where[:-1]))
-        return invalid_request(f"the body has no field {shown!r} ({near})", shown)
+        return _unknown_field(where, model)
     if first["type"] == "missing":
         return invalid_request(f"the body lacks {field!r}", field)
+    if first["type"] == "too_long":
+        return _too_many_items(where, first.get("ctx", {})["max_length"])
     if where[:1] == ("arguments",):
         return invalid_request("'arguments' should be an object, or the JSON text of one", "arguments")
     right = right_shape(first)
     if not field:
         return invalid_request(own_text(first))
     return invalid_request(f"{field!r}: {own_text(first)}" if right is None else f"{field!r} should be {right}", field)
+
+
+def _path(where: Iterable[int | str]) -> str:
+    """Return a place in the body as text, such as `toolUpdates.added[3]`; keys are the client's, and may be long."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:_SHOWN]}" for part in where)
+    return path.removeprefix(".")
+
+
+def _unknown_field(where: Place, model: type[BaseModel]) -> HttpProblem:
+    shown = _path(where)[:_SHOWN]
+    near = name_hint(str(where[-1]), _known(model, where[:-1]))
+    return invalid_request(f"the body has no field {shown!r} ({near})", shown)
+
+
+def _too_many_items(where: Place, most: int) -> HttpProblem:
+    field = _path(where)
+    return too_many(f"{field!r} may have at most {most:,} items; send fewer", field)
 
 
 def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:

@@ -27,6 +27,7 @@ from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
+from toolplug.http.body_memory import BodyMemory
 from toolplug.http.errors import invalid_request
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.session import Session
@@ -54,7 +55,7 @@ class HostState(TypedDict):
     * `request_id`: the client's `X-Request-Id` where it is valid, else a new one. No secret.
     * `principal`: the caller, once authenticated; before that `ANONYMOUS`.
     * `session`: the session whose application sent the request; None for every other caller.
-    * `max_body`: bytes that the body may have.
+    * `max_body`: bytes that the body may have; `bodies`: those that are not read whole.
     * `readmit`: authenticates and authorizes the request again, under the configuration as it is now, and updates
       `principal`. Raises `HttpProblem`, `AccessError` and `StoreError`.
     * `server_state`: what `request.state` held before: the server's, and the surrounding application's.
@@ -68,11 +69,26 @@ class HostState(TypedDict):
     principal: Principal
     session: Session | None
     max_body: int
+    bodies: BodyMemory
     readmit: Callable[[HostRequest], Awaitable[None]]
     server_state: Mapping[str, Any]
 
 
 HostRequest = Request[HostState]
+
+
+def key_of(scope: Scope, state: HostState) -> tuple[str, str]:
+    """Return whose request this is, for limits: the tenant, and the subject, the session or a stranger's address.
+
+    A provider's route has another `scope["state"]`.
+    """
+    principal, session = state["principal"], state["session"]
+    if session is not None:  # applications of one tenant have no subject of their own
+        return principal.tenant, f"session {session.code}"
+    if principal is ANONYMOUS:
+        client = scope.get("client")
+        return "", "" if client is None else client[0]
+    return principal.tenant, principal.subject
 
 
 class Actor(TypedDict):
@@ -88,7 +104,7 @@ def acting(request: HostRequest) -> Actor:
 
 
 def initial_state(scope: Scope) -> HostState:
-    """Set `scope["state"]` to the state of a new request and return it; `host` and `readmit` are set later.
+    """Set `scope["state"]` to the state of a new request and return it; `host`, `bodies` and `readmit` are set later.
 
     It is a new mapping, with everything that was there before: a server may give many requests the same one.
     """

@@ -7,12 +7,13 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from starlette.responses import Response
 
-from toolplug.catalog.exact_json import Answer, dump_json
+from toolplug.catalog.exact_json import Answer
 from toolplug.errors import ApiError, ConfigError
-from toolplug.http.errors import invalid_request
-from toolplug.http.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, read_model
+from toolplug.http.errors import RETRY_AFTER_S, HttpProblem, invalid_request
+from toolplug.http.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, validate_fields
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
+from toolplug.runtime.threads import TooManyWaiting
 from toolplug.sessions.record import CODE_PATTERN
 from toolplug.toolsets.saved.document import (
     Document,
@@ -21,7 +22,6 @@ from toolplug.toolsets.saved.document import (
     NotePart,
     ToolRefPart,
     document_text,
-    yaml_fields,
 )
 from toolplug.toolsets.saved.notes import MAX_NOTES, NotesAnswer, NotesGone
 from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, Caller
@@ -104,10 +104,13 @@ async def _document(request: HostRequest) -> Document:
         return await read_json(request, Document)
     text = await read_body(request)
     try:
-        fields = yaml_fields(text, file="body")
+        fields = await request.state["host"].saved_toolsets.read_yaml(await asking(request), text)
     except ConfigError as error:
         raise invalid_request(str(error.problems[0])) from None
-    return read_model(dump_json(fields), Document)
+    except TooManyWaiting as error:
+        headers = {"Retry-After": RETRY_AFTER_S}
+        raise HttpProblem(429, "too_many_requests", f"{error}; try again", headers=headers) from None
+    return validate_fields(fields, Document)
 
 
 @route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast
+from typing import Annotated, Literal, NotRequired, TypedDict, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.responses import Response
 
 from toolplug.catalog.call import ADMIN, OPERATOR, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
-from toolplug.catalog.exact_json import Answer, load_json
+from toolplug.catalog.exact_json import Answer
 from toolplug.config.units import parse_duration
 from toolplug.discovery.record import FoundTool, Status
-from toolplug.errors import InvalidJson
 from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
 from toolplug.host.explain_gates import VerdictWord
 from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
@@ -20,24 +19,19 @@ from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.records import ServerRecord, ServerSource, ServerState, ServerView, not_found
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.request_body import (
-    CamelBody,
-    OrjsonResponse,
-    absent,
-    check_is_json,
-    read_body,
-    read_json,
-    read_model,
-)
+from toolplug.http.request_body import CamelBody, Fields, OrjsonResponse, absent, read_json
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
 from toolplug.http.routing import NOT_MODIFIED, READ, TENANT, Parameter, answers, route
 from toolplug.sessions.record import CODE_PATTERN
 
 MAX_TOOL_NAMES = 1000
+MAX_HEADERS = 100
 
 JsonObject = dict[str, object]
 
-_Headers = Annotated[dict[str, str], Field(description="sent with every request; never shown again")]
+_Headers = Annotated[
+    dict[str, str], Field(max_length=MAX_HEADERS, description="sent with every request; never shown again")
+]
 _Enabled = Annotated[bool, Field(description="false: never reached, no tools")]
 _Rules = Annotated[
     dict[
@@ -46,7 +40,10 @@ _Rules = Annotated[
             ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
         ],
     ],
-    Field(description="rules by the server's own names: a policy, or policy, limits, tenants and offer"),
+    Field(
+        max_length=MAX_TOOL_NAMES,
+        description="rules by the server's own names: a policy, or policy, limits, tenants and offer",
+    ),
 ]
 _Offer = Annotated[Offer, Field(description="to models, of the tools that tools says nothing of")]
 _Timeout = Annotated[
@@ -283,24 +280,15 @@ def _policy(policy: Policy) -> PolicyAnswer:
     return {"ask": policy.ask} if isinstance(policy, AskCaller) else policy
 
 
-M = TypeVar("M", bound=BaseModel)
-
 _OF_COMMANDS = ("command", "args", "env", "cwd")
 
 
-async def read_server(request: HostRequest, model: type[M]) -> M:
-    """Return the body as the model. Raises `HttpProblem`, first of all for one that names a command."""
-    check_is_json(request)
-    body = await read_body(request)
-    try:
-        fields = load_json(body)
-    except InvalidJson:
-        fields = None
-    named = [name for name in _OF_COMMANDS if isinstance(fields, dict) and name in fields]
+def refuse_commands(fields: Fields) -> None:
+    """Raise `HttpProblem` for a server that is started by a command."""
+    named = [name for name in _OF_COMMANDS if name in fields]
     if named:
         message = "a server that is started by a command is taken from the operator's file only; add one by its url"
         raise HttpProblem(403, "stdio_from_http", message, param=named[0])
-    return read_model(body, model)
 
 
 @route("GET", _ALL, READ, "The MCP servers")
@@ -322,7 +310,7 @@ async def list_servers(request: HostRequest) -> OrjsonResponse[ServerList]:
 async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
-    body = await read_server(request, AddServerBody)
+    body = await read_json(request, AddServerBody, check=refuse_commands)
     record = ServerRecord(
         id=body.id,
         url=body.url,
@@ -356,7 +344,7 @@ async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
 @answers(ServerAnswer, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Change what the body names. Raises `ApiError`; then nothing has changed."""
-    body = await read_server(request, ChangeServerBody)
+    body = await read_json(request, ChangeServerBody, check=refuse_commands)
     given = body.model_fields_set
     change = ServerRecord(
         id=request.path_params["id"],

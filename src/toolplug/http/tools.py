@@ -36,6 +36,7 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import Answer
+from toolplug.catalog.json_size import MAX_NAMES
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.text import is_identity
 from toolplug.errors import ApiError
@@ -75,6 +76,10 @@ MAX_TIMEOUT_MS = 300_000
 MAX_ID = 256
 MAX_NAME = 256
 MAX_TOOLSETS = 256
+MAX_OPTIONS = 100
+
+
+Arguments = Annotated[dict[str, object], Field(max_length=MAX_NAMES)] | str
 
 
 class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
@@ -82,13 +87,15 @@ class CallBody(BaseModel, extra="forbid", strict=True, frozen=True):
 
     id: Annotated[str | None, Field(max_length=MAX_ID, description="comes back as call_id; made up when absent")] = None
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
-    arguments: Annotated[dict[str, object] | str, Field(description="an object, or its JSON text")] = "{}"
+    arguments: Annotated[Arguments, Field(description="an object, or its JSON text")] = "{}"
     agent: Annotated[str | None, Field(description="whose tools: an agent's")] = None
     session: Annotated[str | None, Field(description="whose tools: those of this session as well")] = None
     toolsets: list[str] | None = Field(
         None, max_length=MAX_TOOLSETS, description="among the agent's; all of them when absent or empty"
     )
-    options: dict[str, object] | None = Field(None, description="options of the expanded built-in tool type")
+    options: dict[str, object] | None = Field(
+        None, max_length=MAX_OPTIONS, description="options of the expanded built-in tool type"
+    )
     approval: Annotated[str | None, Field(description="the approval under which the call is repeated")] = None
     timeoutMs: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS, description="only shortens the tool's own time")
 

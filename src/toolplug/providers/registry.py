@@ -198,7 +198,10 @@ class FunctionRegistry(LiveCatalog):
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Return the current status of all configured providers, in order."""
-        return tuple(self._record(slot) for slot in self._slots)
+        listed: dict[str, list[str]] = {}
+        for name, tool in self.catalog.items():
+            listed.setdefault(tool.definition.ref.source, []).append(name)
+        return tuple(self._record(slot, listed.get(slot.entry.key, ())) for slot in self._slots)
 
     def stop(self) -> None:
         """End the streams of the providers' routes; calls go on."""
@@ -363,14 +366,13 @@ class FunctionRegistry(LiveCatalog):
                 )
         self._conflicts = frozenset(met)
 
-    def _record(self, slot: ProviderSlot) -> ProviderRecord:
+    def _record(self, slot: ProviderSlot, listed: Sequence[str]) -> ProviderRecord:
+        """Return the status of one provider, whose tools that are `listed` have these names."""
         generation = slot.generation
         if generation is None:
             return slot.record
-        key = slot.entry.key
-        listed = tuple(name for name, tool in self.catalog.items() if tool.definition.ref.source == key)
         routes = tuple(item.shown for item in mounted(generation))
-        record = replace(slot.record, tools=listed, routes=routes, hooks=generation.hooks.names)
+        record = replace(slot.record, tools=tuple(listed), routes=routes, hooks=generation.hooks.names)
         if listed or not generation.catalog:
             return record
         winners = sorted(

@@ -20,9 +20,11 @@ from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
     Capability,
     CleanedTool,
+    DeclaredLevels,
     DefinitionCache,
     SessionTool,
     ToolSet,
+    declared_levels,
     read_capabilities,
     tool_set,
     unmet,
@@ -122,13 +124,14 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
     capabilities = tuple(map(_cleaned, capabilities))
+    levels = declared_levels(capabilities)
     good: list[SessionTool] = []
     failed: list[FailedTool] = []
     names: dict[str, str] = {}
     cleaned_tools: list[CleanedTool] = []
     async for raw in in_slices(asked.tools):
         removed = RemovedParts()
-        outcome = _candidate(raw, removed, capabilities, names, tenant, shared)
+        outcome = _candidate(raw, removed, levels, names, tenant, shared)
         if isinstance(outcome, FailedTool):
             failed.append(outcome)
             continue
@@ -166,9 +169,10 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
     remaining = state.tools.changed((), changes.removed, ())
     names = {wire_name(name): name for name in remaining.tools}
     names |= {name: name for name in remaining.tools}
+    levels = declared_levels(state.capabilities)
     for key, tools in (("added", changes.added), ("modified", changes.modified)):
         for index, tool in enumerate(tools):
-            clash = _clash(tool, state.capabilities, names if key == "added" else {}, state.tenant, shared)
+            clash = _clash(tool, levels, names if key == "added" else {}, state.tenant, shared)
             if clash is not None:
                 raise ApiError("invalid_tool", f"{tool.name!r}: {clash}", param=f"toolUpdates.{key}[{index}]")
     tools = state.tools.changed(changes.added, changes.removed, changes.modified)
@@ -182,7 +186,7 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
 def _candidate(
     raw: object,
     removed: RemovedParts,
-    capabilities: Sequence[Capability],
+    levels: DeclaredLevels,
     names: dict[str, str],
     tenant: str,
     shared: SessionServices,
@@ -192,15 +196,15 @@ def _candidate(
         tool = shared.pool.tool(raw, removed)
     except InvalidDefinition as error:
         return FailedTool(_name_in(raw), str(error), False)
-    clash = _clash(tool, capabilities, names, tenant, shared)
+    clash = _clash(tool, levels, names, tenant, shared)
     return tool if clash is None else FailedTool(tool.name, clash, True)
 
 
 def _clash(
-    tool: SessionTool, capabilities: Sequence[Capability], names: dict[str, str], tenant: str, shared: SessionServices
+    tool: SessionTool, levels: DeclaredLevels, names: dict[str, str], tenant: str, shared: SessionServices
 ) -> str | None:
     """Return the reason why a valid tool cannot be accepted now; None after adding its names to `names`."""
-    missing = unmet(tool.requires, capabilities)
+    missing = unmet(tool.requires, levels)
     if missing is not None:
         return missing
     wire = tool.definition.wire
@@ -269,7 +273,7 @@ def _check_environment(asked: Registration) -> None:
         shown = [shown]
     try:
         size = len(orjson.dumps(shown)) - 2 * _LEVELS_AROUND
-        if encoded(shown) is None:
+        if size <= MAX_ENVIRONMENT_BYTES and encoded(shown) is None:
             raise TypeError("a number is out of range")
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"

@@ -299,10 +299,12 @@ class Relay:
     def _send(self, request: Request) -> None:
         """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
+        arguments = orjson.Fragment(request.arguments)
         said: dict[str, object] = {
             "id": request.id,
             "tool": request.tool,
-            "arguments": orjson.Fragment(request.arguments),
+            "arguments": arguments,
+            "args": arguments,  # as specs/dynamic-tool-registration.md has it
             "deadline": timestamp(request.until),
             "attempt": (attempt := self._times_sent(request, stream) + 1),
             "callId": request.call_id,
@@ -310,7 +312,7 @@ class Relay:
             **request.trace_context,
         }
         data = orjson.dumps(said)
-        del said["arguments"]
+        del said["arguments"], said["args"]
         if self._session.tell(stream, REQUEST, data, orjson.dumps(said)):
             request.stream = stream
             request.attempt = attempt

@@ -59,11 +59,20 @@ def read_requirements(raw: object) -> tuple[Requirement, ...]:
     return tuple(_required(item, f"requires[{index}]") for index, item in enumerate(cast("list[object]", raw)))
 
 
-def unmet(required: Sequence[Requirement], declared: Sequence[Capability]) -> str | None:
-    """Return the first requirement that the declared capabilities do not meet, as text; None if they meet all."""
+DeclaredLevels = Mapping[str, int]
+"""The best declared level of each type of capability, as an index of `LEVELS`."""
+
+
+def declared_levels(declared: Iterable[Capability]) -> DeclaredLevels:
+    """Return the best level of each declared type."""
     best: dict[str, int] = {}
     for capability in declared:
         best[capability.type] = max(best.get(capability.type, 0), LEVELS.index(capability.level))
+    return best
+
+
+def unmet(required: Sequence[Requirement], best: DeclaredLevels) -> str | None:
+    """Return the first requirement that is not met, as text; None if all are."""
     for item in required:
         least = LEVELS.index(item.level) if item.level is not None else 0
         if item.type not in best:
@@ -166,10 +175,10 @@ class DefinitionCache:
         known = self._tools.get(text)
         if known is not None:
             return known
-        if b"null" in text and encoded(given) is None:
-            raise InvalidDefinition("the definition is not JSON: a number is out of range")
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
+        if b"null" in text and encoded(given) is None:
+            raise InvalidDefinition("the definition is not JSON: a number is out of range")
         tool = _read_tool(given, RemovedParts() if removed is None else removed)
         return self._tools.setdefault(tool.wire, tool)
 

@@ -111,6 +111,8 @@ MAX_SET_BYTES = 8 * 1024 * 1024
 """The total size of the definitions of one session."""
 MAX_ENVIRONMENT_BYTES = 64 * 1024
 """The total size of capabilities and environment."""
+MAX_ENVIRONMENT_KEYS = 1000
+MAX_CAPABILITIES = 100
 MIN_TTL_S = 1
 MAX_TTL_S = 86_400
 HEARTBEAT_S = 15.0

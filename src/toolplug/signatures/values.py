@@ -25,6 +25,7 @@ from toolplug.catalog.exact_json import (
     load_json,
     without_collections,
 )
+from toolplug.catalog.json_size import MAX_CONTAINERS, has_excess_parts
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
@@ -36,9 +37,6 @@ def as_object(value: object) -> Mapping[str, object]:
 
 
 MAX_ARGUMENT_DEPTH = 128
-MAX_ARGUMENT_PARTS = 64 * 1024
-"""Objects and arrays in the arguments of one call; a mebibyte of rows has half as many."""
-
 _PLAIN = frozenset({str, bool, type(None)})
 _SCALARS = _PLAIN | {int}
 _JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -110,7 +108,8 @@ def as_json(value: object) -> Json | None:
 def _parsed(arguments: str | bytes) -> dict[str, object]:
     try:
         text = arguments.encode() if isinstance(arguments, str) else arguments
-        _check_parts(text)
+        if has_excess_parts(text):
+            raise InvalidArguments([TOO_LARGE_TO_VALIDATE])
         value = load_json(text or b"{}")
     except InvalidJson as error:
         why = str(error) if error.duplicate_key else f"not JSON: {error}"
@@ -140,7 +139,7 @@ def _plain_json(arguments: dict[str, object]) -> bytes | None:
 def _check_parts(text: bytes) -> int:
     """Return an upper bound of the number of objects and arrays. Raises `InvalidArguments` for too many."""
     brackets = _brackets(text)
-    if brackets > MAX_ARGUMENT_PARTS and _brackets(_TEXT.sub(b"", text)) > MAX_ARGUMENT_PARTS:
+    if brackets > MAX_CONTAINERS and _brackets(_TEXT.sub(b"", text)) > MAX_CONTAINERS:
         raise InvalidArguments([TOO_LARGE_TO_VALIDATE])
     return brackets
 

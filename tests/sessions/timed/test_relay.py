@@ -64,6 +64,7 @@ async def test_a_call_becomes_a_request_with_an_id_of_its_own_and_its_answer_the
             "id": request["id"],
             "tool": "a",
             "arguments": {"x": 1},
+            "args": {"x": 1},
             "deadline": request["deadline"],
             "attempt": 1,
             "callId": "c1",
@@ -296,7 +297,7 @@ async def test_a_store_that_fails_keeps_no_request_from_its_plugin(session: Sess
         assert (await task).output == "without a store"
         store.down = False
         logged = await session.log_page(None)
-        del request["arguments"]
+        del request["arguments"], request["args"]
         assert logged is not None
         assert (logged.events[-1].event, logged.events[-1].data) == ("tool-request", request)
 

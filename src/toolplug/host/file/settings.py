@@ -243,6 +243,10 @@ class EdgeSettings(Part):
     body_bytes_per_s: Annotated[
         Size, Field(description="the least rate of a request's body over any 10 s; 0: none")
     ] = 1024
+    body_memory: Annotated[
+        Size,
+        Field(ge=1, description="of all bodies that are not read whole; of one key half as much"),
+    ] = 256 * 1024 * 1024
     idle_s: Annotated[Duration, Field(gt=0, description="how long a connection is kept open between requests")] = 75.0
     connections: Annotated[int, Field(ge=1, description="open at once; a further one is closed")] = 10_000
     connections_per_peer: Annotated[int, Field(ge=1, description="open at once from one address")] = 1024

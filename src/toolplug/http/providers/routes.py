@@ -14,6 +14,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from starlette.convertors import Convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import compile_path
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
@@ -41,7 +42,7 @@ from toolplug.http.errors import (
     store_unavailable,
 )
 from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
-from toolplug.http.requests import HostState, SentResponse, enter_tenant, leave_tenant
+from toolplug.http.requests import HostState, SentResponse, enter_tenant, key_of, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.routes import AnswerNotJson, MountedRoute
@@ -121,18 +122,24 @@ OTHER_METHOD = "_other"
 """The method's label where the path lacks it: what a client sends is no label."""
 
 _FILES = "/files"
+_EVENTS = b"text/event-stream"
 
 
 Reached = Callable[[Principal], Collection[str]]
 """Returns the keys of the providers that a principal's agents can reach; called only for one with agents."""
 
 
+Streams = Callable[[str, str], AbstractContextManager[None]]
+"""A scope in which an event stream of a tenant and a subject is open. Entering it raises `QuotaExceeded`."""
+
+
 class ProviderRoutes:
     """Serves the routes that a registry has now."""
 
-    def __init__(self, refusals: Refusals, reached: Reached) -> None:
+    def __init__(self, refusals: Refusals, reached: Reached, streams: Streams) -> None:
         self._refusals = refusals
         self._reached = reached
+        self._streams = streams
         self._seen: tuple[MountedRoute, ...] = ()
         self._index = RouteIndex(())
 
@@ -168,15 +175,12 @@ class ProviderRoutes:
             uploads = method == "POST" and template.endswith(_FILES)
             limit = max(max_body, MAX_FILE_BODY) if uploads else max_body
             check_declared(state["headers"], limit)
-            request = Request(scope, bounded(receive, limit), sent)
-            if not route.public:
-                await self._admit(route, request, state, authenticator)
-            _prepare(scope, route, found.params, state)
-            if self._refusals.counts_stored_bytes:
-                with self._refusals.within(scope):
-                    await _handled(route, registry.accounting, state, request, sent)
-            else:
-                await _handled(route, registry.accounting, state, request, sent)
+            with bounded(scope, receive, limit) as body:
+                request = Request(scope, body, sent)
+                if not route.public:
+                    await self._admit(route, request, state, authenticator)
+                _prepare(scope, route, found.params, state)
+                await self._handle(route, registry.accounting, state, request, sent)
         except HttpProblem as problem:
             problem = self._refusals.braked(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
@@ -184,6 +188,14 @@ class ProviderRoutes:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
+
+    async def _handle(
+        self, route: MountedRoute, accounting: CallAccounting, state: HostState, request: Request, sent: SentResponse
+    ) -> None:
+        """Run the endpoint; what it stores counts for the caller where a quota limits that."""
+        owner = key_of(request.scope, state)
+        with self._refusals.within(request.scope) if self._refusals.counts_stored_bytes else nullcontext():
+            await _handled(route, accounting, state, request, sent, lambda: self._streams(*owner))
 
     async def _admit(
         self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
@@ -231,7 +243,12 @@ class _RunningRequest:
 
 
 async def _handled(
-    route: MountedRoute, accounting: CallAccounting, state: HostState, request: Request, sent: SentResponse
+    route: MountedRoute,
+    accounting: CallAccounting,
+    state: HostState,
+    request: Request,
+    sent: SentResponse,
+    open_stream: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Run the endpoint as the caller's tenant; its provider is closed after the endpoint has ended."""
     switch = route.switch
@@ -245,7 +262,14 @@ async def _handled(
         async with running.life:
             response = await route.route.endpoint(request)
             sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
-            await response(request.scope, request.receive, sent)
+            with ExitStack() as streams:
+
+                async def send(message: Message) -> None:
+                    if message["type"] == "http.response.start" and _has_events(message):
+                        streams.enter_context(open_stream())
+                    await sent(message)
+
+                await response(request.scope, request.receive, send)
     except HttpProblem:
         raise
     except HTTPException as error:
@@ -268,6 +292,13 @@ async def _handled(
         accounting.running.discard(running)
         switch.leave()
         leave_tenant(token)
+
+
+def _has_events(start: Message) -> bool:
+    """Return whether a response that starts so is an event stream."""
+    return any(
+        name.lower() == b"content-type" and value.startswith(_EVENTS) for name, value in start.get("headers", ())
+    )
 
 
 def _is_cancelled() -> bool:

@@ -165,6 +165,23 @@ async def end_session(request: HostRequest) -> Response:
     return Response(status_code=204)
 
 
+def _definitions(body: models.RegisterBody) -> Sequence[object]:
+    """Return the tools, by either name. Raises `HttpProblem` for none, and for two lists that differ."""
+    tools, available = body.tools, body.available_tools
+    if tools is not None and available is not None and tools != available:
+        raise invalid_request("'tools' and 'availableTools' are two names of one list, and differ; send one", "tools")
+    tools = available if tools is None else tools
+    if tools is None:
+        raise invalid_request("the body lacks 'tools'", "tools")
+    return tools
+
+
+def _check_code(given: str | None, session: Session) -> None:
+    """Raise `HttpProblem` if the body names another session than the path."""
+    if given is not None and given != session.code:
+        raise invalid_request("'sessionCode' is not the session in the path; send that one, or none", "sessionCode")
+
+
 @route(
     "POST",
     f"{ONE}/register-tools",
@@ -178,10 +195,12 @@ async def end_session(request: HostRequest) -> Response:
 async def register_tools(request: HostRequest) -> OrjsonResponse[models.RegisterAnswer]:
     """Take the plugin's tools in place of those before. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.RegisterBody)
+    tools = _definitions(body)
     session = await session_of(request)
+    _check_code(body.session_code, session)
     asked = Registration(
         plugin_type=body.plugin_type,
-        tools=body.tools,
+        tools=tools,
         capabilities=body.capabilities,
         environment=body.environment,
         atomic=body.atomic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, Self
+from typing import Annotated, Literal, NotRequired, Self, cast
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -11,13 +11,14 @@ from typing_extensions import TypedDict
 from toolplug.catalog.exact_json import Answer
 from toolplug.http.errors import Error
 from toolplug.http.request_body import CamelBody
-from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, CallAnswer
+from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, Arguments, CallAnswer
 from toolplug.sessions.negotiation import FailedToolAnswer
 from toolplug.sessions.queued_calls import QueuedStatus
 from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
-from toolplug.sessions.shared import MAX_TTL_S, MIN_TTL_S
+from toolplug.sessions.shared import MAX_CAPABILITIES, MAX_ENVIRONMENT_KEYS, MAX_TOOLS, MAX_TTL_S, MIN_TTL_S
 
 MAX_REASON = 1000
+MAX_ERROR_FIELDS = 100
 PLUGIN_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 PluginType = Annotated[str, Field(pattern=PLUGIN_TYPE, description="the kind of application")]
@@ -76,14 +77,22 @@ class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 
     plugin_type: Annotated[PluginType | None, Field(description="that of the session when absent")] = None
-    tools: list[object] = Field(
+    tools: list[object] | None = Field(
+        None,
+        max_length=MAX_TOOLS,
         description="each {name, description?, inputSchema?, outputSchema?, annotations?, requires?}; without "
-        "inputSchema it takes no arguments"
+        "inputSchema it takes no arguments",
     )
+    available_tools: list[object] | None = Field(None, max_length=MAX_TOOLS, description="the same as tools")
+    session_code: Annotated[str | None, Field(description="that of the path, where it is sent")] = None
     capabilities: list[object] = Field(
-        [], description="each {type, level, resources?}; negotiated before any tool is taken"
+        [],
+        max_length=MAX_CAPABILITIES,
+        description="each {type, level, resources?}; negotiated before any tool is taken",
     )
-    environment: Annotated[JsonObject, Field(description="what the application says of itself")] = {}  # noqa: RUF012  pydantic copies it
+    environment: Annotated[
+        JsonObject, Field(max_length=MAX_ENVIRONMENT_KEYS, description="what the application says of itself")
+    ] = {}  # noqa: RUF012  pydantic copies it
     atomic: Annotated[bool, Field(description="all tools or none")] = False
 
 
@@ -128,12 +137,15 @@ class RegisterAnswer(Answer):
     cleanedTools: NotRequired[CleanedTools]
 
 
+_Definitions = Annotated[list[object], Field(max_length=MAX_TOOLS)]
+
+
 class ToolUpdates(CamelBody):
     """What changes of a set of tools; `modified` names tools by the name in their definition."""
 
-    added: list[object] = []  # noqa: RUF012  pydantic copies it
-    removed: list[str] = []  # noqa: RUF012  pydantic copies it
-    modified: list[object] = []  # noqa: RUF012  pydantic copies it
+    added: _Definitions = []  # noqa: RUF012  pydantic copies it
+    removed: Annotated[list[str], Field(max_length=MAX_TOOLS)] = []  # noqa: RUF012  pydantic copies it
+    modified: _Definitions = []  # noqa: RUF012  pydantic copies it
 
 
 class UpdateBody(CamelBody):
@@ -187,7 +199,7 @@ class SessionCallBody(CamelBody):
         description="comes back as call_id; made up when absent",
     )
     tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="the tool's canonical or wire name")]
-    arguments: JsonObject | str = Field(
+    arguments: Arguments = Field(
         "{}", validation_alias=AliasChoices("arguments", "args"), description="an object, or its JSON text"
     )
     agent: Annotated[str | None, Field(description="the agent whose tools are listed with those of the session")] = None
@@ -214,10 +226,19 @@ class CallState(Answer):
     result: NotRequired[Annotated[CallAnswer, Field(title="Result", description="as POST /v1/tool-calls answers")]]
 
 
-class ResultError(BaseModel, extra="ignore", strict=True, frozen=True):
-    """Why a request could not be done."""
+class ResultError(
+    BaseModel, extra="ignore", strict=True, frozen=True, json_schema_extra={"maxProperties": MAX_ERROR_FIELDS}
+):
+    """Why a request could not be done; other fields than the message are ignored."""
 
     message: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: object) -> object:
+        if isinstance(value, dict) and len(cast("dict[str, object]", value)) > MAX_ERROR_FIELDS:
+            raise PydanticCustomError("too_long", "it has too many fields", {"max_length": MAX_ERROR_FIELDS})
+        return cast("object", value)
 
 
 class ResultBody(CamelBody):

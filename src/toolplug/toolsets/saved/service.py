@@ -7,19 +7,22 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import cleaned
+from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime.threads import FairThreads
 from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.document import Document, document_fields, imported
+from toolplug.toolsets.saved.document import Document, document_fields, imported, yaml_fields
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.saved_records import EQUIPPED, Choice, SavedRecords, StoredRecord, equipped_key
@@ -37,6 +40,7 @@ from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
 
 MAX_TOOLSETS = 100
 """Of one owner."""
+_READERS = 4
 
 _LOG = logging.getLogger("toolplug.toolsets")
 
@@ -61,6 +65,7 @@ class SavedToolsets:
         self._forgetting = BackgroundTasks()
         self._choices = FollowedRecords(store, EQUIPPED, self._records.load_choice, self._use, self._changing)
         self._owners: dict[str, ToolsetOwner] = {}
+        self._threads = FairThreads("toolsets", _READERS)
         self._requests = requests
         requests.apply(self._choices)
 
@@ -73,6 +78,7 @@ class SavedToolsets:
     ) -> None:
         await self._choices.aclose()
         await self._forgetting.wait()
+        self._threads.close()
 
     async def available(self, caller: Caller) -> Catalog:
         """Return the catalog that the caller can choose from."""
@@ -118,6 +124,13 @@ class SavedToolsets:
             return SavedToolset(name=name, tools=names, description=cleaned(description).strip())
 
         return await self._save_new("toolset.create", caller, name, catalog, made)
+
+    async def read_yaml(self, caller: Caller, text: bytes) -> dict[str, Value]:
+        """Return the values of a YAML document for `import_document`. Raises `ConfigError`.
+
+        A mebibyte of small parts takes a second: it is read in a thread, two of a tenant at a time.
+        """
+        return await self._threads.run(caller.principal.tenant, partial(yaml_fields, text, file="body"))
 
     async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
         """Save a new toolset from a document, whose tools need not be available. Raises `ApiError`."""
