@@ -101,7 +101,7 @@ async def test_what_cannot_be_a_toolset_is_refused_and_changes_nothing(client: A
     }
     for expected, fields in refused.items():
         assert code(await build(client, **fields)) == expected
-    for fields in ({"tools": []}, {"tools": [{}]}, {"tools": [ECHO] * 101}, {"name": "a"}, {"extra": 1}):
+    for fields in ({"tools": []}, {"tools": [{}]}, {"name": "a"}, {"extra": 1}):
         assert code(await build(client, **fields)) == (400, "invalid_request")
     listed = (await client.get("/api/toolsets", headers=ALICE)).json()
     assert [line["name"] for line in listed["toolsets"]] == ["mine"]

@@ -202,5 +202,5 @@ async def test_the_log_shows_requests_without_their_arguments() -> None:
             logged = (await client.get(f"{plugin.place}/events", headers=ALICE)).json()["events"]
             await plugin.answer(request.data["id"], result=None)
         shown = next(event for event in logged if event["event"] == "tool-request")
-        assert request.data.pop("arguments") == {"secret": "rows"}
+        assert request.data.pop("arguments") == request.data.pop("args") == {"secret": "rows"}
         assert shown == {"id": request.id, "event": "tool-request", "data": request.data}

@@ -276,6 +276,11 @@ def provider_routes(
     return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
 
 
+def _uncounted(tenant: str, key: str) -> AbstractContextManager[None]:
+    """Count no stream: only a host has quotas."""
+    return nullcontext()
+
+
 class _ProviderApp:
     def __init__(self, registry: FunctionRegistry, chain: Chain, max_body: int) -> None:
         self._registry = registry
@@ -283,11 +288,8 @@ class _ProviderApp:
         self._max_body = max_body
         self._refusals = Refusals()
         self._bodies = BodyMemory(lambda: DEFAULT_BODY_MEMORY)
-        self._routes = ProviderRoutes(
-            self._refusals,
-            lambda _: (),  # it has no toolsets, so no agent reaches anything
-            lambda *_: nullcontext(),
-        )
+        no_toolset: tuple[str, ...] = ()  # so no agent reaches anything
+        self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, _uncounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
