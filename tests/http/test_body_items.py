@@ -99,7 +99,7 @@ async def test_an_application_that_sends_too_many_items_is_refused_before_they_a
 CALLS = {
     "as many as are read": (json.dumps(KEYS), "\n/: invalid, too large to explain"),
     "more names": (json.dumps({f"k{number}": 1 for number in range(66_000)}), "\n/: too large to validate"),
-    "a name twice": (one_doubled(60_000), '\n/: duplicate key "k0"'),
+    "a name twice": (one_doubled(60_000), "\n/: duplicate key"),
 }
 
 

@@ -157,7 +157,11 @@ async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
         for path, methods in description["paths"].items():
             for method, operation in methods.items():
                 is_own = operation["tags"] == ["toolplug"]
-                if is_own != own or (method in {"get", "head", "delete"} and not own):
+                streams = any(
+                    "text/event-stream" in each.get("content", {}) for each in operation["responses"].values()
+                )
+                reads = method in {"get", "head", "delete"}
+                if is_own != own or (reads and (streams or not own)):
                     continue
                 given = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
                 place = re.sub(
@@ -167,7 +171,7 @@ async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
                 if operation["security"] == [{"pluginToken": []}]:
                     headers = {**as_json, "Authorization": f"Bearer {session['pluginToken']}"}
                 size = LARGE_BYTES if path.endswith(LARGE) else BYTES
-                if given is None and method in {"get", "head", "delete"}:
+                if given is None and reads:
                     yield Request(f"{method} {path}", method, place, b"", {})
                     continue
                 for name, body in bodies(given or {}, schemas, size):

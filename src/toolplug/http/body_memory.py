@@ -26,6 +26,8 @@ DEFAULT_BODY_MEMORY = EdgeSettings().body_memory
 SPOOLED_OVER = 64 * 1024
 """Bytes of one body that stay in memory; what comes later goes to a temporary file, that many bytes at a time."""
 _WRITERS = 4
+_KEYS = 4
+"""Keys that together may have all; of one, so much is in memory at the worst, since uploads are kept by Starlette."""
 _RETRY_S = 1.0
 _NO_FILES_S = 60.0
 
@@ -37,7 +39,7 @@ _LOG = logging.getLogger("toolplug.http")
 class BodyMemory:
     """The unfinished bodies of one application. `limit` returns the bytes that they may have in all, now.
 
-    One key may have half of them.
+    One key may have a quarter of them.
     """
 
     def __init__(self, limit: Callable[[], int]) -> None:
@@ -60,7 +62,7 @@ class BodyMemory:
     def take(self, key: Owner, size: int) -> None:
         """Count bytes that have arrived. Raises `QuotaExceeded` or `HttpProblem` if there are too many."""
         limit = self._limit()
-        share = limit // 2
+        share = limit // _KEYS
         if self._by_key[key] + size > share:
             raise quota_exceeded("body_memory", key, share, _RETRY_S)
         if self._bytes + size > limit:

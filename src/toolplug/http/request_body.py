@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope
 from typing_extensions import TypeVar
 
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.json_size import excess_parts
+from toolplug.catalog.json_size import JsonSize, load_measured, measure
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
@@ -171,8 +171,7 @@ async def read_json(
     body = await read_body(request) or empty
     if len(body) <= _LARGE_BODY:
         return read_model(body, model, check)
-    await check_parts(body)
-    fields = _fields(body, model)
+    fields = await _large_fields(body, model)
     await sleep(0)  # the loop is held for each step, not for the sum of them and of what comes next
     if check is not None:
         check(fields)
@@ -182,11 +181,21 @@ async def read_json(
     return read
 
 
-async def check_parts(body: bytes) -> None:
-    """Raise `HttpProblem` if the JSON text has more parts than can be read in one step of the loop."""
-    excess = await excess_parts(body)
-    if excess is not None and _may_be_json(body[: _LARGE_BODY + 1]):
-        raise too_many(f"the body has more than {excess}; send less at a time")
+async def check_parts(body: bytes) -> JsonSize:
+    """Return the size of a JSON text. Raises `HttpProblem` if its parts are more than one step of the loop can read."""
+    size = await measure(body)
+    if size.excess is not None and _may_be_json(body[: _LARGE_BODY + 1]):
+        raise too_many(f"the body has more than {size.excess}; send less at a time")
+    return size
+
+
+async def _large_fields(body: bytes, model: type[BaseModel]) -> Fields:
+    """Do the same as `_fields` for a large body."""
+    size = await check_parts(body)
+    try:
+        return _object(await load_measured(body, size), model)
+    except InvalidJson as error:
+        raise _no_json(error) from None
 
 
 def _may_be_json(beginning: bytes) -> bool:
@@ -228,11 +237,18 @@ def validate_fields(fields: Fields, model: type[M]) -> M:
 
 def _fields(body: bytes, model: type[BaseModel]) -> Fields:
     try:
-        value = load_json(body)
+        return _object(load_json(body), model)
     except InvalidJson as error:
-        if error.duplicate_key:
-            raise HttpProblem(400, "invalid_json", f"the body has the {error}; give it once") from None
-        raise invalid_request(f"the body is not JSON: {error}") from None
+        raise _no_json(error) from None
+
+
+def _no_json(error: InvalidJson) -> HttpProblem:
+    if error.duplicate_key:
+        return HttpProblem(400, "invalid_json", f"the body has the {error}; give it once")
+    return invalid_request(f"the body is not JSON: {error}")
+
+
+def _object(value: object, model: type[BaseModel]) -> Fields:
     if not isinstance(value, dict):
         needed = ", ".join(
             f'"{field.alias or key}": …' for key, field in model.model_fields.items() if field.is_required()

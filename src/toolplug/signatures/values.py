@@ -25,7 +25,7 @@ from toolplug.catalog.exact_json import (
     load_json,
     without_collections,
 )
-from toolplug.catalog.json_size import MAX_CONTAINERS, has_excess_parts
+from toolplug.catalog.json_size import MAX_CONTAINERS, TooManyParts, load_within_limits
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.errors import InvalidArguments, InvalidJson
@@ -108,9 +108,9 @@ def as_json(value: object) -> Json | None:
 def _parsed(arguments: str | bytes) -> dict[str, object]:
     try:
         text = arguments.encode() if isinstance(arguments, str) else arguments
-        if has_excess_parts(text):
-            raise InvalidArguments([TOO_LARGE_TO_VALIDATE])
-        value = load_json(text or b"{}")
+        value = load_within_limits(text or b"{}")
+    except TooManyParts:
+        raise InvalidArguments([TOO_LARGE_TO_VALIDATE]) from None
     except InvalidJson as error:
         why = str(error) if error.duplicate_key else f"not JSON: {error}"
         raise InvalidArguments([f"/: {why}"]) from None

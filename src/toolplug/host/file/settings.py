@@ -245,7 +245,7 @@ class EdgeSettings(Part):
     ] = 1024
     body_memory: Annotated[
         Size,
-        Field(ge=1, description="of all bodies that are not read whole; of one key half as much"),
+        Field(ge=1, description="of all bodies that are not read whole; of one key a quarter"),
     ] = 256 * 1024 * 1024
     idle_s: Annotated[Duration, Field(gt=0, description="how long a connection is kept open between requests")] = 75.0
     connections: Annotated[int, Field(ge=1, description="open at once; a further one is closed")] = 10_000
