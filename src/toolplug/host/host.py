@@ -489,10 +489,12 @@ class Host:
 
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
+        # A command that only looks at a configuration prints the problems itself.
+        failed = logging.ERROR if self._serves.servers else logging.INFO
         for record in self.records():
             reason = f" ({record.reason})" if record.reason else ""
             _LOG.log(
-                _LEVELS.get(record.state, logging.ERROR),
+                _LEVELS.get(record.state, failed),
                 "provider %s (%s): %s%s",
                 record.key,
                 record.type,
@@ -500,7 +502,7 @@ class Host:
                 reason,
             )
         for view in self.servers.servers(ANONYMOUS.tenant):
-            _LOG.info("MCP server %s: %s", view.id, view.state)
+            _LOG.info("MCP server %s: %s", view.id, view.summary)
 
 
 def _say_wrong_servers(configuration: Configuration) -> None:
