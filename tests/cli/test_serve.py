@@ -182,7 +182,7 @@ def test_sighup_reads_the_file_again_and_a_wrong_one_changes_nothing(
         service.send(signal.SIGHUP)
         service.wait_for("configuration reloaded: hello started")
         assert service.call("hello").json()["output"] == "Hi, world!"
-        write("providers: {hello: {enabled: true, greeting: Hi}}\nsessions: {ttl: 1h}")
+        write("providers: {hello: {enabled: true, greeting: Hi}}\nsessions: {ttl: 2h}")
         service.send(signal.SIGHUP)
         service.wait_for("configuration reloaded: hello unchanged; other sections that changed: sessions")
         write("providers: {hello: {enabled: true, greting: Hey}}")

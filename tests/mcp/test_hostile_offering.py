@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from httpx2 import Client as HttpClient
 from mcp_types import PromptReference
-from tests.http.conftest import KEYS, ROOT
+from tests.http.conftest import KEYS, ROOT, with_agents_of_keys
 from tests.http.served import served
 from tests.mcp.client import hostile
 from tests.mcp.conftest import Opened
@@ -42,7 +42,8 @@ def url() -> Iterator[str]:
         for name, mode in MODES.items()
     }
     library = {"command": sys.executable, "args": [str(offering_server.__file__), "stdio"], "prefix": "library"}
-    host = open_host({"store": "memory://", "auth": KEYS, "mcp_servers": {**servers, "library": library}}, environ={})
+    whole = {"store": "memory://", "auth": KEYS, "mcp_servers": {**servers, "library": library}}
+    host = open_host(with_agents_of_keys(whole), environ={})
     with (
         served(host, create_app(host)) as port,
         HttpClient(base_url=f"http://127.0.0.1:{port}", headers=ROOT, timeout=2 * WAIT_S) as http,

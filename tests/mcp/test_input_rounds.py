@@ -15,7 +15,7 @@ from httpx2 import Client as HttpClient
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult, InputRequiredResult
-from tests.http.conftest import ALICE, KEYS, ROOT
+from tests.http.conftest import ALICE, KEYS, ROOT, with_agents_of_keys
 from tests.http.served import served
 from tests.mcp.conftest import Opened
 from tests.mcp.servers import rounds_server
@@ -41,7 +41,8 @@ def url() -> Iterator[str]:
         "prefix": "desk",
         "tools": {"approved": {"policy": {"ask": "caller"}}},
     }
-    host = open_host({"store": "memory://", "auth": KEYS, "mcp_servers": {"rounds": entry}}, environ={})
+    whole = with_agents_of_keys({"store": "memory://", "auth": KEYS, "mcp_servers": {"rounds": entry}})
+    host = open_host(whole, environ={})
     with (
         served(host, create_app(host)) as port,
         HttpClient(base_url=f"http://127.0.0.1:{port}", headers=ROOT, timeout=2 * WAIT_S) as http,

@@ -13,7 +13,7 @@ from httpx2 import AsyncClient
 from mcp.client.client import Client
 from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
-from tests.http.conftest import ALICE, KEYS
+from tests.http.conftest import ALICE, KEYS, with_agents_of_keys
 from tests.http.served import served
 from tests.mcp.conftest import Opened
 from tests.mcp.servers import asking_server
@@ -76,7 +76,8 @@ def served_at() -> Iterator[str]:
         "prefix": "desk",
         "tools": {"hurry": {"limits": {"timeout": "2s"}}},
     }
-    host = open_host({"store": "memory://", "auth": KEYS, "mcp_servers": {"asking": entry}}, environ={})
+    whole = with_agents_of_keys({"store": "memory://", "auth": KEYS, "mcp_servers": {"asking": entry}})
+    host = open_host(whole, environ={})
     with served(host, create_app(host)) as port:
         yield f"http://127.0.0.1:{port}"
 

@@ -23,7 +23,7 @@ from mcp_types import (
     SubscribeRequest,
     SubscribeRequestParams,
 )
-from tests.http.conftest import ALICE, KEYS, ROOT
+from tests.http.conftest import ALICE, KEYS, ROOT, with_agents_of_keys
 from tests.http.served import served
 from tests.kept_port import kept_port
 from tests.mcp.conftest import Opened
@@ -82,16 +82,16 @@ def servers(library: Entry) -> dict[str, Entry]:
 def url(servers: dict[str, Entry]) -> Iterator[str]:
     """Where a host with these servers is served, each with a prefix; the agent `own` has each for its session."""
     own = {f"own-{name}": {"prefix": "own", "from": f"mcp:{name}", "scope": "session"} for name in servers}
-    host = open_host(
+    whole = with_agents_of_keys(
         {
             "store": "memory://",
             "auth": KEYS,
             "mcp_servers": {name: {**entry, "prefix": name} for name, entry in servers.items()},
             "toolsets": own,
             "agents": {"own": {"toolsets": [*own]}, "none": {"toolsets": []}},
-        },
-        environ={},
+        }
     )
+    host = open_host(whole, environ={})
     with served(host, create_app(host)) as port:
         yield f"http://127.0.0.1:{port}"
 

@@ -10,7 +10,7 @@ import pytest
 from httpx2 import AsyncClient
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
-from tests.http.conftest import KEYS
+from tests.http.conftest import KEYS, with_agents_of_keys
 from tests.http.served import served
 from tests.mcp.conftest import Opened
 from tests.mcp.offering_provider import Notes
@@ -23,13 +23,14 @@ pytestmark = [pytest.mark.mcp, pytest.mark.anyio, pytest.mark.requirement("I14-5
 
 @pytest.fixture
 def configured() -> dict[str, object]:
-    return {
+    whole = {
         "store": "memory://",
         "auth": KEYS,
         "limits": {"timeout": "300ms"},
         "toolsets": {"mine": {"prefix": "mine", "from": "provider:notes"}},
         "agents": {"writer": {"toolsets": ["mine"]}, "reader": {"toolsets": []}},
     }
+    return with_agents_of_keys(whole)
 
 
 @pytest.fixture

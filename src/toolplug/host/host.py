@@ -60,7 +60,7 @@ _LEVELS = {
     ProviderState.SHADOWED: logging.INFO,
     ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG,
 }
-"""Of the lines about providers at the start; the other states are errors."""
+"""Of the lines about providers at the start; the other states are errors of a host that serves."""
 _READY_KEPT_S = 60.0
 CODE = "host"  # the subject in audit lines of what the host's own code changes
 
@@ -489,18 +489,12 @@ class Host:
 
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
-        # A command that only looks at a configuration prints the problems itself.
+        # Commands that serve nothing report the states themselves.
         failed = logging.ERROR if self._serves.servers else logging.INFO
         for record in self.records():
             reason = f" ({record.reason})" if record.reason else ""
-            _LOG.log(
-                _LEVELS.get(record.state, failed),
-                "provider %s (%s): %s%s",
-                record.key,
-                record.type,
-                record.state,
-                reason,
-            )
+            level = _LEVELS.get(record.state, failed)
+            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, reason)
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.summary)
 

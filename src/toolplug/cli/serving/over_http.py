@@ -323,11 +323,9 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
 
 
 def _console_line(host: Host, url: str) -> str:
-    """Return the line that names the console, or, where nothing else does, the decision key; empty if neither does."""
-    console, decisions = _console_url(host, url), _decisions(host)
-    if console:
-        return f"the console is at {console}\n"
-    return f"to decide on calls: {decisions}\n" if decisions else ""
+    """Return the line that names the console; empty without one."""
+    console = _console_url(host, url)
+    return f"the console is at {console}\n" if console else ""
 
 
 def _console_url(host: Host, url: str) -> str:
