@@ -8,7 +8,7 @@ from docs.generator.markdown import code, page, sentence, table
 from toolplug.config.units import format_size
 from toolplug.http.errors import Error
 from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
-from toolplug.http.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
+from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import ROUTES
 from toolplug.http.routing import HostRoute

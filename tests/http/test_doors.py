@@ -11,7 +11,7 @@ from tests.http.conversation import Conversation, Headers
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
+from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS, SINGLE
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ from tests.http.served import served
 
 from toolplug import open_host
 from toolplug.http import create_app
-from toolplug.http.request_body import OrjsonResponse
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.routes import ROUTES
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from tests.http.conftest import ALICE, ROOT, as_holder, client_of, settings
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
+from toolplug.http.bodies.request_body import read_model
 from toolplug.http.errors import HttpProblem
-from toolplug.http.request_body import read_model
 from toolplug.http.tools import CallBody
 
 pytestmark = pytest.mark.anyio

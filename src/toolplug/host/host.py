@@ -54,13 +54,8 @@ from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
-_LEVELS = {
-    ProviderState.ACTIVE: logging.INFO,
-    ProviderState.DISABLED: logging.INFO,
-    ProviderState.SHADOWED: logging.INFO,
-    ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG,
-}
-"""Of the lines about providers at the start; the other states are errors of a host that serves."""
+_CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED)  # other states are errors of a server
+_LEVELS = {**dict.fromkeys(_CALM, logging.INFO), ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG}
 _READY_KEPT_S = 60.0
 CODE = "host"  # the subject in audit lines of what the host's own code changes
 
@@ -442,8 +437,7 @@ class Host:
             return (PartDown("host", "it has not been started"),)
         try:
             store = self._open.store
-            # A full disk can still be read, so it is written; no other process needs to hear of it.
-            await store.commit("readyz", b"", ttl_s=_READY_KEPT_S, to=store.id)
+            await store.commit("readyz", b"", ttl_s=_READY_KEPT_S, to=store.id)  # a full disk can still be read
         except StoreError as error:
             down = (PartDown("store", str(error)),)
         for part in down if down != self._down else ():
@@ -492,9 +486,8 @@ class Host:
         # Commands that serve nothing report the states themselves.
         failed = logging.ERROR if self._serves.servers else logging.INFO
         for record in self.records():
-            reason = f" ({record.reason})" if record.reason else ""
-            level = _LEVELS.get(record.state, failed)
-            _LOG.log(level, "provider %s (%s): %s%s", record.key, record.type, record.state, reason)
+            shown = (record.key, record.type, record.state, f" ({record.reason})" if record.reason else "")
+            _LOG.log(_LEVELS.get(record.state, failed), "provider %s (%s): %s%s", *shown)
         for view in self.servers.servers(ANONYMOUS.tenant):
             _LOG.info("MCP server %s: %s", view.id, view.summary)
 

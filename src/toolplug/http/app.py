@@ -40,11 +40,10 @@ from toolplug.http.auth.authentication import (
 )
 from toolplug.http.auth.protected_resource import challenged
 from toolplug.http.auth.refusals import Refusals
-from toolplug.http.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
+from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import OTHER_METHOD, ProviderRoutes
-from toolplug.http.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
 from toolplug.http.requests import (
     HostRequest,
@@ -53,6 +52,7 @@ from toolplug.http.requests import (
     enter_tenant,
     initial_state,
     leave_tenant,
+    unfinished_bodies,
 )
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
@@ -119,7 +119,7 @@ class _HostApp:
         self._provided = ProviderRoutes(self._refusals, self._reached, self._open_stream)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
-        self._bodies = BodyMemory(lambda: host.settings.http.edge.body_memory)
+        self._bodies = unfinished_bodies(lambda: host.settings.http.edge.body_memory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -287,7 +287,7 @@ class _ProviderApp:
         self._chain = chain
         self._max_body = max_body
         self._refusals = Refusals()
-        self._bodies = BodyMemory(lambda: DEFAULT_BODY_MEMORY)
+        self._bodies = unfinished_bodies()
         no_toolset: tuple[str, ...] = ()  # so no agent reaches anything
         self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, _uncounted)
 

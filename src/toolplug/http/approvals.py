@@ -13,8 +13,8 @@ from toolplug.execution.approvals import Decision, Ticket, TicketState
 from toolplug.host.decision_key import HEADER
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
-from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import APPROVALS, Parameter, answers, route
 

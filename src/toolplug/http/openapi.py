@@ -16,8 +16,8 @@ from starlette.routing import compile_path
 
 from toolplug.host.file.server_entries import SERVER_ID
 from toolplug.host.file.settings import PROVIDER_KEY
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import ErrorAnswer
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, EVENTS, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.routes import MountedRoute

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
-from toolplug.http.request_body import OrjsonResponse
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, has_version
 from toolplug.http.routing import NOT_MODIFIED, answers, route
 from toolplug.providers.registry import FunctionRegistry

@@ -27,7 +27,7 @@ from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
-from toolplug.http.body_memory import BodyMemory
+from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import invalid_request
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.session import Session
@@ -101,6 +101,11 @@ class Actor(TypedDict):
 def acting(request: HostRequest) -> Actor:
     """Return the caller as keyword arguments of the host's methods that change something."""
     return {"by": request.state["principal"], "request_id": request.state["request_id"]}
+
+
+def unfinished_bodies(limit: Callable[[], int] = lambda: DEFAULT_BODY_MEMORY) -> BodyMemory:
+    """Return the sum of an application's unfinished bodies, for the state of its requests; `limit` in bytes."""
+    return BodyMemory(limit)
 
 
 def initial_state(scope: Scope) -> HostState:

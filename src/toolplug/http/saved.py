@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from toolplug.catalog.exact_json import Answer
 from toolplug.errors import ApiError, ConfigError
+from toolplug.http.bodies.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, validate_fields
 from toolplug.http.errors import RETRY_AFTER_S, HttpProblem, invalid_request
-from toolplug.http.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, validate_fields
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
 from toolplug.runtime.threads import TooManyWaiting

@@ -18,8 +18,8 @@ from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.host.servers.records import ServerRecord, ServerSource, ServerState, ServerView, not_found
 from toolplug.http.auth.authentication import viewer_of
+from toolplug.http.bodies.request_body import CamelBody, Fields, OrjsonResponse, absent, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.request_body import CamelBody, Fields, OrjsonResponse, absent, read_json
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
 from toolplug.http.routing import NOT_MODIFIED, READ, TENANT, Parameter, answers, route
 from toolplug.sessions.record import CODE_PATTERN

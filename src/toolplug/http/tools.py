@@ -36,17 +36,17 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import Answer
-from toolplug.catalog.json_size import MAX_NAMES
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.text import is_identity
+from toolplug.catalog.validation.json_size import MAX_NAMES
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import Reports, unavailable
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
-from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import (
     HostRequest,
     HostState,

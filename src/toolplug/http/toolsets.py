@@ -12,8 +12,8 @@ from toolplug.catalog.definition import Offer
 from toolplug.errors import InvalidDefinition
 from toolplug.host.file.settings import Scope
 from toolplug.host.toolsets.records import Binding
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem
-from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, acting
 from toolplug.http.routing import answers, route
 from toolplug.http.tools import MAX_TOOLSETS

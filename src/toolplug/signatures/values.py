@@ -25,9 +25,9 @@ from toolplug.catalog.exact_json import (
     load_json,
     without_collections,
 )
-from toolplug.catalog.json_size import MAX_CONTAINERS, TooManyParts, load_within_limits
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
+from toolplug.catalog.validation.json_size import MAX_CONTAINERS, TooManyParts, load_within_limits
 from toolplug.errors import InvalidArguments, InvalidJson
 
 

@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from starlette.types import ASGIApp
 
@@ -107,6 +108,12 @@ def _written(
     document: dict[str, object] = {"store": f"sqlite:///{folder.absolute().as_posix()}/.toolplug/state.db", **config}
     if principals:
         document["auth"] = {"api_keys": [_api_key(principal, keys[principal.subject]) for principal in principals]}
+        # An agent of a key must be configured; one of which the configuration says nothing has no toolsets.
+        named: dict[str, object] = {
+            agent: {"toolsets": ()} for principal in principals for agent in sorted(principal.agents or ())
+        }
+        if named:
+            document["agents"] = {**named, **cast("Mapping[str, object]", config.get("agents", {}))}
     path = folder / "providers.yaml"
     path.write_text(json.dumps(document), "utf-8")
     return path

@@ -243,10 +243,7 @@ class EdgeSettings(Part):
     body_bytes_per_s: Annotated[
         Size, Field(description="the least rate of a request's body over any 10 s; 0: none")
     ] = 1024
-    body_memory: Annotated[
-        Size,
-        Field(ge=1, description="of all bodies that are not read whole; of one key a quarter"),
-    ] = 256 * 1024 * 1024
+    body_memory: Annotated[Size, Field(ge=1, description="of unfinished bodies; of one key a quarter")] = 256 * 1024**2
     idle_s: Annotated[Duration, Field(gt=0, description="how long a connection is kept open between requests")] = 75.0
     connections: Annotated[int, Field(ge=1, description="open at once; a further one is closed")] = 10_000
     connections_per_peer: Annotated[int, Field(ge=1, description="open at once from one address")] = 1024
@@ -394,10 +391,9 @@ OfferSetting = Annotated[
 
 def _store_url(url: str) -> str:
     """Check the URL of a built-in store; those of plugins are checked once the plugins are loaded."""
-    if "://" in url and store_scheme(url) not in BUILT_IN:
-        return url
     try:
-        open_store(url)
+        if "://" not in url or store_scheme(url) in BUILT_IN:
+            open_store(url)
     except StoreMisused as error:
         raise PydanticCustomError("store_url", "{reason}", {"reason": str(error)}) from None
     return url
@@ -405,9 +401,8 @@ def _store_url(url: str) -> str:
 
 def _mount_path(path: str | None) -> str | None:
     if path is not None and reserved(path):
-        raise PydanticCustomError(
-            "reserved_path", "{path} is a path of the host itself; choose another", {"path": path}
-        )
+        why = "{path} is a path of the host itself; choose another"
+        raise PydanticCustomError("reserved_path", why, {"path": path})
     return path
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import HttpProblem, route_not_found
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, HostState, base_url
 from toolplug.http.routing import CALL, READ, answers, route
 

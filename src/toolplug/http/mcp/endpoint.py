@@ -20,10 +20,10 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
+from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.mcp.response_sender import ResponseSender
-from toolplug.http.request_body import OrjsonResponse, check_is_json, read_body
 from toolplug.http.requests import (
     HostRequest,
     catalog_of,

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.event_stream import EventStream
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.mcp.server_endpoint import Reply
 from toolplug.sessions.events import frame
 

@@ -18,8 +18,8 @@ from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain_gates import VerdictWord
 from toolplug.host.file.values import ValueSource
 from toolplug.http.auth.authentication import viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import HttpProblem, ProblemAnswer, invalid_request
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, acting, query_fields, requested_session
 from toolplug.http.routing import READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION

@@ -31,6 +31,7 @@ from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.auth.refusals import Refusals
+from toolplug.http.bodies.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
@@ -41,7 +42,6 @@ from toolplug.http.errors import (
     route_not_found,
     store_unavailable,
 )
-from toolplug.http.request_body import MAX_FILE_BODY, bounded, check_declared
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, key_of, leave_tenant
 from toolplug.http.routing import CALL
 from toolplug.providers.registry import FunctionRegistry

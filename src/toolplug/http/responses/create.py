@@ -20,9 +20,9 @@ from toolplug.errors import ApiError
 from toolplug.execution.approvals import Decision
 from toolplug.host.parts import listed
 from toolplug.http.auth.authentication import ANYBODY
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
-from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.responses.builder import Event, ResponseAnswer

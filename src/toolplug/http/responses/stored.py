@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import invalid_request
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.responses.create import DeletedAnswer, ItemList, response_events, service_of
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route

@@ -10,9 +10,9 @@ from random import randrange
 from starlette.responses import Response
 
 from toolplug.errors import AccessError, StoreError
+from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
-from toolplug.http.request_body import OrjsonResponse
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of

@@ -11,8 +11,8 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.http.auth.authentication import viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.request_body import OrjsonResponse, read_json
 from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
 from toolplug.http.sessions import models

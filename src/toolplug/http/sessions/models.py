@@ -9,8 +9,8 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from toolplug.catalog.exact_json import Answer
+from toolplug.http.bodies.request_body import CamelBody
 from toolplug.http.errors import Error
-from toolplug.http.request_body import CamelBody
 from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, Arguments, CallAnswer
 from toolplug.sessions.negotiation import FailedToolAnswer
 from toolplug.sessions.queued_calls import QueuedStatus

@@ -16,13 +16,13 @@ from starlette.types import Message, Receive, Scope
 from typing_extensions import TypeVar
 
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.json_size import JsonSize, load_measured, measure
+from toolplug.catalog.validation.json_size import JsonSize, load_measured, measure
 from toolplug.config.model_shape import known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
 from toolplug.errors import InvalidJson
-from toolplug.http.body_items import Place, TooMany, fault_in
-from toolplug.http.body_memory import UnfinishedBody
+from toolplug.http.bodies.body_items import Place, TooMany, fault_in
+from toolplug.http.bodies.body_memory import UnfinishedBody
 from toolplug.http.errors import NOSNIFF, HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, HostState, key_of
 
