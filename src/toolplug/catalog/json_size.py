@@ -20,7 +20,7 @@ MAX_NAMES: Final = 64 * 1024
 """Names of members of objects."""
 MAX_CONTAINERS: Final = 64 * 1024
 """Objects and arrays; a mebibyte of rows has half as many."""
-MAX_PARTS: Final = 128 * 1024
+MAX_PARTS: Final = 160 * 1024
 """Names, texts, objects and arrays together."""
 MAX_ITEMS: Final = 256 * 1024
 """Values of any type."""

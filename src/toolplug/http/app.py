@@ -274,7 +274,7 @@ class _ProviderApp:
         self._routes = ProviderRoutes(
             self._refusals,
             lambda _: (),  # it has no toolsets, so no agent reaches anything
-            lambda *_: nullcontext(),
+            lambda _, __: nullcontext(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -110,7 +110,7 @@ async def _document(request: HostRequest) -> Document:
     except TooManyWaiting as error:
         headers = {"Retry-After": RETRY_AFTER_S}
         raise HttpProblem(429, "too_many_requests", f"{error}; try again", headers=headers) from None
-    return validate_fields(fields, Document)
+    return validate_fields({**fields}, Document)
 
 
 @route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)
