@@ -56,8 +56,7 @@ from toolplug.toolsets.toolset import Factory, coded_toolset
 _LOG = logging.getLogger("toolplug.host")
 _CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED)  # other states are errors of a server
 _LEVELS = {**dict.fromkeys(_CALM, logging.INFO), ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG}
-_READY_KEPT_S = 60.0
-CODE = "host"  # the subject in audit lines of what the host's own code changes
+_READY_KEPT_S, CODE = 60.0, "host"  # the latter: the subject in audit lines of what the host's own code changes
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -483,8 +482,7 @@ class Host:
 
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._entered().configuration)
-        # Commands that serve nothing report the states themselves.
-        failed = logging.ERROR if self._serves.servers else logging.INFO
+        failed = logging.ERROR if self._serves.servers else logging.INFO  # other commands print the states
         for record in self.records():
             shown = (record.key, record.type, record.state, f" ({record.reason})" if record.reason else "")
             _LOG.log(_LEVELS.get(record.state, failed), "provider %s (%s): %s%s", *shown)

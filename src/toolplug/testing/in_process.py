@@ -109,9 +109,8 @@ def _written(
     if principals:
         document["auth"] = {"api_keys": [_api_key(principal, keys[principal.subject]) for principal in principals]}
         # An agent of a key must be configured; one of which the configuration says nothing has no toolsets.
-        named: dict[str, object] = {
-            agent: {"toolsets": ()} for principal in principals for agent in sorted(principal.agents or ())
-        }
+        agents = sorted({agent for principal in principals for agent in principal.agents or ()})
+        named: dict[str, object] = {agent: {"toolsets": ()} for agent in agents}
         if named:
             document["agents"] = {**named, **cast("Mapping[str, object]", config.get("agents", {}))}
     path = folder / "providers.yaml"
