@@ -29,7 +29,7 @@ async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, capl
         pass
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MCP server ")]
     assert lines == [
-        "MCP server web: success, 1 tool",
+        "MCP server web: up, 1 tool",
         f"MCP server gone: failed, 0 tools ({error})",
-        "MCP server off: off",
+        "MCP server off: disabled, 0 tools",
     ]

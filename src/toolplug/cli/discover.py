@@ -123,7 +123,7 @@ def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:
     print_table(("server", "status", "tools", "removed", "error"), [_row(view) for view in views])
     for view in views:
         for line in filter(_is_unlisted, view.record.left_out):
-            typer.echo(f"\n{view.id}: {line.partition(': ')[2]}")
+            echo(f"\n{view.id}: {line.partition(': ')[2]}")
         held = [tool.name for tool in view.record.tools if tool.quarantined]
         if held:
             echo(f"\n{view.id}: changed, and held back until accepted: {', '.join(held)}")

@@ -178,8 +178,8 @@ def forms_of(secret: str, value: str) -> Iterator[str]:
 def without_secrets(args: Iterable[str]) -> Iterator[str]:
     """Yield the arguments with their secrets masked."""
     for argument in named_arguments(args):
-        value = argument.value
-        if "://" in value and not looks_secret((argument.name,)):
+        value = MASK if looks_secret((argument.name,)) and argument.value else argument.value
+        if "://" in value:
             value = without_credentials(value)
         for secret in find_secrets(value, argument.name):
             value = value.replace(secret.text, MASK)
