@@ -21,6 +21,7 @@ HOMES = {
     "Validator": "jsonschema_rs",
     "compile_path": "starlette.routing",
     "in_own_thread": "toolplug.runtime.threads",
+    "in_slices": "toolplug.runtime.tasks",
     "meta": "jsonschema_rs",
     "timeout_at": "asyncio",
     "validator_for": "jsonschema_rs",

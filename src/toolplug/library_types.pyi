@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 from typer import Typer
 
+from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Validator",
     "compile_path",
     "in_own_thread",
+    "in_slices",
     "meta",
     "timeout_at",
     "validator_for",

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, cast
 
 from jiter import from_json
 
+from toolplug import library_types
 from toolplug.catalog.exact_json import load_json, without_collections
 from toolplug.errors import InvalidJson
-from toolplug.runtime.tasks import in_slices
 
 MAX_NAMES: Final = 64 * 1024
 """Names of members of objects."""
@@ -73,7 +73,7 @@ async def measure(text: bytes) -> JsonSize:
     found = _NO_COUNTS
     if _is_small(text):
         return JsonSize()
-    async for found in in_slices(_counted(text)):
+    async for found in library_types.in_slices(_counted(text)):
         if found.excess():
             break
     return JsonSize(found.excess(), found.names)
@@ -89,7 +89,7 @@ async def load_measured(text: bytes, size: JsonSize) -> object:
         return load_json(text)
     value = _loaded(text)
     members = 0
-    async for count in in_slices(_members(value)):
+    async for count in library_types.in_slices(_members(value)):
         members += count
     _check_members(members, size.names)
     return value
