@@ -223,9 +223,11 @@ def test_parts_are_of_the_template_only(run: Run, tmp_path: Path) -> None:
 def test_at_a_terminal_it_asks_for_the_parts(tmp_path: Path) -> None:
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "toolplug.cli.main", "new-provider", "asked"]
-    with subprocess.Popen(command, cwd=tmp_path, stdin=end, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         os.write(terminal, b"n\ny\nn\n\ny\n")
-        said, _ = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=60)
     os.close(end)
     os.close(terminal)
     assert process.returncode == 0

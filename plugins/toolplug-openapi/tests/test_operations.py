@@ -278,7 +278,7 @@ async def test_what_documents_of_3_1_often_get_wrong_is_understood(api: Any, ser
     async with serve() as tools:
         assert tools.schema("look")["$defs"]["Tree"]["properties"] == {
             "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
-            "seed": {"type": "integer"},
+            "seed": {"type": "integer", "minimum": -(2**63), "maximum": 9_223_372_036_854_776_000},
             "part": {"type": "number", "exclusiveMinimum": 0},
         }
         assert (await tools.call("look", {"tree": {"children": [{"part": 0}]}})).status == "invalid_arguments"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 def test_a_command_exports_its_span_and_that_of_the_tool_before_it_ends(commands: Any) -> None:
     done = commands.toolplug("call", "traced", OTEL_TRACES_EXPORTER="console", OTEL_METRICS_EXPORTER="console")
     assert done.returncode == 0, done.stderr
-    work, call, metrics = commands.exported(done.stdout)
+    work, call, metrics = commands.exported(done.stderr)
     assert (call["name"], work["name"], work["parent_id"]) == (
         "execute_tool traced",
         "work",
@@ -59,7 +59,7 @@ def test_a_variable_that_names_no_exporter_stops_the_start(
 def test_the_service_has_the_name_that_a_variable_gives_it(commands: Any) -> None:
     variables = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_SERVICE_NAME": "desk"}
     done = commands.toolplug("call", "traced", **variables)
-    assert {span["resource"]["attributes"]["service.name"] for span in commands.exported(done.stdout)} == {"desk"}
+    assert {span["resource"]["attributes"]["service.name"] for span in commands.exported(done.stderr)} == {"desk"}
 
 
 MANY = """

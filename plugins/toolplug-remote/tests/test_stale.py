@@ -26,7 +26,7 @@ async def test_a_catalog_is_kept_over_restarts_and_stale_until_the_host_is_back(
         assert [(tool["name"], tool["stale"], tool["callable"]) for tool in here.catalog()] == [
             ("far.who", False, True)
         ]
-        assert (here.source_gate().verdict, here.source_gate().detail) == ("open", "connected, through the hosts h")
+        assert (here.source_gate().verdict, here.source_gate().detail) == ("passes", "connected, through the hosts h")
         assert (await here.call("who")).output == "me"
     async with link(url, store=store) as here:
         assert [(tool["name"], tool["stale"], tool["callable"]) for tool in here.catalog()] == [

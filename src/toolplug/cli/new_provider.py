@@ -133,8 +133,9 @@ def new_provider(
 
 def _asked() -> frozenset[Part]:
     """Ask the person at the terminal for each part."""
-    echo("A tool and a setting are in it. What else should it have?")
-    return frozenset(part for part, what in QUESTIONS.items() if typer.confirm(f"  {what}", default=part in USUAL))
+    echo("A tool and a setting are in it. What else should it have?", err=True)
+    asked = ((part, typer.confirm(f"  {what}", default=part in USUAL, err=True)) for part, what in QUESTIONS.items())
+    return frozenset(part for part, wanted in asked if wanted)
 
 
 def _taken(key: str, owner: InstalledProvider) -> Problem:
