@@ -6,9 +6,9 @@ from docs.generator.json_model import model
 from docs.generator.markdown import code, page, sentence, table
 
 from toolplug.config.units import format_size
+from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.errors import Error
 from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
-from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import ROUTES
 from toolplug.http.routing import HostRoute
@@ -24,8 +24,8 @@ request has none.
 
 _CALL = """
 The answer is 200 whatever the status of the call is: see [statuses](statuses.md). A request with the same
-`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`. If the
-first call left none, it gets `tool_error` with the code `outcome_unknown`: the tool does not run a second time.
+`Idempotency-Key` (valid for a day, for each caller) gets the first result again, with `Idempotent-Replayed: true`. If
+the first call left none, it gets `tool_error` with the code `outcome_unknown`: the tool does not run a second time.
 With `Accept: text/event-stream` the answer is a stream of `progress` events, then one `result`. If the client
 disconnects, its call is cancelled.
 """

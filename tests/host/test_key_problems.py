@@ -101,6 +101,7 @@ class Coded(FunctionProvider):
         return {}
 
 
+@pytest.mark.mcp
 @pytest.mark.anyio
 async def test_what_the_hosts_code_adds_counts() -> None:
     key = {"key": "k", "subject": "ann", "scopes": ["coded:read"], "agents": ["bot"]}

@@ -33,7 +33,7 @@ CALLER = Principal(scopes=frozenset({"tools:call"}))
 TWO = ["search_tools", "call_tool"]
 SEARCH = {"query": "merge the branch", "limit": 1}
 THROUGH = {"name": name_of(37), "arguments": {"id": "7"}}
-DID = f'{{"did":"{name_of(37)}","of":"anonymous","id":"7"}}\n[left out: text]'
+DID = f'{{"did":"{name_of(37)}","of":"anonymous","id":"7"}}\npart'
 
 
 @asynccontextmanager

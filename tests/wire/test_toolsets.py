@@ -19,7 +19,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int]] = {
     "a short name": ({"name": "a", "tools": [HELLO]}, 400),
     "a name in capitals": ({"name": "Mine", "tools": [HELLO]}, 400),
     "no tools": ({"name": "new", "tools": []}, 400),
-    "too many tools": ({"name": "new", "tools": [HELLO] * 101}, 400),
+    "too many tools": ({"name": "new", "tools": [HELLO] * 101}, 422),
     "an unknown tool": ({"name": "new", "tools": [{"namespacedName": "nothing"}]}, 409),
     "no reference": ({"name": "new", "tools": [{}]}, 400),
     "references that disagree": ({"name": "new", "tools": [{**HELLO, "refId": "0" * 16}]}, 422),

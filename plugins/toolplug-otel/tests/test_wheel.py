@@ -35,7 +35,7 @@ def test_the_wheels_install_and_trace_calls(tmp_path: Path, commands: Any) -> No
 
     called = installed.toolplug("call", "traced", **TO_TERMINAL)
     assert called.returncode == 0, called.stderr
-    assert [span["name"] for span in commands.exported(called.stdout)] == ["work", "execute_tool traced"]
+    assert [span["name"] for span in commands.exported(called.stderr)] == ["work", "execute_tool traced"]
 
     with installed.serving(**TO_TERMINAL) as (url, printed):
         headers = {"traceparent": PARENT}

@@ -32,7 +32,7 @@ async def test_a_catalog_is_kept_over_restarts_and_stale_until_the_host_is_back(
         assert [(tool["name"], tool["stale"], tool["callable"]) for tool in here.catalog()] == [
             ("far.who", True, False)
         ]
-        assert here.source_gate().verdict == "refused"
+        assert here.source_gate().verdict == "refuses"
         assert here.source_gate().detail == "its host is down; toolplug doctor says why"
         down = await here.call("who")
         assert down.status is ToolStatus.UNAVAILABLE
