@@ -16,7 +16,7 @@ pytestmark = pytest.mark.judge
 
 FIRST = 30
 """Sessions until the bounded caches of a host are full: 134 MiB after 10, 147 after 20, 150 after 30 to 60."""
-SESSIONS = 100
+SESSIONS = 60
 GROWTH = 1.2
 
 

@@ -114,7 +114,7 @@ async def test_the_document_follows_the_providers(client: AsyncClient) -> None:
 
 
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
-BOUNDS = bounds(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+BOUNDS = bounds(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.judge
