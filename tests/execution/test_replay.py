@@ -219,7 +219,7 @@ OUTCOME_UNKNOWN = ToolResult(
 
 
 class Waiting:
-    """A tool that begins, and ends when it is told to."""
+    """A tool that begins, and ends when the test says so."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()

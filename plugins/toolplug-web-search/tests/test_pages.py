@@ -195,7 +195,7 @@ LOG = "".join(f"2026-11-27 07:{second:02d} line {second}\n" for second in range(
 
 
 def pages_pdf(texts: list[bytes], *, table: bool = True) -> bytes:
-    """A PDF of several pages with these content streams, each as it stands; without a table, as one that was cut."""
+    """A PDF of several pages with these content streams, each unchanged; without a table, as one that was cut."""
     kids = " ".join(f"{3 + 2 * at} 0 R" for at in range(len(texts)))
     parts = [b"<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(texts)}>>".encode()]
     for at, stream in enumerate(texts):

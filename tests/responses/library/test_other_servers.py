@@ -134,7 +134,7 @@ FAILS: dict[str, tuple[bytes, str]] = {
         "backend_garbage",
     ),
     "an error": (b'{"error": {"message": "WORDS", "code": 402}}', "backend_error"),
-    "an error beside choices": (b'{"error": {"message": "WORDS"}, "choices": null}', "backend_error"),
+    "an error next to choices": (b'{"error": {"message": "WORDS"}, "choices": null}', "backend_error"),
     "an error as text": (b'{"error": "WORDS"}', "backend_error"),
     "an error of the choice": (
         b'{"choices": [{"error": {"message": "WORDS"}, "message": {"content": ""}}]}',

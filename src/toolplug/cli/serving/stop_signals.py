@@ -87,7 +87,7 @@ class _Handler:
                 busy_at = now
             left_s = min(begun + within_s, busy_at + IDLE_END_S) - now
             if left_s <= 0:
-                # Whoever reads the output may have stopped: then neither the line nor the flush comes to an end.
+                # The reader of the output may have stopped: then neither the line nor the flush comes to an end.
                 at_latest = threading.Timer(GRACE_S, os._exit, (0,))
                 at_latest.daemon = True
                 at_latest.start()

@@ -34,7 +34,7 @@ MAX_WORD = 64
 MAX_CACHED = 16 * 1024 * 1024
 """Bytes of the table of stems, about."""
 _ENTRY = 300
-"""Bytes of an entry of it, beside its letters."""
+"""Bytes of an entry of it, not counting its letters."""
 _SAMPLE = 4_000
 _PIECE = 500
 """Characters that are normalized at once: a run of combining marks takes quadratic time."""

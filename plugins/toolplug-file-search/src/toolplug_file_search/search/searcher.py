@@ -254,7 +254,7 @@ def _files(
 ) -> list[str]:
     """The ids of the files in vector stores, in these if any are named, that the caller sees and that pass the filter.
 
-    The filter is applied here: SQLite would read a file's attributes anew for each value that it compares with.
+    The filter is applied here: SQLite would read a file's attributes again for each value that it compares with.
     """
     named = "" if stores is None else f" AND store_id IN ({', '.join('?' * len(stores))})"
     rows = connection.execute(
