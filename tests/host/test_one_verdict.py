@@ -1,4 +1,4 @@
-"""One verdict: every place that answers "may this caller call this tool, and if not why" answers the same, and a call does so.
+"""One verdict: every place that answers "may this caller call this tool, and if not why" agrees, and so does a call.
 
 The catalog, `explain` and the call itself are compared for every tool of a host that has one of each kind, and for
 callers of each kind.
