@@ -5,7 +5,9 @@ Whatever the bytes are, they become a document of bounded depth and weight or a 
 
 from __future__ import annotations
 
+import resource
 import sys
+import tempfile
 
 import atheris
 
@@ -63,6 +65,10 @@ SEEDS = (
     b"%YAML 1.2\n--- # c\na: !!int '3'\nb: |-\n  text\n? c\n: \"\\u00e9\"\n",
 )
 
+MAX_MEMORY_BYTES = 512 * 1024 * 1024
+"""Of this process; a document that needs more fails with a MemoryError. It replaces `-rss_limit_mb`, which looks at the
+peak of the process: that begins with the peak of the process that started this one."""
+
 
 def read_any_bytes(data: bytes) -> None:
     """Fail on any exception but ConfigError, and on a document over its limits."""
@@ -85,7 +91,9 @@ def read(data: bytes) -> None:
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     for seed in SEEDS:
         read_any_bytes(seed)
-    atheris.Setup(sys.argv, read_any_bytes)
+    defaults = ["-rss_limit_mb=0", f"-artifact_prefix={tempfile.gettempdir()}/fuzz-yaml-"]
+    atheris.Setup([sys.argv[0], *defaults, *sys.argv[1:]], read_any_bytes)
     atheris.Fuzz()
