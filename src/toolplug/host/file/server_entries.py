@@ -75,7 +75,9 @@ class OAuthSettings(Part):
 
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: Annotated[SecretStr, Field(description="best as ${NAME}; or client_secret_file")]
-    scope: Annotated[str | None, Field(description="the scopes to ask for, separated by spaces")] = None
+    scope: Annotated[
+        str | None, Field(description="the scopes to ask for, separated by spaces; none: those that the server names")
+    ] = None
     issuer: Annotated[
         str | None, Field(pattern="^https?://", description="the authorization server; none: the one that it names")
     ] = None
