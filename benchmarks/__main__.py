@@ -1,4 +1,4 @@
-"""`python -m benchmarks [FAMILY…]`: measure the families, all of them by default, and print the table as it grows."""
+"""`python -m benchmarks [--page] [FAMILY…]`: measure the families, by default all, and print the table as it grows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from benchmarks.frame import Figure, Row, measure
+from benchmarks.page import write_page
 from benchmarks.table import heading, line, summary
 
 FAMILIES = (
@@ -54,20 +55,27 @@ async def run(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-def main(wanted: Sequence[str]) -> int:
-    """Run the wanted families; 2 for one that does not exist.
+def rows_of(family: str) -> Sequence[Row]:
+    """Import a family and return its rows."""
+    return import_module(f"benchmarks.{family}").ROWS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the wanted families; 2 for one that does not exist. `--page` also writes the figures into the documentation.
 
     A family is imported when its turn comes: the peers that it imports take seconds and stay in memory.
     """
+    wanted = [each for each in arguments if each != "--page"]
     if unknown := sorted(set(wanted) - set(FAMILIES)):
         print(f"no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}", file=sys.stderr)
         return 2
     print(*heading(), sep="\n", flush=True)
     figures: list[Figure] = []
     for family in wanted or FAMILIES:
-        rows: Sequence[Row] = import_module(f"benchmarks.{family}").ROWS
-        figures += asyncio.run(run(rows))
+        figures += asyncio.run(run(rows_of(family)))
     print(summary(figures))
+    if "--page" in arguments:
+        write_page((row for family in FAMILIES for row in rows_of(family)), figures)
     return 0
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from os import cpu_count
 
-from benchmarks.frame import Figure
+from benchmarks.frame import Figure, Row
 
 _NAME = 72
 _CELLS = (14, 14, 9, 18, 8, 8, 9)
@@ -29,15 +29,15 @@ def line(figure: Figure) -> str:
     """One row. A row that is compared with nothing has its limits in its own unit, and no ratio."""
     row, unit = figure.row, figure.row.unit
     if figure.other is None:
-        ours, other, ratio = f"{figure.median:.3f} {unit.name}", "", ""
+        ours, other, shown = f"{figure.median:.3f} {unit.name}", "", ""
     else:
         ours, other = (f"{cost * unit.scale:.3f} {unit.name}" for cost in (figure.ours, figure.other))
-        ratio = _ratio(figure.median)
+        shown = ratio(figure.median)
     return _joined(
-        f"{row.name} / {row.against}" if row.against else row.name,
+        title(row),
         ours,
         other,
-        ratio,
+        shown,
         f"[{_shown(figure, figure.low)} {_shown(figure, figure.high)}]",
         _shown(figure, row.hold),
         _shown(figure, row.aim),
@@ -65,10 +65,15 @@ def summary(figures: Iterable[Figure]) -> str:
 def _shown(figure: Figure, value: float | None) -> str:
     if value is None:
         return ""
-    return _ratio(value) if figure.row.other else f"{value:.3g}"
+    return ratio(value) if figure.row.other else f"{value:.3g}"
 
 
-def _ratio(value: float) -> str:
+def title(row: Row) -> str:
+    """The name of a row, with what it is compared with."""
+    return f"{row.name} / {row.against}" if row.against else row.name
+
+
+def ratio(value: float) -> str:
     """Small ratios as 1/n, as their limits are written."""
     return f"1/{1 / value:.1f}" if 0 < value < 0.6 else f"{value:.2f}"
 

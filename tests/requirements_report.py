@@ -24,14 +24,12 @@ def grouped(rows: Sequence[Requirement]) -> str:
 
 
 def full(coverage: Coverage) -> str:
-    """Every row: `+` shown, `-` missing, `.` of later work; under it the tests that name it."""
+    """Every row: `+` shown, `-` missing; under it the tests that name it."""
     lines: list[str] = []
-    missing = {row.id for row in coverage.missing}
-    later = {row.id for row in coverage.later}
     for place, members in groupby(coverage.rows, key=section):
         lines.append(place)
         for row in members:
-            sign = "-" if row.id in missing else "." if row.id in later else "+"
+            sign = "+" if coverage.is_shown(row) else "-"
             lines.append(f"{sign} {row.id} [{row.work}]: {row.text}")
             lines.extend(f"      {test}" for test in coverage.tests.get(row.id, ()))
             if row.shown_by:
@@ -40,8 +38,8 @@ def full(coverage: Coverage) -> str:
 
 
 def counts(coverage: Coverage) -> str:
-    rows, missing, later = len(coverage.rows), len(coverage.missing), len(coverage.later)
-    return f"{rows} requirements: {rows - missing - later} shown, {missing} missing, {later} of later work"
+    rows, missing = len(coverage.rows), len(coverage.missing)
+    return f"{rows} requirements: {rows - missing} shown, {missing} missing"
 
 
 def main(arguments: Sequence[str]) -> int:

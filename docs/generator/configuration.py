@@ -47,19 +47,21 @@ _FORMATS: Mapping[object, Callable[[Any], str]] = {
 }
 _PLAIN: Mapping[object, str] = {bool: "true or false", int: "whole number", str: "text", SecretStr: "secret text"}
 
-_MEANT_WHEN_UNSET: Mapping[str, str] = {
-    "timeout": format_duration(DEFAULT_TIMEOUT_S),
-    "drain": format_duration(DEFAULT_DRAIN_S),
-    "max_result_bytes": format_size(DEFAULT_RESULT_BYTES),
-    "max_concurrency": f"none; synchronous tools: {DEFAULT_BLOCKING} a provider",
-    "queue": "0",
-    "scope": "`process`",
-    "without_store": "`refuse`",
-    "retries": "0",
-    "artifacts": "false",
-    "policy": DEFAULT_POLICY,
+_MEANT_WHEN_UNSET: Mapping[type[BaseModel], Mapping[str, str]] = {
+    Limits: {
+        "timeout": format_duration(DEFAULT_TIMEOUT_S),
+        "drain": format_duration(DEFAULT_DRAIN_S),
+        "max_result_bytes": format_size(DEFAULT_RESULT_BYTES),
+        "max_concurrency": f"none; synchronous tools: {DEFAULT_BLOCKING} a provider",
+        "queue": "0",
+        "scope": "`process`",
+        "without_store": "`refuse`",
+        "retries": "0",
+        "artifacts": "false",
+    },
+    ToolRule: {"policy": DEFAULT_POLICY},
 }
-"""The default of a limit that no level sets."""
+"""By section: what a key means that no level sets. Keys of other sections may have the same names."""
 
 _HEAD = """
 `toolplug check` reports the errors in a file. `toolplug schema` writes its JSON Schema for editors, with the settings
@@ -176,17 +178,17 @@ def _rows(model: type[BaseModel]) -> Iterable[tuple[str, str, str, str]]:
         yield (
             code(field.alias or name),
             _shape(field.annotation, field.metadata),
-            _default(name, field),
+            _default(model, name, field),
             field.description or "",
         )
 
 
-def _default(name: str, field: FieldInfo) -> str:
+def _default(model: type[BaseModel], name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value: Any = field.default
     if value is None or isinstance(value, BaseModel) or value in ((), {}):
-        return _MEANT_WHEN_UNSET.get(name, "none") if value is None else "none"
+        return _MEANT_WHEN_UNSET.get(model, {}).get(name, "none") if value is None else "none"
     for item in field.metadata:
         if isinstance(item, BeforeValidator) and item.func in _FORMATS:
             return code(_FORMATS[item.func](value))

@@ -50,6 +50,8 @@ SCREENS: dict[str, dict[str, Any]] = {
 KEY = "only-for-tests-5d1c"
 VALID_S = 8
 """How long a token is valid that expires in a test."""
+LINES = "each => { const text = new Range(); text.selectNodeContents(each); return text.getClientRects().length; }"
+"""How many lines the text of an element takes."""
 TOOLS = ROOT / "tests" / "browser" / "console_tools.py"
 
 
@@ -79,7 +81,7 @@ def written(folder: Path, config: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The link to its console that a host without auth prints, which ends with the decision key."""
-    folder = tmp_path_factory.mktemp("console")
+    folder = tmp_path_factory.mktemp("console_of_a_host_whose_configuration_is_in_a_folder_with_a_long_name")
     with serving("-c", written(folder, settings()), folder=folder) as service:
         yield service.wait_for("the console is at ").split()[-1]
         service.process.terminate()
@@ -130,6 +132,7 @@ async def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, u
             await page.screenshot(path=folder / f"{name.replace('/', '-')}-{screen}.png", animations="disabled")
             overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert overflow <= 0, f"{name} is {overflow} px too wide"
+            assert await page.locator(".connection").evaluate(LINES) == 1
             await page.evaluate(axe)
             result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             found[name] = [

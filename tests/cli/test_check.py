@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib.resources import files
@@ -338,3 +339,16 @@ def test_an_unknown_type_is_told_with_the_package_that_cannot_be_read(
     (broken / "entry_points.txt").write_text("[toolplug.providers]\nodd = odd:Odd\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert run("check", "--json").codes == ["unknown_provider", "metadata_unreadable"]
+
+
+@pytest.mark.requirement("C-10-check-extras")
+def test_servers_without_the_extra_that_they_need_are_a_problem_before_any_start(
+    run: Run, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("mcp_servers:\n  files: {command: x}\n  off: {command: x, enabled: false}\n")
+    assert run("check").code == 0
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    done = run("check")
+    where = "providers.yaml:2:10: mcp_servers.files"
+    assert (done.code, done.out) == (1, f"{where}: MCP needs the extra (pip install 'toolplug[mcp]')\n")
+    assert where in run("doctor").out

@@ -263,3 +263,16 @@ def test_each_finding_is_printed_once(run: Run, write: Write, package: Package) 
     assert done.err == ""
     assert done.out.count("its tool 'equip' is not listed") == 1
     assert "the tool 'equip' of provider 'two' is not listed" in run("tools").err
+
+
+@pytest.mark.requirement("C-10-doctor")
+def test_a_store_that_cannot_be_opened_hides_no_other_finding(run: Run, write: Write) -> None:
+    write("store: redsi://h/0\nauth: {api_keys: [{key: long-enough-for-a-key, subject: bob, agents: [nobody]}]}\n")
+    done = run("doctor", "--json")
+    assert done.code == 1
+    assert [(item["path"], item["code"]) for item in done.json["problems"]] == [
+        ("store", "store_url"),
+        ("auth.api_keys[0].agents[0]", "unknown_agent"),
+    ]
+    assert done.json["problems"][0]["hint"] == "nearest: 'redis' (pip install toolplug-redis)"
+    assert [item["code"] for item in done.json["warnings"]] == ["plain_secret"]

@@ -31,3 +31,8 @@ def test_the_nearest_of_ten_thousand_are_found_the_most_like_first() -> None:
 
 def test_of_several_near_names_those_that_are_not_much_worse_are_named() -> None:
     assert nearest_few("timeout", ["time", "time_out", "timeouts", "output"], 3) == ["timeouts", "time_out"]
+
+
+def test_a_short_name_that_shares_only_its_vowels_is_not_suggested() -> None:
+    assert name_hint("roots", ["tools", "env"]) == "known: 'tools', 'env'"
+    assert name_hint("tolls", ["tools", "env"]) == "nearest: 'tools'"

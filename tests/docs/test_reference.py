@@ -34,6 +34,19 @@ def test_every_section_of_the_configuration_is_explained() -> None:
     assert set(explained) >= {"providers", "mcp_servers", *HostSettings.model_fields}
 
 
+def test_a_default_is_that_of_its_own_section() -> None:
+    page = (FOLDER / "configuration.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## ([\w.]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    defaults = {
+        name: re.findall(r"^\| `scope` \|[^|]*\| ([^|]*) \|", text, re.MULTILINE) for name, text in sections.items()
+    }
+    assert {name: found for name, found in defaults.items() if found} == {
+        "limits": ["`process`"],
+        "mcp_servers.oauth": ["none"],
+        "toolsets": ["`shared`"],
+    }
+
+
 def test_every_status_is_explained() -> None:
     assert set(_first_cells("statuses.md")) == set(ToolStatus)
 

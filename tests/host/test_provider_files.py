@@ -138,3 +138,21 @@ async def test_the_only_class_of_a_file_keeps_its_settings(write: Write) -> None
     )
     async with open_host(config, environ={}) as host:
         assert await called(host, "greet", name="Ada") == "Hi, Ada!"
+
+
+async def test_a_class_next_to_functions_is_left_out_with_a_warning(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write("notes.py", TOOLS + NOTES)
+    async with open_host(file) as host:
+        assert list(host.registry.catalog) == ["double", "shout"]
+    (warning,) = [item.message for item in caplog.records if "leaves out" in item.message]
+    assert warning == (
+        "./notes.py: its functions are the provider, which leaves out the class Notes; "
+        "an entry of its own serves it: ./notes.py:Notes"
+    )
+    caplog.clear()
+    for text in (TOOLS, NOTES):
+        async with open_host(write("notes.py", text)) as host:
+            assert len(host.registry.catalog)
+    assert "leaves out" not in caplog.text

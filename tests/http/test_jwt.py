@@ -318,6 +318,9 @@ async def test_a_token_without_a_tenant_is_refused_where_one_is_required(sample_
             for text in of_nobody:
                 assert (await client.get("/v1/tools", headers=bearing(text))).status_code == status, section
             assert (await who(client, token(tenant="t9")))["tenant"] == "t9"
+            for blank in ("  ", "\u3000", "\u115f", "\u200b"):
+                answer = await client.get("/v1/tools", headers=bearing(token(tenant=blank)))
+                assert answer.status_code == 401, ascii(blank)
 
 
 async def test_a_public_key_that_is_none_lets_nobody_in(sample_package: None) -> None:

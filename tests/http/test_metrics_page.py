@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
+from typing import cast
 
 import pytest
 from httpx2 import AsyncClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.http.conftest import ALICE, ROOT, client_of, settings
+from tests.http.sample_provider import Sample
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
@@ -28,7 +31,24 @@ async def test_metrics_are_open_and_hold_the_providers_own(client: AsyncClient) 
     assert "sample_shown_total" not in (await client.get("/metrics")).text
 
 
-@pytest.mark.requirement("C-5-metric-executions", "C-5-metric-in-flight", "FR-010")
+@pytest.mark.requirement("C-5-metric-in-flight")
+async def test_a_call_is_in_flight_from_its_beginning_to_its_end(host: Host, client: AsyncClient) -> None:
+    async def gauge() -> list[float]:
+        families = prometheus_text((await client.get("/metrics")).text)
+        (family,) = (family for family in families if family.name == "antwort_builtin_tool_in_flight")
+        return [item.value for item in family.samples if item.labels["tool_name"] == "waits"]
+
+    sample = cast("Sample", host.registry.running()["sample"].provider)
+    calls = [asyncio.create_task(client.post("/v1/tool-calls", headers=ALICE, json={"name": "waits"})) for _ in "ab"]
+    await sample.began.wait()
+    while await gauge() != [2.0]:
+        pass
+    sample.go.set()
+    assert [(await call).json()["output"] for call in calls] == ["went on", "went on"]
+    assert await gauge() == [0.0]
+
+
+@pytest.mark.requirement("C-5-metric-executions", "FR-010")
 async def test_both_formats_say_the_same_and_can_be_parsed(client: AsyncClient) -> None:
     await client.post("/v1/tool-calls", headers=ALICE, json={"name": "whoami"})
     plain = await client.get("/metrics", headers={"Accept": "text/plain"})

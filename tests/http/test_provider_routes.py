@@ -105,6 +105,9 @@ async def test_every_answer_of_a_route_is_counted_under_its_template_and_method(
         ',provider="sample",status="403"} 1.0',
     }
     assert f'antwort_builtin_api_duration_seconds_count{{method="GET",{template}}} 2.0' in shown
+    sums = re.findall(r"^antwort_builtin_api_duration_seconds_sum\{.*\} (.+)$", shown, re.MULTILINE)
+    assert len(sums) == len({line.partition(",status=")[0] for line in counted})
+    assert all(float(seconds) > 0 for seconds in sums)
 
 
 @pytest.mark.requirement("H-provider-fails-routes", "H-trust-no-leak", "C-5-metric-api-401")

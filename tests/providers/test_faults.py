@@ -7,7 +7,7 @@ import re
 from threading import Event
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -202,6 +202,23 @@ async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str
         assert failed.fix == "fix the cause"
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+
+
+async def test_a_metric_that_is_made_twice_in_one_process_has_a_fix_of_its_own() -> None:
+    def build() -> FunctionProvider:
+        Counter("made_twice", "A counter in the registry of the whole process.")
+        return FaultyProvider()
+
+    made = Counter("made_twice", "As a provider of the same type has made it.")
+    try:
+        async with FunctionRegistry() as registry:
+            entry = ProviderEntry(key="twice", type="twice", required=False)
+            await registry.apply([DesiredProvider(entry, build)])
+            (record,) = registry.records()
+    finally:
+        REGISTRY.unregister(made)
+    assert "Duplicated timeseries in CollectorRegistry" in record.reason
+    assert record.fix == "make its metrics with registry=None and return them from collectors()"
 
 
 @pytest.mark.requirement("C-2-required-true")

@@ -56,7 +56,7 @@ async def test_updates_of_both_are_all_kept_and_revisions_rise_by_one(two: Two) 
     assert sorted(names(two.here)) == sorted(["a", *(f"{which}{n}" for which in "ht" for n in range(10))])
 
 
-@pytest.mark.requirement("C-6-update-if-match", "I3-1-cas")
+@pytest.mark.requirement("C-6-update-if-match", "I3-1-cas", "H-replicas-race")
 async def test_one_of_two_that_expect_one_revision_wins(two: Two) -> None:
     outcomes = await asyncio.gather(
         two.here.update(added("h"), "race", 1), two.there.update(added("t"), "race", 1), return_exceptions=True

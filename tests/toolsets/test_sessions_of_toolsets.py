@@ -34,6 +34,21 @@ async def test_a_factory_with_declared_tools_runs_at_the_first_call_and_once_a_s
     assert shop.closed == [1, 1]
 
 
+@pytest.mark.requirement("ROUTE-stop-own", "ROUTE-register-ref")
+async def test_a_shared_executor_goes_on_after_a_session_that_used_it(harness: Harness) -> None:
+    files, shop = Files(), Shop()
+    harness.share("all", await harness.registry(files=files))
+    harness.make("own", shop, READ)
+    harness.allow("all", "own")
+    one, other = harness.agent("one"), harness.agent("other")
+    assert [(await run(one, name)).output for name in ("all.read", "own.read")] == ["files", "files 1"]
+    await harness.tools.close("one")
+    assert (files.closed, shop.closed) == (0, [1])
+    assert (await run(other, "all.read")).output == "files"
+    await harness.tools.aclose()
+    assert files.closed == 0
+
+
 @pytest.mark.requirement("C-7-first-use-opens")
 async def test_without_declared_tools_the_first_call_or_listing_opens_the_factory(harness: Harness) -> None:
     shop = Shop()

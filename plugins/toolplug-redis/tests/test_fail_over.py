@@ -30,7 +30,7 @@ def servers(start_server: StartServer) -> Sequence[RedisServer]:
     return form_cluster([start_server(*options) for _ in range(6)], replicas=1)
 
 
-@pytest.mark.requirement("I17-3-redis-fail-over")
+@pytest.mark.requirement("I17-3-redis-fail-over", "H-store-redis")
 async def test_a_replica_takes_over_with_what_was_replicated(servers: Sequence[RedisServer]) -> None:
     address = servers[0].address
     async with (

@@ -18,7 +18,7 @@ from toolplug_redis import server as server_module
 from toolplug_redis.address import Address
 from toolplug_redis.store import RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-faults")]
+pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-faults", "H-store-redis")]
 
 WITHIN_S = 2.5
 AGAIN_S = 5.0

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("C
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+@pytest.mark.requirement("ROUTE-goal-remote")
 async def test_tools_are_listed_in_order_and_called_for_their_caller(far: FarHost, link: Link) -> None:
     async with link(far.url) as here:
         assert list(here.tools.catalog) == NAMES

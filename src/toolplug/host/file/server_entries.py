@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
@@ -25,6 +26,7 @@ from toolplug.execution.plans import Policy
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.host.file.provider_entries import origin_of, section_keys
 from toolplug.host.file.settings import OfferSetting, Part, ToolRuleSetting, acting
+from toolplug.mcp.connection import MISSING
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
@@ -75,7 +77,9 @@ class OAuthSettings(Part):
 
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: Annotated[SecretStr, Field(description="best as ${NAME}; or client_secret_file")]
-    scope: Annotated[str | None, Field(description="the scopes to ask for, separated by spaces")] = None
+    scope: Annotated[
+        str | None, Field(description="the scopes to ask for, separated by spaces; none: those that the server names")
+    ] = None
     issuer: Annotated[
         str | None, Field(pattern="^https?://", description="the authorization server; none: the one that it names")
     ] = None
@@ -141,7 +145,8 @@ _ID = re.compile(SERVER_ID)
 class ServerEntries:
     """Every server by id: those of the user's own file, then those of the configuration, which replace them.
 
-    `ids` include those of invalid entries, whose `problems` are reported; the host starts without them. `withheld` are
+    `ids` include those of invalid entries, whose `problems` are reported; the host starts without them. An enabled
+    server without the packages of the extra `mcp` is a problem too, and is listed as one that failed. `withheld` are
     the texts of each entry that came from the environment or from secret files, and `documents` has the file of each.
     """
 
@@ -175,6 +180,9 @@ class ServerEntries:
                 problems += error.problems
             else:
                 withheld[name] = section.withheld
+                if server.enabled and find_spec("mcp") is None:
+                    text, _, hint = MISSING.partition(": ")
+                    problems.append(file.problem((SECTION, name), code="not_installed", message=text, hint=hint))
         return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld, documents=files)
 
 

@@ -119,12 +119,17 @@ def module_provider(module: ModuleType) -> type[FunctionProvider] | None:
     delegating = delegating_provider(module)
     if delegating is not None:
         return delegating
-    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-    classes = [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
+    classes = provider_classes(module)
     if len(classes) > 1:
         names = ", ".join(kind.__name__ for kind in classes)
         raise InvalidDefinition(f"has several providers: {names}; name one: :{classes[0].__name__}")
     return classes[0] if classes else None
+
+
+def provider_classes(module: ModuleType) -> list[type[FunctionProvider]]:
+    """Return the provider classes that a module defines itself."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    return [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
 
 
 def delegating_provider(plugin: object) -> type[FunctionProvider] | None:

