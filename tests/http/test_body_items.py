@@ -122,3 +122,13 @@ async def test_an_imported_document_of_many_parts_holds_up_nobody(client: AsyncC
         answer = await client.post("/api/toolsets/import", headers=headers, content=body)
     assert answer.status_code in {400, 422}
     assert longest.ms <= UNBOUNDED_MS
+
+
+@pytest.mark.requirement("SEC-too-many-items")
+async def test_a_message_of_an_mcp_client_is_counted_like_a_body(client: AsyncClient) -> None:
+    message = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"x": [%s]}}}'
+    headers = {**ALICE, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with longest_callback() as longest:
+        answer = await client.post("/mcp", headers=headers, content=message % b",".join([b"1"] * 300_000))
+    assert found(answer) == (422, "too_many", None)
+    assert longest.ms <= UNBOUNDED_MS

@@ -20,7 +20,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
-from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, read_body
+from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.mcp.response_sender import ResponseSender
@@ -134,6 +134,7 @@ async def mcp_message(request: HostRequest) -> Response:
     if not accepts(request, _JSON):
         raise _not_acceptable("application/json and text/event-stream")
     body = await read_body(request)
+    await check_parts(body)
     speaker = await speaker_of(request)
     message = speaker.read(body)
     if isinstance(message, Reply):
