@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -25,7 +26,8 @@ from typing_extensions import TypeAliasType
 
 from toolplug.config.document import Section, parse_document
 from toolplug.config.environment import expand
-from toolplug.config.problems import problems_of
+from toolplug.config.model_shape import Shapes, shapes_of
+from toolplug.config.problems import NOTHING, problems_of
 from toolplug.config.units import Duration
 from toolplug.config.yaml_tree import KeyPath
 
@@ -84,7 +86,9 @@ def section_of(text: str, path: KeyPath = (), **environ: str) -> Section:
     return section
 
 
-def refusal(text: str, model: type[BaseModel] = Web, also_known: tuple[str, ...] = (), **environ: str) -> list[str]:
+def refusal(
+    text: str, model: type[BaseModel] = Web, also_known: Mapping[str, Shapes] = NOTHING, **environ: str
+) -> list[str]:
     section = section_of(text, **environ)
     with pytest.raises(ValidationError) as refused:
         model.model_validate(section.value)
@@ -145,9 +149,16 @@ def test_an_unknown_key_that_resembles_nothing_is_told_the_known_ones() -> None:
 
 
 def test_keys_beside_the_model_count_as_known_at_the_top_only() -> None:
-    assert refusal("requird: true\nlimits: {requird: 1}\n", also_known=("required",)) == [
+    assert refusal("requird: true\nlimits: {requird: 1}\n", also_known={"required": ()}) == [
         "p.yaml:1:1: requird: unknown key 'requird' (nearest: 'required')",
         "p.yaml:2:10: limits.requird: unknown key 'requird' (known: 'timeout', 'queue')",
+    ]
+
+
+def test_a_key_of_one_section_below_is_said_to_belong_there() -> None:
+    assert refusal("queue: 4\npolicy: ask\n", also_known={"offer": shapes_of(Rule)}) == [
+        "p.yaml:1:1: queue: unknown key 'queue' (it belongs under 'limits')",
+        "p.yaml:2:1: policy: unknown key 'policy' (it belongs under 'offer')",
     ]
 
 

@@ -49,7 +49,6 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": "x", "store": 1}, "store"),
     ({"input": "x", "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"input": "x", "metadata": {"a": 1}}, "metadata.a"),
-    ({"input": "x", "metadata": {str(number): "x" for number in range(17)}}, "metadata"),
     ({"input": "x", "text": {"format": {"type": "poem"}}}, "text.format.type"),
     ({"input": "x", "truncation": "sometimes"}, "truncation"),
     ({"input": "x", "include": ["everything"]}, "include[0]"),
@@ -64,6 +63,9 @@ TABLE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": "x", "tools": [CRM, {"type": "function", "name": "crm__find"}]}, "tools[1].name"),
     ({"input": "x", "model": 7}, "model"),
     ({"input": "x", "instructions": 7}, "instructions"),
+]
+TOO_MANY: list[tuple[dict[str, Any], str]] = [
+    ({"input": "x", "metadata": {str(number): "x" for number in range(17)}}, "metadata"),
     ({"input": [{"role": "user", "content": ""}] * 4097}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "text", "text": ""}] * 4097}]}, "input[0].content"),
     ({"input": "x", "tools": [{"type": "mcp"}] * 1001}, "tools"),
@@ -84,9 +86,19 @@ def harness(shared_stage: Harness) -> Harness:
 async def test_a_malformed_request_is_refused_by_its_place(harness: Harness, body: dict[str, Any], param: str) -> None:
     answer = await harness.post(**{"model": MODEL, **body})
     error = answer.json()["error"]
-    status = 422 if error["code"] == "too_many" else 400
-    assert (answer.status_code, error["type"]) == (status, "invalid_request"), error
+    assert (answer.status_code, error["type"]) == (400, "invalid_request"), error
     assert error["param"] == param, error
+    assert harness.backend.asked == []
+
+
+@pytest.mark.requirement("SEC-too-many-items")
+@pytest.mark.parametrize(("body", "param"), TOO_MANY, ids=[str(index) for index in range(len(TOO_MANY))])
+async def test_a_list_over_its_maximum_is_refused_as_too_many(
+    harness: Harness, body: dict[str, Any], param: str
+) -> None:
+    answer = await harness.post(**{"model": MODEL, **body})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (422, "too_many", param), error
     assert harness.backend.asked == []
 
 

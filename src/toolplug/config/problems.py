@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +23,7 @@ from toolplug.config.wording import own_text, right_shape
 from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, ScalarNode, Value, child_of, write_scalar
 from toolplug.errors import ConfigError, Problem
 
+NOTHING: Mapping[str, Shapes] = MappingProxyType({})
 _QUOTED = re.compile(r"'([^']*)'")
 _MAX_SHOWN_CHARACTERS = 60
 _OF_ONE_KEY = frozenset(("extra_forbidden", "missing"))
@@ -41,14 +43,14 @@ class _Fault:
 
 
 def problems_of(
-    error: ValidationError, *, section: Section, model: type[BaseModel], also_known: Collection[str] = ()
+    error: ValidationError, *, section: Section, model: type[BaseModel], also_known: Mapping[str, Shapes] = NOTHING
 ) -> list[Problem]:
     """Return the problems that `model` has with the section's value, in file order, at most `MAX_PROBLEMS`.
 
-    `also_known`: further keys to suggest for unknown ones at the top of the section. Errors about `section.broken` are
-    left out, since `section.problems` has their causes.
+    `also_known`: further keys at the top of the section, to suggest for unknown ones, with their shapes. Errors about
+    `section.broken` are left out, since `section.problems` has their causes.
     """
-    report = _Report(section=section, model=model, also_known=tuple(also_known))
+    report = _Report(section=section, model=model, also_known=also_known)
     return sorted(
         set(islice(report.problems(error), MAX_PROBLEMS)),
         key=lambda problem: (problem.line, problem.column, problem.message),
@@ -59,7 +61,7 @@ def problems_of(
 class _Report:
     section: Section
     model: type[BaseModel]
-    also_known: tuple[str, ...]
+    also_known: Mapping[str, Shapes]
 
     def problems(self, error: ValidationError) -> Iterator[Problem]:
         """Yield a problem for each unknown key, missing key and wrong value; one for all members of a union."""
@@ -104,14 +106,17 @@ class _Report:
 
     def _unknown_key(self, fault: _Fault) -> Problem:
         *parent, key = fault.path
-        models = models_in(self._shapes_at(tuple(parent)))
+        shapes = self._shapes_at(tuple(parent))
+        models = models_in(shapes)
         models = tuple(model for model in models if goes_by(model, fault.tags)) or models
-        known = [*known_keys(models), *(self.also_known if not parent else ())]
+        known = {name: shapes_at(shapes, name) for name in known_keys(models)}
+        if not parent:
+            known |= self.also_known
         return self.section.problem(
             self._whole(fault.path),
             code="unknown_key",
             message=f"unknown key {str(key)!r}",
-            hint=name_hint(str(key), known),
+            hint=key_hint(str(key), known),
             at_key=True,
         )
 
@@ -220,10 +225,16 @@ def without_faults(value: Value, error: ValidationError, *, by_entry: Collection
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def validated(section: Section, model: type[_Model], also_known: Collection[str] = ()) -> _Model:
+def key_hint(name: str, known: Mapping[str, Shapes]) -> str:
+    """Return a hint for an unknown key: the one known key below which it belongs, else the nearest known keys."""
+    above = [key for key, shapes in known.items() if name in known_keys(models_in(shapes))]
+    return f"it belongs under {above[0]!r}" if len(above) == 1 else name_hint(name, known)
+
+
+def validated(section: Section, model: type[_Model], also_known: Mapping[str, Shapes] = NOTHING) -> _Model:
     """Validate the section. Raises `ConfigError` with the problems of the section and those that the model has.
 
-    Unknown keys are refused unless the model sets `extra`. `also_known`: further keys to suggest for unknown ones.
+    Unknown keys are refused unless the model sets `extra`. `also_known`: as for `problems_of`.
     """
     try:
         valid = model.model_validate(

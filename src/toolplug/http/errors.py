@@ -200,7 +200,7 @@ _CODES: Mapping[int, str] = {
     422: """
         address_refused duplicate_note duplicate_tool invalid_capability invalid_environment invalid_header
         invalid_name invalid_note invalid_server_id invalid_tool invalid_url provider_is_shared
-        registration_failed too_many_notes too_many_servers too_many_tools too_many_toolsets
+        registration_failed too_many too_many_notes too_many_servers too_many_tools too_many_toolsets
         tool_not_in_toolset tool_reference_mismatch unknown_provider unknown_server unknown_toolset
     """,
     429: "rate_limit_exceeded too_many_sessions too_many_updates too_many_waiting_calls",

@@ -182,7 +182,7 @@ def _content(content: object, at: str, *, own: bool) -> None:
     if not isinstance(content, list):
         raise _refused(at, "it should be text, or a list of parts")
     if len(cast("list[object]", content)) > MAX_CONTENT_PARTS:
-        raise _refused(at, f"a content has at most {MAX_CONTENT_PARTS:,} parts")
+        raise ResponseRefused("too_many", f"{at}: a content has at most {MAX_CONTENT_PARTS:,} parts", param=at)
     for index, part in enumerate(cast("list[object]", content)):
         _part(as_object(part), f"{at}[{index}]", own=own)
 

@@ -160,7 +160,8 @@ def _check_choice(choice: object) -> None:
             raise _refused("tool_choice.tools", "allowed_tools has a list of tools")
         for tools in (given.get("tools"), as_object(given.get("allowed_tools")).get("tools")):
             if isinstance(tools, list) and len(cast("list[object]", tools)) > MAX_TOOLS:
-                raise _refused("tool_choice.tools", f"allowed_tools has at most {MAX_TOOLS:,} tools")
+                at = "tool_choice.tools"
+                raise ResponseRefused("too_many", f"{at}: allowed_tools has at most {MAX_TOOLS:,} tools", param=at)
 
 
 def _chat(entry: object) -> object:

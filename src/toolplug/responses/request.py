@@ -40,7 +40,7 @@ def _included(path: str) -> str:
 
 def _text_or_list(value: object) -> object:
     if isinstance(value, list) and len(cast("list[object]", value)) > MAX_ITEMS:
-        raise PydanticCustomError("too_many_items", "should have at most {most} items", {"most": MAX_ITEMS})
+        raise PydanticCustomError("too_long", "has at most {max_length} items", {"max_length": MAX_ITEMS})
     if isinstance(value, str | list | None):
         return cast("object", value)
     raise PydanticCustomError("text_or_list", "should be text, or a list of items")

@@ -139,7 +139,8 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
         for tool, namespace, place in found:
             function = as_function(tool, namespace)
             if len(functions) == MAX_FUNCTIONS:
-                raise _refused(place, f"a request has at most {MAX_FUNCTIONS:,} functions, with those of namespaces")
+                message = f"{place}: a request has at most {MAX_FUNCTIONS:,} functions, with those of namespaces"
+                raise ResponseRefused("too_many", message, param=place)
             functions.append(function)
             places.append(index)
             if tool["type"] not in {"function", CUSTOM}:

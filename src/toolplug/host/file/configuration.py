@@ -203,7 +203,8 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
             _check_default_store(settings, document, problems)
         return settings
     except ValidationError as error:
-        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=["providers", SERVERS]))
+        others = {"providers": (), SERVERS: ()}
+        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=others))
         return HostSettings.model_validate(without_faults(section.value, error, by_entry=_BY_ENTRY))
 
 

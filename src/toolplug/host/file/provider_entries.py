@@ -18,8 +18,9 @@ from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
 from toolplug.config.masking import masked
+from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import problems_of, secrets_of, validated, without_faults
+from toolplug.config.problems import NOTHING, key_hint, problems_of, secrets_of, validated, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outlined
@@ -393,7 +394,7 @@ class ProviderEntries:
     ) -> ProviderEntry:
         """Return the entry with the provider's own settings, checked by its Config model if it has one."""
         model = loaded.config
-        beside = sorted(RESERVED_KEYS) if own.path == (SECTION, entry.key) else []
+        beside = _HOST_KEYS if own.path == (SECTION, entry.key) else NOTHING
         if model is None:
             problems.extend(own.problems)
             problems.extend(islice(_wrong_without_model(own, loaded, beside), MAX_PROBLEMS))
@@ -426,6 +427,8 @@ def read_providers(path: str | os.PathLike[str], environ: Mapping[str, str] | No
 
 
 _KEY = re.compile(PROVIDER_KEY)
+_FIELDS = ProviderSettings.model_fields
+_HOST_KEYS = {key: shapes_of(_FIELDS[key].annotation) if key in _FIELDS else () for key in sorted(RESERVED_KEYS)}
 
 
 def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
@@ -460,14 +463,14 @@ def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
         problems.extend(reserved.problems)
 
 
-def _wrong_without_model(own: Section, loaded: ProviderType, beside: Collection[str]) -> Iterator[Problem]:
+def _wrong_without_model(own: Section, loaded: ProviderType, beside: Mapping[str, Shapes]) -> Iterator[Problem]:
     """Yield a problem for each setting of a provider without a Config model; `beside` are the host's keys."""
     if not isinstance(own.value, dict):
         yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
     elif not loaded.open_settings:
         for name in own.value:
             message = f"unknown key {name!r}; {loaded.installed.package} takes no settings"
-            hint = name_hint(name, beside)
+            hint = key_hint(name, beside)
             yield own.problem((*own.path, name), code="unknown_key", message=message, hint=hint, at_key=True)
 
 

@@ -340,7 +340,9 @@ _REFUSED = {400: Refused, 404: Refused}
 
 _HOST = (
     route("POST", "/mcp", CALL, "A message of Model Context Protocol", parameters=_PARAMETERS)(
-        answers(others={202: None, **_REFUSED}, errors=(406, 413, 415, 503), content_types=JSON_OR_EVENTS)(mcp_message)
+        answers(others={202: None, **_REFUSED}, errors=(406, 413, 415, 422, 503), content_types=JSON_OR_EVENTS)(
+            mcp_message
+        )
     ),
     route("GET", "/mcp", CALL, "Changes of the tools, for clients of MCP 2025-11-25", parameters=_PARAMETERS)(
         answers(others=_REFUSED, errors=(405, 406, 503), content_types=EVENTS)(mcp_stream)
