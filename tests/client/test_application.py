@@ -10,6 +10,8 @@ from toolplug.client import Application, Backoff, HostRefused, HostUnreachable, 
 
 pytestmark = pytest.mark.anyio
 
+WRONG = {"plugin_type": 5, "environment": "classroom", "capabilities": ["storage"]}
+
 OVER = {"code": "session_ended", "message": "the session was ended"}
 
 
@@ -143,3 +145,9 @@ def test_no_secret_stands_in_what_is_shown_of_it() -> None:
 
 def test_a_pace_is_honest_by_default() -> None:
     assert Backoff() == Backoff(first_s=0.5, longest_s=30.0, silence_s=45.0, gather_s=0.02, answer_s=30.0, call_s=300.0)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_description_of_another_type_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"Application: {name} should be .*, not "):
+        Application("http://127.0.0.1:1", **{"plugin_type": "table", name: WRONG[name]})  # type: ignore[arg-type]

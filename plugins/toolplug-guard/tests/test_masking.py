@@ -200,7 +200,7 @@ def test_an_operators_own_pattern_is_searched_in_each_text_alone() -> None:
     assert own.findings_of(["x1", "12", "a", "b", "a\nb", "ada@example.com"], inf).keys() == {1, 4, 5}
 
 
-@pytest.mark.slow
+@pytest.mark.judge
 @pytest.mark.parametrize(
     ("value", "masked"),
     [

@@ -41,6 +41,11 @@ class _Entered(NamedTuple):
     stack: AsyncExitStack
 
 
+def _check(name: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"Application: {name} should be {example}, not {type(value).__name__} {value!r:.80}")
+
+
 class Application:
     """Lends functions as tools of a session, while it is entered (`async with application`).
 
@@ -69,9 +74,13 @@ class Application:
 
         `ttl_s`: how many seconds the session outlives the application's last sign. `keep`: do not end the session on
         leaving, so that a later run can join it. `max_running`: how many functions may run at once. `http`: your own
-        client, for certificates or a proxy; it is not closed.
+        client, for certificates or a proxy; it is not closed. Raises `TypeError` for a description of another type.
         """
         self._url = base_url(url)
+        _check("plugin_type", plugin_type, str, "a text, such as 'codap'")
+        _check("environment", environment or Environment(), Environment, "an Environment(version=…)")
+        for capability in capabilities:
+            _check("capabilities", capability, Capability, "a list of Capability(type=…)")
         self._registration = RegistrationInfo(
             plugin_type=plugin_type, capabilities=tuple(capabilities), environment=environment or Environment()
         )
