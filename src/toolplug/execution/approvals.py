@@ -49,9 +49,9 @@ _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"
 
 
 class Ticket(NamedTuple):
-    """One call as the person who decides sees it. `arguments` are JSON values, `expires_at` is ISO 8601 in UTC.
+    """One call as the person who decides sees it. `arguments` are JSON values.
 
-    `tenant` is that of the caller.
+    `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Ticket(NamedTuple):
     state: TicketState
     expires_at: str
     decided_by: str | None
+    decided_at: str | None
     tenant: str
 
 
@@ -78,6 +79,7 @@ class _Kept(TypedDict):
     state: TicketState
     expires_at: float
     decided_by: str | None
+    decided_at: NotRequired[float]  # absent until it is decided, and in records of 0.1
     key: str | None
     by_caller: bool
     credential: NotRequired[str]  # absent in records of 0.1
@@ -220,6 +222,7 @@ class Approvals:
                 if own or same:
                     raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
+            kept["decided_at"] = self._store.now()
             try:
                 await self._write(_key(by.tenant, ticket_id), kept, revision)
             except StoreConflict:
@@ -350,6 +353,7 @@ def _hashed(tenant: str) -> str:
 
 
 def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
+    decided_at = kept.get("decided_at")
     return Ticket(
         ticket_id,
         kept["tool"],
@@ -361,6 +365,7 @@ def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
         kept["state"],
         timestamp(kept["expires_at"]),
         kept["decided_by"],
+        None if decided_at is None else timestamp(decided_at),
         kept["tenant"],
     )
 

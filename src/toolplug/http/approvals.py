@@ -38,6 +38,7 @@ class ApprovalAnswer(Answer):
     state: TicketState
     expires_at: str
     decided_by: str | None
+    decided_at: str | None
     tenant: Annotated[str, Field(description="of the caller")]
 
 
@@ -59,6 +60,7 @@ def _shown(ticket: Ticket) -> ApprovalAnswer:
         "state": ticket.state,
         "expires_at": ticket.expires_at,
         "decided_by": ticket.decided_by,
+        "decided_at": ticket.decided_at,
         "tenant": ticket.tenant,
     }
 

@@ -35,7 +35,7 @@ export function Approvals() {
     <div class="stack" aria-live="polite">${waiting.map((each) => html`<${Waiting} key=${each.id} ticket=${each} done=${reload}/>`)}</div>
     ${decided.length > 0 && html`<${Card} title="Decided" note=${count(decided.length, "call")}><ul class="rows">${decided.slice(0, 100).map((each) => html`<li key=${each.id}>
       <div><strong class="mono"><${Text} value=${each.tool} longest=${120}/></strong><small class="quiet">by <${Text} value=${each.subject} longest=${60}/>${each.decided_by && html`, decided by <${Text} value=${each.decided_by} longest=${60}/>`}</small></div>
-      <span class="number"><${Since} moment=${each.expires_at}/></span><${Badge} value=${each.state} tone=${each.state === "denied" ? "bad" : each.state === "approved" || each.state === "used" ? "good" : "wait"}/></li>`)}</ul><//>`}`;
+      <span class="number">${each.decided_at ? html`<${Since} moment=${each.decided_at}/>` : html`expired <${Since} moment=${each.expires_at}/>`}</span><${Badge} value=${each.state} tone=${each.state === "denied" ? "bad" : each.state === "approved" || each.state === "used" ? "good" : "wait"}/></li>`)}</ul><//>`}`;
 }
 
 function Waiting({ ticket, done }) {
