@@ -287,10 +287,14 @@ def test_a_package_that_may_fail_is_a_warning(run: Run, write: Callable[..., Pat
     done = run("check", "--json")
     assert (done.code, done.json["problems"]) == (0, [])
     assert [warning["code"] for warning in done.json["warnings"]] == ["config_invalid", "import_failed"]
-    assert "importing no_such_mod raised ModuleNotFoundError" in run("check").err
+    text = run("check")
+    assert text.out.startswith("providers.yaml is valid: 2 providers enabled, 0 disabled, 1 failed\n")
+    assert "warning: providers.yaml:1:77: providers.broken: " in text.err
+    assert "importing no_such_mod raised ModuleNotFoundError" in text.err
     started = run("check", "--start", "--json")
     warned = [warning["code"] for warning in started.json["warnings"]]
     assert (started.code, warned) == (0, ["config_invalid", "import_failed", "start_failed"])
+    assert all(warning["line"] for warning in started.json["warnings"])
 
 
 @pytest.mark.slow

@@ -67,8 +67,9 @@ async def _start(file: ConfigFiles, configuration: Configuration) -> list[Proble
     tolerated: list[Problem] = []
     async with entered(open_inspected(file, problems)) as host:
         for key, failure in failures(host):
-            item = configuration.providers.wanted[key]
-            (problems if item.entry.required else tolerated).append(failure)
+            entry = configuration.providers.wanted[key].entry
+            placed = failure if failure.file else entry.problem(failure.code, failure.message, failure.hint)
+            (problems if entry.required else tolerated).append(placed)
     if problems:
         raise ConfigError(problems)
     return tolerated
@@ -90,10 +91,14 @@ def _print_valid(
         print_json(fields)
         return
     on = sum(item.build is not None for item in entries.wanted.values())
-    echo(f"{file} is valid: {counted(on, 'provider')} enabled, {len(entries.wanted) - on} disabled")
+    off = sum(item.record is not None and item.record.state == "disabled" for item in entries.wanted.values())
+    failed = len(entries.wanted) - on - off
+    shown = f", {failed} failed" if failed else ""
+    echo(f"{file} is valid: {counted(on, 'provider')} enabled, {off} disabled{shown}")
     for what in unchecked:
         echo(f"not checked: {what}")
-    print_problems(warnings, as_json=False)
+    for warning in warnings:
+        echo(f"warning: {warning}", err=True)
 
 
 async def _long_notes(configuration: Configuration) -> Sequence[Problem]:

@@ -117,7 +117,8 @@ def tolerated_failures(configuration: Configuration) -> list[Problem]:
         if loaded is not None and not item.entry.required:
             failed.extend(loaded.wrong_rules())
         elif item.record is not None and item.record.state in _WRONG:
-            failed.append(_failure(item.record))
+            failure = _failure(item.record)
+            failed.append(item.entry.problem(failure.code, failure.message, failure.hint))
     return failed
 
 
