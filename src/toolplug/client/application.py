@@ -13,8 +13,8 @@ from toolplug.exports import not_installed
 
 try:
     from httpx2 import AsyncClient
-except ModuleNotFoundError as error:
-    raise not_installed(error, "toolplug.client") from None
+except ModuleNotFoundError as _error:
+    raise not_installed(_error, "toolplug.client") from None
 
 from toolplug.client.backoff import Backoff
 from toolplug.client.host_requests import HostRequests, base_url

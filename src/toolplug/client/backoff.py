@@ -18,8 +18,8 @@ try:
         wait_exception,
         wait_random_exponential,
     )
-except ModuleNotFoundError as error:
-    raise not_installed(error, "toolplug.client") from None
+except ModuleNotFoundError as _error:
+    raise not_installed(_error, "toolplug.client") from None
 
 Result = TypeVar("Result")
 

@@ -13,8 +13,8 @@ from toolplug.exports import not_installed
 
 try:
     from langchain_core.tools import BaseTool, ToolException
-except ImportError as error:
-    raise not_installed(error, __name__, "langchain-core") from None
+except ImportError as _error:
+    raise not_installed(_error, __name__, "langchain-core") from None
 
 Content = str | list[str | dict[str, Any]]
 

@@ -15,8 +15,8 @@ from toolplug.exports import not_installed
 try:
     from llama_index.core.base.llms.types import ImageBlock, TextBlock
     from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
-except ImportError as error:
-    raise not_installed(error, __name__, "llama-index-core") from None
+except ImportError as _error:
+    raise not_installed(_error, __name__, "llama-index-core") from None
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[AsyncBaseTool]:

@@ -13,8 +13,8 @@ from toolplug.exports import not_installed
 
 try:
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
-except ImportError as error:
-    raise not_installed(error, __name__, "openai-agents") from None
+except ImportError as _error:
+    raise not_installed(_error, __name__, "openai-agents") from None
 
 
 def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:

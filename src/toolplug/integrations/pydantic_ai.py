@@ -20,8 +20,8 @@ try:
     from pydantic_ai import AbstractToolset, ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
     from pydantic_ai.messages import BinaryContent
     from pydantic_ai.toolsets import ToolsetTool
-except ImportError as error:
-    raise not_installed(error, __name__, "pydantic-ai-slim") from None
+except ImportError as _error:
+    raise not_installed(_error, __name__, "pydantic-ai-slim") from None
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 
