@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.client.fixtures import Row, application, entered, waited, waiting
 from tests.client.scripted_host import CODE, TOKEN, Said, ScriptedHost, refused
@@ -151,3 +153,8 @@ def test_a_pace_is_honest_by_default() -> None:
 def test_a_description_of_another_type_is_refused_by_its_name(name: str) -> None:
     with pytest.raises(TypeError, match=f"Application: {name} should be .*, not "):
         Application("http://127.0.0.1:1", **{"plugin_type": "table", name: WRONG[name]})  # type: ignore[arg-type]
+
+
+def test_a_description_may_be_a_mapping() -> None:
+    described: dict[str, Any] = {"environment": {"version": "1"}, "capabilities": [{"type": "storage"}]}
+    Application("http://127.0.0.1:1", plugin_type="table", **described)

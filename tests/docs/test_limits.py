@@ -12,7 +12,10 @@ TABLES = {
     "unfinished request bodies": ["toolplug.http.bodies.body_memory:DEFAULT_BODY_MEMORY"],
     "peers that sent a wrong credential": ["toolplug.http.auth.refusals:_MAX_PEERS"],
     "owners whose calls of a minute are counted": ["toolplug.host.quota_use:_MAX_OWNERS"],
-    "sessions of MCP clients": ["toolplug.mcp.mcp_sessions:MOST", "toolplug.mcp.mcp_sessions:MOST_OF_ONE"],
+    "sessions of MCP clients of 2025-11-25": [
+        "toolplug.mcp.mcp_sessions:MOST",
+        "toolplug.mcp.mcp_sessions:MOST_OF_ONE",
+    ],
     "conversations with open toolsets": ["toolplug.host.responses:MOST", "toolplug.host.responses:MOST_OF_CALLER"],
     "calls of one tenant that wait for a decision": ["toolplug.execution.approvals:MAX_WAITING"],
     "functions that wait for a thread of a provider": [
@@ -39,7 +42,7 @@ TABLES = {
     "tools with metric series of their own": ["toolplug.execution.accounting:MAX_SERIES"],
     "servers that a tenant has added": ["toolplug.host.servers.mcp_servers:MOST_ADDED"],
     "resources of one MCP server that are followed": ["toolplug.mcp.offering.followed_resources:MOST"],
-    "streams of the console": [
+    "streams of the console, of each kind": [
         "toolplug_console.feed:MAX_VIEWERS",
         "toolplug_console.feed:MAX_VIEWERS_OF_TENANT",
         "toolplug_console.feed:MAX_VIEWERS_OF_SUBJECT",
@@ -51,7 +54,7 @@ TABLES = {
     "calls that the journal has seen begin": ["toolplug_journal.provider:MAX_OPEN"],
     "stems that `file_search` keeps": ["toolplug_file_search.documents.analysis:MAX_CACHED"],
     "vectors that `file_search` keeps": ["toolplug_file_search.vectors.sqlite:MAX_CACHED"],
-    "ended containers of the code interpreter": [
+    "ended containers of which the code interpreter knows why": [
         "toolplug_code_interpreter.containers:MAX_ENDED",
         "toolplug_code_interpreter.containers:MAX_TENANTS",
     ],

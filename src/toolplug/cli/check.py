@@ -16,7 +16,7 @@ from toolplug.cli.progress import progress
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
-from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures
+from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
 from toolplug.providers.entry_points import installed
 
 app: typer.Typer = typer.Typer()
@@ -68,8 +68,7 @@ async def _start(file: ConfigFiles, configuration: Configuration) -> list[Proble
     async with entered(open_inspected(file, problems)) as host:
         for key, failure in failures(host):
             entry = configuration.providers.wanted[key].entry
-            placed = failure if failure.file else entry.problem(failure.code, failure.message, failure.hint)
-            (problems if entry.required else tolerated).append(placed)
+            (problems if entry.required else tolerated).append(with_place(failure, entry))
     if problems:
         raise ConfigError(problems)
     return tolerated

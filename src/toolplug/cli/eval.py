@@ -20,7 +20,7 @@ from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_progress, print_table
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import validated
+from toolplug.config.problems import validate_section
 from toolplug.errors import BackendFailed, ConfigError, InvalidArguments, Problem
 from toolplug.execution.executor import ModelTools
 from toolplug.host.host import Host, open_host
@@ -139,7 +139,7 @@ async def evaluate(
     Example: toolplug eval cases.yaml --repeat 3 --min 0.9
     """
     document = read_document(file)
-    cases = validated(Section(document=document, path=(), value=document.value), Cases)
+    cases = validate_section(Section(document=document, path=(), value=document.value), Cases)
     async with entered(open_host(config_file(options.config), serving=False)) as host:
         asking = await _asking(host, options, cases, model)
         _check_names(document, cases, asking.catalog)

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, suppress
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self, TypeVar, overload
 
+from pydantic import ValidationError
+
 from toolplug.exports import not_installed
 
 try:
@@ -41,9 +43,22 @@ class _Entered(NamedTuple):
     stack: AsyncExitStack
 
 
-def _check(name: str, value: object, kind: type, example: str) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"Application: {name} should be {example}, not {type(value).__name__} {value!r:.80}")
+_EXPECTED = {
+    "plugin_type": "a text, such as 'codap'",
+    "environment": "an Environment(version=…)",
+    "capabilities": "a list of Capability(type=…)",
+}
+
+
+def _registration(**described: object) -> RegistrationInfo:
+    """Return the application's description. Raises `TypeError` with the first argument that is none."""
+    try:
+        return RegistrationInfo.model_validate(described)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        given = described[name]
+        what = f"{type(given).__name__} {given!r:.80}"
+        raise TypeError(f"Application: {name} should be {_EXPECTED[name]}, not {what}") from None
 
 
 class Application:
@@ -77,12 +92,10 @@ class Application:
         client, for certificates or a proxy; it is not closed. Raises `TypeError` for a description of another type.
         """
         self._url = base_url(url)
-        _check("plugin_type", plugin_type, str, "a text, such as 'codap'")
-        _check("environment", environment or Environment(), Environment, "an Environment(version=…)")
-        for capability in capabilities:
-            _check("capabilities", capability, Capability, "a list of Capability(type=…)")
-        self._registration = RegistrationInfo(
-            plugin_type=plugin_type, capabilities=tuple(capabilities), environment=environment or Environment()
+        self._registration = _registration(
+            plugin_type=plugin_type,
+            capabilities=capabilities,
+            environment=Environment() if environment is None else environment,
         )
         self._api_key = api_key
         self._ttl_s = ttl_s

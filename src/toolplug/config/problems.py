@@ -231,7 +231,7 @@ def key_hint(name: str, known: Mapping[str, Shapes]) -> str:
     return f"it belongs under {above[0]!r}" if len(above) == 1 else name_hint(name, known)
 
 
-def validated(section: Section, model: type[_Model], also_known: Mapping[str, Shapes] = NOTHING) -> _Model:
+def validate_section(section: Section, model: type[_Model], also_known: Mapping[str, Shapes] = NOTHING) -> _Model:
     """Validate the section. Raises `ConfigError` with the problems of the section and those that the model has.
 
     Unknown keys are refused unless the model sets `extra`. `also_known`: as for `problems_of`.

@@ -117,9 +117,13 @@ def tolerated_failures(configuration: Configuration) -> list[Problem]:
         if loaded is not None and not item.entry.required:
             failed.extend(loaded.wrong_rules())
         elif item.record is not None and item.record.state in _WRONG:
-            failure = _failure(item.record)
-            failed.append(item.entry.problem(failure.code, failure.message, failure.hint))
+            failed.append(with_place(_failure(item.record), item.entry))
     return failed
+
+
+def with_place(failure: Problem, entry: ProviderEntry) -> Problem:
+    """Return the failure with the place of the entry, if it has none of its own."""
+    return failure if failure.file else entry.problem(failure.code, failure.message, failure.hint)
 
 
 def _is_below(path: str, key: str) -> bool:

@@ -20,7 +20,7 @@ from toolplug.config.environment import expand
 from toolplug.config.masking import masked
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import NOTHING, key_hint, problems_of, secrets_of, validated, without_faults
+from toolplug.config.problems import NOTHING, key_hint, problems_of, secrets_of, validate_section, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outlined
@@ -257,7 +257,7 @@ class ProviderEntries:
         names = [name for name in ("enabled", "type") if name in node.entries]
         head = expanded_keys(self.document, (SECTION, key), names, self.environ)
         try:
-            settings = validated(head, ProviderSettings)
+            settings = validate_section(head, ProviderSettings)
         except ConfigError as error:
             if any(problem.path.endswith(".type") for problem in error.problems):
                 raise ConfigError(self._wrong_rules(key)) from None
@@ -394,15 +394,15 @@ class ProviderEntries:
     ) -> ProviderEntry:
         """Return the entry with the provider's own settings, checked by its Config model if it has one."""
         model = loaded.config
-        beside = _HOST_KEYS if own.path == (SECTION, entry.key) else NOTHING
+        host_keys = _HOST_KEYS if own.path == (SECTION, entry.key) else NOTHING
         if model is None:
             problems.extend(own.problems)
-            problems.extend(islice(_wrong_without_model(own, loaded, beside), MAX_PROBLEMS))
+            problems.extend(islice(_wrong_without_model(own, loaded, host_keys), MAX_PROBLEMS))
             return replace(entry, settings=_mapping(own.value))
         own = read_secret_files(own, model)
         secrets = secrets_of(own, model)
         try:
-            config = validated(own, model, beside)
+            config = validate_section(own, model, host_keys)
         except ConfigError as error:
             problems.extend(error.problems)
             return entry
@@ -463,14 +463,14 @@ def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
         problems.extend(reserved.problems)
 
 
-def _wrong_without_model(own: Section, loaded: ProviderType, beside: Mapping[str, Shapes]) -> Iterator[Problem]:
-    """Yield a problem for each setting of a provider without a Config model; `beside` are the host's keys."""
+def _wrong_without_model(own: Section, loaded: ProviderType, host_keys: Mapping[str, Shapes]) -> Iterator[Problem]:
+    """Yield a problem for each setting of a provider without a Config model; `host_keys` are the host's keys."""
     if not isinstance(own.value, dict):
         yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
     elif not loaded.open_settings:
         for name in own.value:
             message = f"unknown key {name!r}; {loaded.installed.package} takes no settings"
-            hint = key_hint(name, beside)
+            hint = key_hint(name, host_keys)
             yield own.problem((*own.path, name), code="unknown_key", message=message, hint=hint, at_key=True)
 
 

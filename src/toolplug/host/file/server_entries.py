@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
-from toolplug.config.problems import validated
+from toolplug.config.problems import validate_section
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.units import Duration, shape_error
 from toolplug.config.yaml_tree import MappingNode
@@ -233,7 +233,7 @@ def _section(document: Document, name: str, environ: Mapping[str, str]) -> Secti
 def _server(section: Section, name: str) -> Server:
     """Return the server of an entry; relative paths are relative to the folder of its file."""
     document = section.document
-    settings = validated(section, McpServerSettings)
+    settings = validate_section(section, McpServerSettings)
     return Server(
         name=ServerName(name),
         transport=_transport(settings, document.folder),
