@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from pydantic import ValidationError
@@ -16,6 +17,9 @@ from tests.host.conftest import Package
 from toolplug import CallContext, Caller, Host, Note, Principal, ToolCall, ToolReference, open_host
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import ApiError, ConfigError, StoreUnavailable
+from toolplug.host.file.store_entry import ConfiguredStore
+from toolplug.stores.memory import MemoryStore
+from toolplug.stores.store import DelegatingStore, Store
 from toolplug.testing import check_executor
 from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.saved_toolset import ref_id
@@ -408,3 +412,60 @@ async def test_a_provider_that_asks_for_what_no_host_offers_says_so_at_the_start
     with pytest.raises(ConfigError, match="LookupError: this host does not offer dict"):
         async with open_host(config("providers: {asking: {enabled: true}}"), environ={}):
             raise AssertionError("it must not start")
+
+
+class SlowStore(DelegatingStore):
+    """The changes of records whose key has `slow` in it wait until `goes` is set; `waits` is set when one does."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store)
+        self.id, self.shared = name, True
+        self.slow = "nothing"
+        self.waits, self.goes = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, key: str, value: bytes | None, **rest: Any) -> int:
+        if self.slow in key:
+            self.waits.set()
+            await self.goes.wait()
+        return await super().commit(key, value, **rest)
+
+    async def aclose(self) -> None:
+        """Its inner store is closed by the test."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.requirement("I9-saved-owners-apart")
+async def test_the_changes_of_one_owner_do_not_wait_for_those_of_another_in_any_process(
+    config: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = config(FILE)
+    async with AsyncExitStack() as life:
+        inner = await life.enter_async_context(MemoryStore())
+        stores = [SlowStore(inner, "here"), SlowStore(inner, "there")]
+        opens = iter(stores)
+        monkeypatch.setattr(ConfiguredStore, "open", lambda _: next(opens))
+        here, there = [(await life.enter_async_context(open_host(file, environ={}))).saved_toolsets for _ in stores]
+        for owner in (ANN, BOB):
+            await here.build(owner, "mine", [ToolReference("read")])
+        stores[0].slow = ANN.owner.key
+        ann = asyncio.create_task(here.equip(ANN, "mine"))
+        await stores[0].waits.wait()
+        ann_again = asyncio.create_task(here.delete(ANN, "mine"))
+        async with asyncio.timeout(20):  # they would wait for ever
+            await here.equip(BOB, "mine")
+            await here.add_notes(BOB, ToolReference("read"), [Note("tip", "Read it.")])
+            await here.unequip(BOB)
+            await there.equip(BOB, "mine")
+            active = await here.active(BOB)
+            assert active is not None, "what is chosen in another process is heard"
+            await here.delete(BOB, "mine")
+        assert not ann.done()
+        stores[0].goes.set()
+        assert (await ann).equipped
+        await ann_again
+        assert (await here.active(ANN), await there.active(ANN)) == (None, None)

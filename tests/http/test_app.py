@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -15,14 +16,18 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
+from tests.faulty_store import FaultyStore
 from tests.http.conftest import ALICE, ROOT, client_of, settings
 from tests.http.conversation import Conversation
 from tests.http.sample_provider import LANGUAGE
+from tests.sessions.fixtures import turns
 
 from toolplug import Host, open_host
 from toolplug.errors import StoreUnavailable
 from toolplug.host.file.configuration import read_configuration
+from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.http import create_app
+from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +180,36 @@ async def test_a_store_that_can_only_be_read_is_not_ready(
         assert len(told) == 1, "once, however often it is asked"
         assert "database is locked" in told[0]
         assert (await client.get("/readyz")).json() == {"status": "ready", "reasons": []}
+
+
+@pytest.mark.requirement("C-5-readyz-once")
+async def test_probes_that_come_at_once_ask_the_store_once(
+    sample_package: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as life:
+        store = FaultyStore(await life.enter_async_context(MemoryStore()))
+        monkeypatch.setattr(ConfiguredStore, "open", lambda _: store)
+        host = await life.enter_async_context(open_host(settings(), environ={}))
+        client = await life.enter_async_context(client_of(create_app(host)))
+        asked: list[str] = []
+        store_is_full = False
+
+        def fails(operation: str) -> bool:
+            asked.append(operation)
+            return store_is_full
+
+        store.fails = fails
+        for is_full, status in ((False, 200), (True, 503)):
+            store_is_full = is_full
+            with store.holding("commit"):
+                probes = [asyncio.create_task(client.get("/readyz")) for _ in range(50)]
+                await turns(500)
+                probes[0].cancel()
+            answers = await asyncio.gather(*probes[1:])
+            assert {answer.status_code for answer in answers} == {status}
+        store_is_full = False
+        assert (await client.get("/readyz")).status_code == 200, "a later probe asks again"
+        assert asked.count("commit") == 3
 
 
 @pytest.mark.requirement("C-5-index")

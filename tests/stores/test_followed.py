@@ -77,7 +77,8 @@ def store(inner: MemoryStore) -> CountingStore:
 @asynccontextmanager
 async def followed(store: FaultyStore) -> AsyncIterator[tuple[FollowedRecords[str], Heard]]:
     heard = Heard()
-    records = FollowedRecords(store, "people/", load, heard.changed, asyncio.Lock(), pause_s=0)
+    writing = asyncio.Lock()
+    records = FollowedRecords(store, "people/", load, heard.changed, lambda _: writing, pause_s=0)
     await records.start()
     yield records, heard
     await records.aclose()
@@ -199,4 +200,4 @@ async def test_a_record_that_cannot_be_read_is_named_and_left_out(
 
 
 async def test_following_ends_where_it_never_began(store: CountingStore) -> None:
-    await FollowedRecords(store, "people/", load, Heard().changed, asyncio.Lock()).aclose()
+    await FollowedRecords(store, "people/", load, Heard().changed, lambda _: asyncio.Lock()).aclose()

@@ -38,7 +38,7 @@ class Process:
         self.lock = asyncio.Lock()
         self.processes = Processes(self.store, clock=virtual_clock)
         self.requests = ProcessRequests(self.store, self.processes)
-        self.copies = FollowedRecords(self.store, "setting/", self.load, self.use, self.lock)
+        self.copies = FollowedRecords(self.store, "setting/", self.load, self.use, lambda _: self.lock)
         self.used: dict[str, str | None] = {}
         self.life = AsyncExitStack()
 

@@ -16,7 +16,7 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
-from toolplug.errors import Problem, StoreError
+from toolplug.errors import Problem
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
@@ -56,7 +56,7 @@ from toolplug.toolsets.toolset import Factory, coded_toolset
 _LOG = logging.getLogger("toolplug.host")
 _CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED)  # other states are errors of a server
 _LEVELS = {**dict.fromkeys(_CALM, logging.INFO), ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG}
-_READY_KEPT_S, CODE = 60.0, "host"  # the latter: the subject in audit lines of what the host's own code changes
+CODE = "host"  # the subject in audit lines of what the host's own code changes
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -430,15 +430,14 @@ class Host:
         self.mcp.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:
-        """Return the parts that are down, none if calls can be served; each change is logged once."""
-        down: tuple[PartDown, ...] = ()
+        """Return the parts that are down, none if calls can be served; each change is logged once.
+
+        All that ask while the store is being asked share its answer.
+        """
         if self._open is None:
             return (PartDown("host", "it has not been started"),)
-        try:
-            store = self._open.store
-            await store.commit("readyz", b"", ttl_s=_READY_KEPT_S, to=store.id)  # a full disk can still be read
-        except StoreError as error:
-            down = (PartDown("store", str(error)),)
+        error = await self._open.operations.store_error()
+        down = () if error is None else (PartDown("store", str(error)),)
         for part in down if down != self._down else ():
             _LOG.error("not ready: %s: %s", part.part, part.reason)
         self._down = down

@@ -16,7 +16,10 @@ from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
 from toolplug.runtime.durations import Durations
+from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.measured import MeasuredStore
+
+_READY_KEPT_S = 60.0
 
 
 class Operations(Collector):
@@ -32,6 +35,7 @@ class Operations(Collector):
         self._waiting: int | None = None
         self._requests: dict[tuple[str, str], Durations] = {}
         self._statuses: Counter[tuple[str, str, str]] = Counter()
+        self._writing = SingleFlight(self._write, "toolplug-ready")  # a store that is closed ends it
 
     @contextmanager
     def reloading(self) -> Generator[None]:
@@ -58,6 +62,18 @@ class Operations(Collector):
             self._waiting = await self._approvals.count_waiting()
         except StoreError:
             self._waiting = None
+
+    async def store_error(self) -> StoreError | None:
+        """Return the error of the store if it cannot be written; all that ask at once share one question to it."""
+        return await self._writing.join()
+
+    async def _write(self) -> StoreError | None:
+        try:
+            # A full disk can still be read.
+            await self._store.commit("readyz", b"", ttl_s=_READY_KEPT_S, to=self._store.id)
+        except StoreError as error:
+            return error
+        return None
 
     def describe(self) -> Iterator[Metric]:
         """Return no families, so that registering does not collect: the names cannot clash with a provider's."""

@@ -69,6 +69,34 @@ class JoinedRuns:
         await self._run(wanted)
 
 
+class SingleFlight(Generic[T]):
+    """One run of a function at a time: all that ask while it goes on share its result, or its error."""
+
+    def __init__(self, run: Callable[[], Coroutine[object, None, T]], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._task: asyncio.Task[T] | None = None
+
+    async def join(self) -> T:
+        """Return the result of the run that goes on, or else of a new one, which goes on if the caller is cancelled."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=self._name)
+            self._task.add_done_callback(_retrieve)
+        return await asyncio.shield(self._task)
+
+    async def aclose(self) -> None:
+        """Cancel the run, and wait until it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+
+def _retrieve(task: asyncio.Task[T]) -> None:
+    """Take note of the error of a task for which nobody may wait any longer."""
+    if not task.cancelled():
+        task.exception()
+
+
 async def in_slices(items: Iterable[T], *, slice_s: float = SLICE_S) -> AsyncGenerator[T]:
     """Each item; after every `slice_s` seconds of making and using them, other tasks have a turn of the loop."""
     clock = asyncio.get_running_loop().time

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple, Self, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,7 +18,9 @@ from toolplug.catalog.text import cleaned, counted
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
+from toolplug.runtime.tasks import SingleFlight
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
+from toolplug.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.sessions.peers.peers import Peers
 from toolplug.sessions.plans import Planner
 from toolplug.sessions.record import (
@@ -81,7 +84,9 @@ class Sessions:
         self._live: dict[str, Session] = {}
         self._creating = 0
         self._counted_until = 0.0
+        self._counting = SingleFlight(self._count_all, "toolplug-sessions-count")
         self._owned: Counter[Owner] = Counter()
+        self._new = NewSessions(store, self._lives)
         self._peers = None
         if processes is not None and processes.joined:
             self._peers = Peers(store, processes, self._live.get, lambda: self.live)
@@ -135,6 +140,7 @@ class Sessions:
         self.stop()
         if self._peers is not None:
             await self._peers.__aexit__(None, None, None)
+        await self._counting.aclose()
         await self._shared.background.aclose()
         self._live.clear()
         self._owned.clear()
@@ -148,19 +154,12 @@ class Sessions:
             message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
             audit("session.create", "too_many_sessions", principal, "session", request_id)
             raise ApiError("too_many_sessions", message, retry_after_s=60.0)
-        owners = ((principal.tenant,), (principal.tenant, principal.subject))
-        for owner, limit in self.limits.quotas.levels("sessions", principal.tenant, principal.subject):
-            if self._owned[owner] >= limit:
-                audit("session.create", "quota_exceeded", principal, "session", request_id)
-                raise quota_exceeded("sessions", owner, limit)
         self._creating += 1
-        self._count(owners, 1)
         try:
             ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
-            created = await self._created(principal, cleaned(plugin_type), ttl_s)
+            created = await self._created(principal, cleaned(plugin_type), ttl_s, request_id)
         finally:
             self._creating -= 1
-            self._count(owners, -1)
         self.counters.created += 1
         self._begun(principal)
         audit("session.create", "done", principal, shown(created.session.code), request_id)
@@ -224,28 +223,63 @@ class Sessions:
         await session.end()
         audit("session.end", "done", principal, shown(session.code), request_id)
 
-    async def _created(self, principal: Principal, plugin_type: str, ttl_s: float) -> Created:
+    async def _created(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> Created:
         while True:
             code = new_code()
             token = new_token(code)
-            now = self._shared.store.now()
-            state = SessionState(
-                tenant=principal.tenant,
-                created_by=principal.subject,
-                token_digest=token_digest(token),
-                ttl_s=ttl_s,
-                plugin_type=plugin_type,
-                updated_at=now,
-            )
             try:
-                record = await self._shared.store.commit(
-                    record_key(code), state_bytes(state), expected=0, ttl_s=ttl_s * REMEMBERED
-                )
+                async with self._place(code, principal, ttl_s, request_id):
+                    now = self._shared.store.now()
+                    state = SessionState(
+                        tenant=principal.tenant,
+                        created_by=principal.subject,
+                        token_digest=token_digest(token),
+                        ttl_s=ttl_s,
+                        plugin_type=plugin_type,
+                        updated_at=now,
+                    )
+                    record = await self._shared.store.commit(
+                        record_key(code), state_bytes(state), expected=0, ttl_s=ttl_s * REMEMBERED
+                    )
             except StoreConflict:
                 continue  # the code is taken
-            return Created(
-                self._adopt(code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s), token
+            # A look at the sessions of all processes may have loaded it before the store's answer was here.
+            session = self._live.get(code) or self._adopt(
+                code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s
             )
+            return Created(session, token)
+
+    @asynccontextmanager
+    async def _place(self, code: str, principal: Principal, ttl_s: float, request_id: str) -> AsyncGenerator[None]:
+        """Count a session that is stored inside the block. Raises `QuotaExceeded` and `StoreError` on entering."""
+        levels = [*self.limits.quotas.levels("sessions", principal.tenant, principal.subject)]
+
+        def check(unstored: Counter[Owner]) -> None:
+            for owner, limit in levels:
+                if self._owned[owner] + unstored[owner] >= limit:
+                    audit("session.create", "quota_exceeded", principal, "session", request_id)
+                    raise quota_exceeded("sessions", owner, limit)
+
+        if levels and self._peers is not None:
+            await self._new.add(levels[0][0], NewSession(code, principal.tenant, principal.subject, ttl_s), check)
+            yield
+            return
+        owners = ((principal.tenant,), (principal.tenant, principal.subject))
+        check(Counter())
+        self._count(owners, 1)
+        try:
+            yield
+        finally:
+            self._count(owners, -1)
+
+    async def _lives(self, code: str) -> bool | None:
+        """Return whether the session is live, after loading it; None if it has no record that can be read."""
+        try:
+            return True if code in self._live or await self._load(code, lambda _: True) else None
+        except SessionGone:
+            return False
+        except StoreRefused:
+            return None
 
     async def listed(self) -> tuple[Session, ...]:
         """Return the live sessions of all processes. Raises `StoreError`."""
@@ -258,14 +292,17 @@ class Sessions:
 
     async def _count_others(self) -> None:
         """Take over the sessions of all processes, if they may reach a limit. Raises `StoreError`."""
-        if self._peers is None or asyncio.get_running_loop().time() < self._counted_until:
-            return
-        self._counted_until = asyncio.get_running_loop().time() + COUNTED_S
+        if self._peers is not None and asyncio.get_running_loop().time() >= self._counted_until:
+            await self._counting.join()
+
+    async def _count_all(self) -> None:
+        began = asyncio.get_running_loop().time()
         records = 0
         async for codes in stored_codes(self._shared.store, at_once=1000):
             records += len(codes)
         if records >= self.limits.max_sessions or self.limits.quotas.sets("sessions"):
             await self.listed()
+        self._counted_until = began + COUNTED_S
 
     async def _find(self, code: str, opens: Callable[[SessionState], bool], *, fresh: bool = True) -> Session:
         check_code(code)

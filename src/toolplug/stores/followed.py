@@ -89,8 +89,9 @@ class FollowedRecords(Generic[T]):
     `load(value)` makes a copy of a record's value; a record for which it raises `ValueError` or `StoreRefused` is
     logged and treated as missing, and `unreadable` has its key. `changed` is called with the new copies by key, `None`
     for a record that is gone or cannot be read: at the start, after each write of this process through `put`, and
-    whenever another process has changed some. `writing` is held while copies are replaced by what others have written;
-    a writer holds it from its `commit` to `put`. An expiry is noticed with the next `Missed` of the store.
+    whenever another process has changed some. `writing` returns the lock of a record, which may be one for all: it is
+    held while the copy is replaced by what others have written; a writer holds it from its `commit` to `put`. An expiry
+    is noticed with the next `Missed` of the store.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class FollowedRecords(Generic[T]):
         prefix: str,
         load: Callable[[bytes], Awaitable[T]],
         changed: Callable[[Mapping[str, T | None]], None],
-        writing: asyncio.Lock,
+        writing: Callable[[str], asyncio.Lock],
         *,
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -155,7 +156,19 @@ class FollowedRecords(Generic[T]):
         await self.fresh(known)
 
     async def _read(self, keys: Collection[str]) -> None:
-        async with self._writing:
+        by_lock: dict[asyncio.Lock, list[str]] = {}
+        for key in keys:
+            by_lock.setdefault(self._writing(key), []).append(key)
+        groups = [*by_lock.items()]
+        for at in range(0, len(groups), _AT_ONCE):
+            batch = groups[at : at + _AT_ONCE]
+            reads = (self._read_locked(lock, locked) for lock, locked in batch)
+            for error in await asyncio.gather(*reads, return_exceptions=True):
+                if error is not None:
+                    raise error
+
+    async def _read_locked(self, lock: asyncio.Lock, keys: Collection[str]) -> None:
+        async with lock:
             await self._take_over(keys)
 
     async def _take_over(self, keys: Collection[str]) -> None:
@@ -204,7 +217,7 @@ class FollowedRecords(Generic[T]):
             self._changed({key: self._copies.get(key) for key in found})
 
     async def _hear(self, change: Change) -> None:
-        async with self._writing:
+        async with self._writing(change.key):
             known = self._revisions.get(change.key, 0)
             if change.revision == known:
                 return

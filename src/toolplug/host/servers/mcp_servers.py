@@ -144,7 +144,7 @@ class McpServers:
         self._records = TenantRecords(store, SERVERS, ServerRecord)
         self._kept: dict[ServerName, ServerRecord] = {}
         self._changing = asyncio.Lock()
-        self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, self._changing)
+        self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, lambda _: self._changing)
         self._requests = requests
         requests.apply(self._followed)
         requests.apply(discovery.records)

@@ -148,9 +148,11 @@ class ToolsetService:
         self._tools = AgentTools(services)
         self._changing_bindings, self._changing_lists = asyncio.Lock(), asyncio.Lock()
         self._stored_bindings = FollowedRecords(
-            store, BINDINGS, self._bindings.load, self._use, self._changing_bindings
+            store, BINDINGS, self._bindings.load, self._use, lambda _: self._changing_bindings
         )
-        self._stored_lists = FollowedRecords(store, ALLOWLISTS, self._load_list, self._use_lists, self._changing_lists)
+        self._stored_lists = FollowedRecords(
+            store, ALLOWLISTS, self._load_list, self._use_lists, lambda _: self._changing_lists
+        )
         self._unreadable = UnreadableLists(self._lists.key)
         self._requests = requests
         requests.apply(self._stored_bindings)

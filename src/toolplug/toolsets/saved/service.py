@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from toolplug.catalog.text import cleaned
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
+from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import FairThreads
 from toolplug.stores.followed import FollowedRecords
@@ -61,9 +61,11 @@ class SavedToolsets:
         self._records = SavedRecords(store)
         self._equipment = equipment
         self._catalog_of = catalog_of
-        self._changing = asyncio.Lock()
+        # Held in this order: by owner for a change, by record while the choice in the store and its copy may differ.
+        self._changing = KeyedLocks[ToolsetOwner]()
+        self._choosing = KeyedLocks[str]()
         self._forgetting = BackgroundTasks()
-        self._choices = FollowedRecords(store, EQUIPPED, self._records.load_choice, self._use, self._changing)
+        self._choices = FollowedRecords(store, EQUIPPED, self._records.load_choice, self._use, self._choosing.of)
         self._owners: dict[str, ToolsetOwner] = {}
         self._threads = FairThreads("toolsets", _READERS)
         self._requests = requests
@@ -141,7 +143,7 @@ class SavedToolsets:
 
     async def delete(self, caller: Caller, name: str) -> None:
         """Delete a toolset, and unequip it if it is equipped. Raises `ApiError`."""
-        async with self._changing:
+        async with self._changing.of(caller.owner):
             with _audited("toolset.delete", caller, name):
                 owner = caller.owner
                 await self._kept(owner, name)
@@ -153,7 +155,7 @@ class SavedToolsets:
     async def equip(self, caller: Caller, name: str) -> ShownToolset:
         """Equip this toolset instead of any other. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
-        async with self._changing:
+        async with self._changing.of(caller.owner):
             with _audited("toolset.equip", caller, name):
                 kept = await self._kept(caller.owner, name)
                 await self._choose(caller.owner, name)
@@ -162,10 +164,9 @@ class SavedToolsets:
 
     async def unequip(self, caller: Caller) -> str | None:
         """Unequip the toolset, so that all tools are listed; return its name, None if there was none."""
-        async with self._changing:
-            before = await self._records.equipped(caller.owner)
+        async with self._changing.of(caller.owner):
+            before = await self._equipped_now(caller.owner)
             if before is None:
-                self._choices.put(equipped_key(caller.owner), 0, None)
                 return None
             with _audited("toolset.unequip", caller, before):
                 await self._choose(caller.owner, None)
@@ -183,7 +184,7 @@ class SavedToolsets:
     ) -> NotesAdded:
         """Add notes to a tool of a toolset, by default the equipped one. Raises `ApiError`, and then adds no note."""
         catalog = await self._catalog_of(caller)
-        async with self._changing:
+        async with self._changing.of(caller.owner):
             owner = caller.owner
             name = await self._named(owner, toolset)
             with _audited("notes.add", caller, name):
@@ -204,7 +205,7 @@ class SavedToolsets:
     ) -> NotesRemoved:
         """Remove notes from a tool, which may be unavailable. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
-        async with self._changing:
+        async with self._changing.of(caller.owner):
             owner = caller.owner
             with _audited("notes.remove", caller, toolset):
                 kept = await self._kept(owner, toolset)
@@ -229,7 +230,7 @@ class SavedToolsets:
     async def _save_new(
         self, event: str, caller: Caller, name: str, catalog: Catalog, make: Callable[[], SavedToolset]
     ) -> ShownToolset:
-        async with self._changing:
+        async with self._changing.of(caller.owner):
             with _audited(event, caller, name):
                 toolset, owner = make(), caller.owner
                 names = await self._records.names(owner)
@@ -262,10 +263,21 @@ class SavedToolsets:
 
     async def _choose(self, owner: ToolsetOwner, name: str | None, *, expected: int | None = None) -> None:
         """Equip the toolset of this name, None: none. Raises `StoreConflict` unless the choice has this revision."""
-        revision = await self._records.equip(owner, name, expected=expected)
-        # Read after the choice is written: a process that changes the document later finds it equipped.
-        kept = None if name is None else await self._records.read(owner, name)
-        self._choices.put(equipped_key(owner), revision, None if kept is None else Choice(owner, kept.toolset))
+        key = equipped_key(owner)
+        async with self._choosing.of(key):
+            revision = await self._records.equip(owner, name, expected=expected)
+            # Read after the choice is written: a process that changes the document later finds it equipped.
+            kept = None if name is None else await self._records.read(owner, name)
+            self._choices.put(key, revision, None if kept is None else Choice(owner, kept.toolset))
+
+    async def _equipped_now(self, owner: ToolsetOwner) -> str | None:
+        """Return the name of the equipped toolset in the store; if there is none, none is used here either."""
+        key = equipped_key(owner)
+        async with self._choosing.of(key):
+            name = await self._records.equipped(owner)
+            if name is None:
+                self._choices.put(key, 0, None)
+            return name
 
     async def _show_changed(self, owner: ToolsetOwner, changed: SavedToolset) -> None:
         """Use a changed document where it is equipped; the choice is written again, for the other processes."""
