@@ -76,10 +76,15 @@ class Crash:
         self._masked = masked
 
     def trace(self) -> str:
-        """Return the last 64 Ki characters of the traceback, with texts of exceptions and with secrets masked."""
+        """Return the last 64 Ki characters of the traceback, with texts of exceptions and with secrets masked.
+
+        It begins at the first line outside of toolplug: the calls that lead there are the same for every tool.
+        """
         if self._error is None:
             return ""
-        trace = self._masked("".join(TracebackException.from_exception(self._error).format()))
+        report = TracebackException.from_exception(self._error)
+        del report.stack[: _leading_own(self._error)]
+        trace = self._masked("".join(report.format()))
         return trace[-MAX_TRACE:].rstrip()
 
     def __reduce__(self) -> tuple[type[Crash], tuple[object, ...]]:
@@ -147,6 +152,12 @@ def blamed_place(frames: Iterable[tuple[FrameType, int]], package: str = "") -> 
     written = [place for place in foreign if not place.file.startswith((*_LIBRARIES, "<"))]
     found = own or written or foreign or places
     return found[-1] if found else None
+
+
+def _leading_own(error: BaseException) -> int:
+    """Return the number of toolplug's frames before the first other one; 0 if there is no other one."""
+    modules = [_top(_place(*frame)) for frame in walk_tb(error.__traceback__)]
+    return next((index for index, module in enumerate(modules) if module != OURS), 0)
 
 
 def _named(errors: list[BaseException], package: str) -> str:

@@ -74,6 +74,40 @@ def test_call_prints_the_line_and_the_trace_of_a_crash_without_secrets(run: Run,
     assert "s3cret" not in done.err
 
 
+@pytest.mark.parametrize("definition", ["async def", "def"])
+def test_a_trace_begins_at_the_authors_line(
+    run: Run, package: Package, write: Callable[..., Path], definition: str
+) -> None:
+    code = f"from toolplug import tool\n\n@tool\n{definition} fall() -> str:\n    return 1 // 0\n"
+    package("toolplug-falling", {"falling": "falling_mod"}, falling_mod=code)
+    write("providers:\n  falling: {enabled: true}")
+
+    trace = run("call", "fall").err.partition("Traceback (most recent call last):\n")[2]
+
+    assert trace.splitlines()[0].endswith('falling_mod.py", line 5, in fall')
+
+
+def test_why_prints_the_crash_of_the_tool_rather_than_that_of_a_later_hook(
+    run: Run, package: Package, write: Callable[..., Path]
+) -> None:
+    code = """
+from toolplug import hookimpl, tool
+
+@tool
+async def fall() -> str:
+    raise ValueError("of the tool")
+
+@hookimpl
+def after_call(result):
+    raise ValueError("of the hook")
+"""
+    package("toolplug-falling", {"falling": "falling_mod"}, falling_mod=code)
+    write("providers:\n  falling: {enabled: true}")
+    run("call", "fall")
+
+    assert run("why", "cli").out.endswith("ValueError: of the tool\n")
+
+
 @pytest.mark.requirement("C-10-why", "C-3-crash-kept")
 def test_why_prints_a_crash_again_by_its_id(run: Run, parser: Path, tmp_path: Path) -> None:
     run("call", "parse", "text=first")

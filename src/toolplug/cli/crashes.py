@@ -60,13 +60,24 @@ class CrashFiles(logging.Handler):
 
 
 def kept_crash(folder: Path, wanted: str) -> Mapping[str, str] | None:
-    """Return the newest crash in the folder with this call id or request id, or None."""
+    """Return the newest crash in the folder with this call id or request id, or None.
+
+    Of the crashes of one call it is that of the tool: a hook that fails after it is not what its author looks for.
+    """
+    newest: tuple[str, Mapping[str, str]] | None = None
     for file in sorted(folder.glob("*.json"), reverse=True):
         with suppress(OSError, ValueError):  # another process has just removed it, or is writing it
             crash = json.loads(file.read_text("utf-8"))
-            if wanted in (crash["call_id"], crash["request_id"]):
+            process = file.name.split("-")[1]
+            if wanted not in (crash["call_id"], crash["request_id"]):
+                continue
+            newest = newest or (process, crash)
+            of_one_call = process == newest[0] and all(
+                crash[key] == newest[1][key] for key in ("call_id", "request_id")
+            )
+            if of_one_call and not crash["line"].startswith("hook "):
                 return crash
-    return None
+    return newest[1] if newest else None
 
 
 @contextmanager
