@@ -89,6 +89,59 @@ async def test_a_hook_that_raises_and_may_fail_leaves_the_others_their_turn_and_
     ]
 
 
+@pytest.mark.requirement("C-12-after-call")
+@pytest.mark.parametrize("kind", ["async def", "def"])
+async def test_what_fails_at_every_call_is_logged_once_and_then_counted(
+    package: Package, config: Callable[[str], Path], caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    code = f"""
+        from toolplug import hookimpl, tool
+
+        @tool
+        async def answer() -> int:
+            return 42
+
+        @hookimpl
+        {kind} before_call(call):
+            raise ValueError("of the check")
+
+        @hookimpl
+        {kind} after_call(call):
+            raise (KeyError if call.id == "7" else ValueError)("of the notes")
+
+        class Tracer:
+            def start(self, call, context, tool):
+                raise ValueError("of the span")
+
+        @hookimpl
+        def call_tracers():
+            return [Tracer()]
+    """
+    package("toolplug-hooks", {"failing": "hooks_mod"}, hooks_mod=code)
+    async with open_host(config("providers: {failing: {enabled: true, on_failure: allow}}"), environ={}) as host:
+        for count in range(1, 13):
+            result = await host.registry.execute(ToolCall(str(count), "answer"), CallContext())
+            assert result.output == "42"
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    for hook, calls in (("before_call", "1 10"), ("after_call", "1 7 11"), ("call_tracers", "1 10")):
+        found = [line for line in lines if line.startswith(f"hook {hook} ")]
+        assert [re.findall(r"\(call (\d+)\)", line) for line in found] == [[call] for call in calls.split()]
+        assert found[-1].endswith("; this has happened 10 times, and is logged again at 100")
+
+
+async def test_each_call_that_a_failing_check_refuses_has_its_line(
+    package: Package, config: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    points = {"broken": "hooks_mod:Broken"}
+    package("toolplug-hooks", points, hooks_mod=HOOKS)
+    async with open_host(config("providers: {broken: {enabled: true}}"), environ={}) as host:
+        for count in range(3):
+            result = await host.registry.execute(ToolCall(str(count), "answer"), CallContext())
+            assert result.status is ToolStatus.DENIED
+    lines = [line for record in caplog.records if (line := record.getMessage()).startswith("hook before_call")]
+    assert [line.endswith("; the call is denied (on_failure: deny)") for line in lines] == [True] * 3
+
+
 class Answering(FunctionProvider):
     def __init__(self) -> None:
         self.answered = 0

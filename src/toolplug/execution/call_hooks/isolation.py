@@ -16,7 +16,7 @@ from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import CallRunner
-from toolplug.crashes import CodeOwner, log_crash
+from toolplug.crashes import CodeOwner, log_crash, outlined
 from toolplug.runtime.running_call import RunningCall
 
 _set_frame, _frame = current_frame.set, current_frame.get
@@ -27,6 +27,8 @@ HOOK_S = 5.0
 """How long a hook may take."""
 BLOCKED_S = 0.1
 """A synchronous hook that takes longer than this is named in the log: it blocks the event loop."""
+MAX_KINDS = 64
+"""Kinds of failures of one plugin's code that are counted; beyond that the counts begin again."""
 
 OnFailure = Literal["deny", "allow"]
 """What a hook around calls that fails means: the call is refused or its result withheld, or both go on."""
@@ -38,10 +40,35 @@ Given = tuple[Any, ...]
 """The arguments of a hook: `Hook.given` in `providers/plugins/implementations.py` has their order."""
 
 
+class FailureCounts:
+    """Counts failures of one plugin's code by their kind, so that code that fails at every call does not fill the log.
+
+    A kind is logged at its first, 10th, 100th and 1,000th time, then at each further 1,000th.
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def note(self, kind: str) -> str | None:
+        """Count a failure; return what its line says of the earlier ones, None if it is not to be logged."""
+        if len(self._counts) >= MAX_KINDS and kind not in self._counts:
+            self._counts.clear()
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count == 1:
+            return ""
+        if count not in (10, 100) and count % 1000:
+            return None
+        return (
+            f"; this has happened {count} times, and is logged again at {count * 10 if count < 1000 else count + 1000}"
+        )
+
+
 class CallHook(NamedTuple):
     """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
 
-    `wraps`: it is a wrapper around other implementations.
+    `wraps`: it is a wrapper around other implementations. `failures` are those that affect no call.
     """
 
     name: str
@@ -51,6 +78,7 @@ class CallHook(NamedTuple):
     is_async: bool
     wraps: bool
     on_failure: OnFailure
+    failures: FailureCounts
 
     @property
     def title(self) -> tuple[str, CodeOwner]:
@@ -99,19 +127,30 @@ class CallHook(NamedTuple):
         return outcome.value
 
     def blocked(self, took_s: float) -> None:
-        """Log that the hook blocked the event loop."""
-        _LOG.warning("hook %s of %s blocked the event loop for %.3g s; make it async", *self.title, took_s)
+        """Log that the hook blocked the event loop, unless that was counted only."""
+        times = self.failures.note("blocked")
+        if times is not None:
+            message = "hook %s of %s blocked the event loop for %.3g s; make it async%s"
+            _LOG.warning(message, *self.title, took_s, times)
 
     def denies(self, failure: HookFailure, call: ToolCall, context: CallContext, what: str) -> bool:
-        """Log a failed check, and return whether it counts against the call, which then ends as `what` says."""
-        allowed = self.on_failure == "allow"
-        self.report(
-            failure, call, context, f"{'the call goes on' if allowed else what} (on_failure: {self.on_failure})"
-        )
-        return not allowed
+        """Log a failed check, and return whether it counts against the call, which then ends as `what` says.
+
+        One that counts is logged for each call, as only its line says why the call was refused.
+        """
+        if self.on_failure == "allow":
+            self.report(failure, call, context, "the call goes on (on_failure: allow)")
+            return False
+        self._log(failure, call, context, f"{what} (on_failure: deny)")
+        return True
 
     def report(self, failure: HookFailure, call: ToolCall, context: CallContext, then: str) -> None:
-        """Log a failure and its consequence."""
+        """Log a failure that does not affect the call, and its consequence, unless it was counted only."""
+        times = self.failures.note(kind_of(failure, self.owner))
+        if times is not None:
+            self._log(failure, call, context, f"{then}{times}")
+
+    def _log(self, failure: HookFailure, call: ToolCall, context: CallContext, then: str) -> None:
         cause = failure.__cause__
         if cause is None:
             _LOG.error("hook %s of %s %s; %s", *self.title, failure, then)
@@ -121,6 +160,12 @@ class CallHook(NamedTuple):
 
 class HookFailure(Exception):
     """A hook raised, was late, or returned a wrong value; the text says which, without the text of an exception."""
+
+
+def kind_of(failure: BaseException, owner: CodeOwner) -> str:
+    """Return what a failure has in common with those that are counted with it: type and line, or its text."""
+    error = failure.__cause__ if isinstance(failure, HookFailure) else failure
+    return str(failure) if error is None else outlined(error, owner.package)
 
 
 def raised(error: BaseException) -> HookFailure:

@@ -8,16 +8,23 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.crashes import CodeOwner
-from toolplug.execution.call_hooks.isolation import crashed
+from toolplug.execution.call_hooks.isolation import FailureCounts, crashed, kind_of
 
 _HOOK = "call_tracers"
 
 
 class OwnedTracer(NamedTuple):
-    """A tracer, and the plugin that it comes from."""
+    """A tracer, the plugin that it comes from, and what it has raised."""
 
     tracer: CallTracer
     owner: CodeOwner
+    failures: FailureCounts
+
+    def report(self, error: BaseException, call: ToolCall, context: CallContext, then: str) -> None:
+        """Log what the tracer raised, and its consequence, unless it was counted only."""
+        times = self.failures.note(kind_of(error, self.owner))
+        if times is not None:
+            crashed(_HOOK, self.owner, error, call, context, f"{then}{times}")
 
 
 class Spans:
@@ -30,20 +37,20 @@ class Spans:
     ) -> None:
         self.context: CallContext = context
         self._call = call
-        self._begun: list[tuple[CallSpan, CodeOwner]] = []
-        for tracer, owner in tracers:
+        self._begun: list[tuple[CallSpan, OwnedTracer]] = []
+        for owned in tracers:
             try:
-                span = tracer.start(call, self.context, tool)
+                span = owned.tracer.start(call, self.context, tool)
                 if span is not None:
-                    self._begun.append((span, owner))
+                    self._begun.append((span, owned))
                     self.context = self.context.of_trace(dict(span.headers))
             except BaseException as error:  # noqa: BLE001  code of a plugin
-                crashed(_HOOK, owner, error, call, context, "the call has no span of it")
+                owned.report(error, call, context, "the call has no span of it")
 
     def end(self, result: ToolResult | None) -> None:
         """End the spans, the last first; None if the caller went away."""
-        for span, owner in reversed(self._begun):
+        for span, owned in reversed(self._begun):
             try:
                 span.end(result)
             except BaseException as error:  # noqa: BLE001  code of a plugin
-                crashed(_HOOK, owner, error, self._call, self.context, "its span is lost")
+                owned.report(error, self._call, self.context, "its span is lost")

@@ -20,7 +20,7 @@ from toolplug import hookspecs
 from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
-from toolplug.execution.call_hooks.isolation import CallHook, OnFailure
+from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.plugins.changes import Follower
@@ -132,7 +132,9 @@ class PluginManager(pluggy.PluginManager):
             )
             for name in ("before_call", "change_result", "after_call")
         )
-        tracers = tuple(OwnedTracer(tracer, each.owner) for each in self._running for tracer in each.tracers)
+        tracers = tuple(
+            OwnedTracer(tracer, each.owner, FailureCounts()) for each in self._running for tracer in each.tracers
+        )
         if not (before or change or after or tracers):
             return None
         return CallHooks(
@@ -202,4 +204,5 @@ def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
         is_async=inspect.iscoroutinefunction(inspect.unwrap(item.function)),
         wraps=item.wrapper,
         on_failure=running.on_failure,
+        failures=FailureCounts(),
     )
