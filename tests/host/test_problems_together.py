@@ -99,6 +99,32 @@ def test_each_key_for_a_provider_without_settings_is_told_where_it_stands(config
     ]
 
 
+@pytest.mark.requirement("C-2-all-problems", "C-2-dead-allowlist")
+def test_a_fault_of_a_section_hides_none_of_what_is_found_across_sections(config: Write) -> None:
+    path = config(
+        """\
+        sessions: {ttl: soon, default_toolset: nix}
+        auth:
+          api_keys:
+            - {key: "${KEY}", subject: a, scope: [tools:call]}
+            - {key: "${KEY}", subject: b, agents: [ghost]}
+            - {key: "${KEY}", subject: c, scopes: [tools:cal]}
+        agents: {researcher: {toolsets: [nix]}}
+        """
+    )
+    assert problems(path, KEY="hunter2") == [
+        "providers.yaml:1:17: sessions.ttl: should be a duration such as 500ms, 20s, 5m or 1h, or a number of seconds,"
+        " not 'soon'",
+        "providers.yaml:1:40: sessions.default_toolset: there is no toolset 'nix'",
+        "providers.yaml:3:3: auth: api_keys[1] and api_keys[2] are the same key; a key has one holder",
+        "providers.yaml:4:35: auth.api_keys[0].scope: unknown key 'scope' (nearest: 'scopes')",
+        "providers.yaml:5:44: auth.api_keys[1].agents[0]: there is no agent 'ghost' under agents (known: 'researcher')",
+        "providers.yaml:6:44: auth.api_keys[2].scopes[0]: neither the host nor a route of an enabled provider asks for"
+        " the scope 'tools:cal' (nearest: 'tools:call')",
+        "providers.yaml:7:34: agents.researcher.toolsets[0]: there is no toolset 'nix'",
+    ]
+
+
 @pytest.mark.requirement("C-2-wrong-value", "C-2-secrets-hidden")
 def test_a_key_with_two_holders_is_refused_and_not_shown(config: Write) -> None:
     path = config(

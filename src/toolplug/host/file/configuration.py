@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,12 +21,12 @@ from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import KeyPath
+from toolplug.config.yaml_tree import KeyPath, Value
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
-from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry import DesiredProvider, ProviderState
@@ -117,7 +118,7 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
     """
     problems: list[Problem] = []
     document = document_of(source, problems)
-    settings = _settings(document, environ, problems)
+    settings, _ = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems)
     store, providers = read_store(providers, _folder(source), problems)
     if problems:
@@ -152,13 +153,13 @@ def read_parts(
     Raises `ConfigError` only for a document that cannot be read at all.
     """
     document = document_of(source, problems)
-    settings = _settings(document, environ, problems)
+    settings, keys = _settings(document, environ, problems)
     providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
     store, providers = read_store(providers, _folder(source), problems)
     user = source.user if isinstance(source, ConfigFiles) else None
     servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
-    problems += _key_problems(document, settings, providers, coded.agents)
+    problems += _key_problems(document, keys, providers, coded.agents)
     return Configuration(
         source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
     )
@@ -191,8 +192,15 @@ def _document_of_code(path: str) -> Document:
     return parse_document(text.encode(), file=path)
 
 
-def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> HostSettings:
-    """Return the host's own sections; invalid parts have their defaults, so that the rest is checked too."""
+_ApiKeys = Mapping[int, ApiKey]
+"""The API keys that are valid by themselves, by their place in the list."""
+
+
+def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> tuple[HostSettings, _ApiKeys]:
+    """Return the host's own sections, and the API keys; invalid parts have their defaults, so that the rest is checked.
+
+    The keys are those that are valid even if their section is not.
+    """
     names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
     section = expanded_keys(document, (), names, environ)
     section = read_secret_files(section, HostSettings)
@@ -201,11 +209,34 @@ def _settings(document: Document, environ: Mapping[str, str], problems: list[Pro
         settings = HostSettings.model_validate(section.value)
         if "store" not in settings.model_fields_set:
             _check_default_store(settings, document, problems)
-        return settings
+        return settings, dict(enumerate(settings.auth.api_keys if settings.auth is not None else ()))
     except ValidationError as error:
         others = {"providers": (), SERVERS: ()}
         problems.extend(problems_of(error, section=section, model=HostSettings, also_known=others))
-        return HostSettings.model_validate(without_faults(section.value, error, by_entry=_BY_ENTRY))
+        keys = _valid_keys(section.value)
+        same = same_keys(keys)
+        if same and all(problem.message != same for problem in problems):
+            problems.append(document.problem(("auth",), code="wrong_value", message=same))
+        return _valid_part(section.value, error), keys
+
+
+def _valid_part(value: Value, error: ValidationError) -> HostSettings:
+    """Return the settings without invalid keys; of a section that is invalid without them too, the defaults."""
+    kept = without_faults(value, error, by_entry=HostSettings.model_fields)
+    try:
+        return HostSettings.model_validate(kept)
+    except ValidationError as rest:
+        return HostSettings.model_validate(without_faults(kept, rest, by_entry=_BY_ENTRY))
+
+
+def _valid_keys(value: Value) -> _ApiKeys:
+    auth = value.get("auth") if isinstance(value, dict) else None
+    given = auth.get("api_keys") if isinstance(auth, dict) else None
+    valid: dict[int, ApiKey] = {}
+    for index, key in enumerate(given if isinstance(given, list) else ()):
+        with suppress(ValidationError):
+            valid[index] = ApiKey.model_validate(key)
+    return valid
 
 
 def _check_default_store(settings: HostSettings, document: Document, problems: list[Problem]) -> None:
@@ -217,17 +248,17 @@ def _check_default_store(settings: HostSettings, document: Document, problems: l
 
 
 def _key_problems(
-    document: Document, settings: HostSettings, providers: ProviderEntries, coded_agents: Collection[str]
+    document: Document, keys: _ApiKeys, providers: ProviderEntries, coded_agents: Collection[str]
 ) -> Iterator[Problem]:
     """Yield a problem for each scope that nothing asks for, and each agent that is not configured.
 
     A misspelt one fails closed, and so would be found by its holder only. `coded_agents` are those that the host's code
     names.
     """
-    if settings.auth is None:
+    if not keys:
         return
     scopes, agents = _known_scopes(providers), [*document.keys(("agents",)), *coded_agents]
-    for index, key in enumerate(settings.auth.api_keys):
+    for index, key in keys.items():
         path: KeyPath = ("auth", "api_keys", index)
         for number, scope in enumerate(key.scopes if scopes is not None else ()):
             if scope not in (scopes or ()):

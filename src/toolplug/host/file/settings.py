@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
@@ -26,6 +27,7 @@ from toolplug.responses.backend import BaseUrl, PlainKey
 from toolplug.responses.hosted import ItemStyle
 from toolplug.responses.loop import MAX_TURNS
 from toolplug.responses.service import TTL_S
+from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.stores.open import BUILT_IN, open_store, store_scheme
 
@@ -353,6 +355,13 @@ class Jwt(Part):
         return "tenant_claim" in self.model_fields_set if self.require_tenant is None else self.require_tenant
 
 
+def same_keys(keys: Mapping[int, ApiKey]) -> str:
+    """Return which two of the keys, by their place in the list, are the same; empty if none are."""
+    twice = first_repeated(key.digest for key in keys.values())
+    same = [index for index, key in keys.items() if key.digest == twice]
+    return f"api_keys[{same[0]}] and api_keys[{same[1]}] are the same key; a key has one holder" if same else ""
+
+
 class Auth(Part):
     """The credentials of callers. Without this section only loopback is served, without credentials."""
 
@@ -360,20 +369,9 @@ class Auth(Part):
     jwt: Jwt | None = None
 
     @model_validator(mode="after")
-    def _one_holder_of_each(self) -> Self:
-        holders: dict[bytes, int] = {}
-        for index, key in enumerate(self.api_keys):
-            first = holders.setdefault(key.digest, index)
-            if first != index:
-                raise PydanticCustomError(
-                    "same_key",
-                    "api_keys[{first}] and api_keys[{index}] are the same key; a key has one holder",
-                    {"first": first, "index": index},
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _some_with_one_holder_each(self) -> Self:
+        if same := same_keys(dict(enumerate(self.api_keys))):
+            raise PydanticCustomError("same_key", "{reason}", {"reason": same})
         if not self.api_keys and self.jwt is None:
             raise PydanticCustomError("empty_auth", "must have api_keys or jwt; leave auth out to serve loopback only")
         return self
