@@ -294,3 +294,16 @@ def test_a_command_of_a_plugin_acts_in_the_tenant_of_the_variable_or_the_file(
     assert (calls(), calls("--config", str(file)), calls("--tenant", "default")) == (1, 1, 0)
     monkeypatch.setenv("TOOLPLUG_TENANT", "default")
     assert (calls(), calls("--tenant", "acme")) == (0, 1)
+
+
+def test_above_the_help_nothing_is_said_of_a_provider_that_is_not_required(
+    run: Run, package: Package, write: Write
+) -> None:
+    package("acme-search", {"search": "search_mod"}, search_mod="import no_such_module")
+    write("providers: {search: {enabled: true, required: false}}")
+    shown = run("--help")
+    assert (shown.code, shown.err) == (0, "")
+    unknown = run("search-again")
+    assert unknown.code == 2
+    assert unknown.err.startswith("warning: ")
+    assert "no_such_module" in unknown.err

@@ -79,3 +79,19 @@ async def test_calls_at_another_process_count_for_a_minute(two: Two) -> None:
         with pytest.raises(QuotaExceeded, match="the tenant may have 4 calls in a minute"):
             await use.count_call(ANN)
         await use.count_call(BOB)
+
+
+async def test_what_processes_exchange_is_small_however_long_the_names_are(two: Two) -> None:
+    here, there, store = two
+    callers = [Principal(f"ann-{number}" + "x" * 200, f"tenant-{number}" + "y" * 100) for number in range(300)]
+    for caller in callers:
+        await here.count_call(caller)
+        await there.count_call(caller)
+    await pass_time(10)
+    records = [await store.read(key) for key in await store.keys("~use/")]
+    assert [len(record.value) for record in records if record is not None] == [8 + 300 * 16] * 2
+    for caller in callers:
+        await here.count_call(caller)
+        await here.count_call(caller)
+        with pytest.raises(QuotaExceeded, match="the tenant may have 4 calls in a minute"):
+            await here.count_call(caller)

@@ -183,7 +183,7 @@ async def test_a_store_that_can_only_be_read_is_not_ready(
 
 
 @pytest.mark.requirement("C-5-readyz-once")
-async def test_probes_that_come_at_once_ask_the_store_once(
+async def test_probes_and_scrapes_that_come_at_once_ask_the_store_once(
     sample_package: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as life:
@@ -210,6 +210,12 @@ async def test_probes_that_come_at_once_ask_the_store_once(
         store_is_full = False
         assert (await client.get("/readyz")).status_code == 200, "a later probe asks again"
         assert asked.count("commit") == 3
+        asked.clear()
+        with store.holding("keys"):
+            scrapes = [asyncio.create_task(client.get("/metrics", headers=ALICE)) for _ in range(50)]
+            await turns(500)
+        assert {scrape.status_code for scrape in await asyncio.gather(*scrapes)} == {200}
+        assert asked.count("keys") == 1
 
 
 @pytest.mark.requirement("C-5-index")

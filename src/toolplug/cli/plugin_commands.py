@@ -63,11 +63,13 @@ def state_folder(key: str, config: Path | None = None) -> Path:
 def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
     """Add the commands of plugins to the group of the built-in ones; print a warning for each that is left out.
 
-    The configuration is the one that the command line `given` names, else the default one.
+    The configuration is the one that the command line `given` names, else the default one. What is wrong with a
+    provider that is not required is said where it may be why a command is unknown, and not above the help.
     """
+    names_command = any(given[:1]) and not given[0].startswith("-")
     owners: dict[str, str] = dict.fromkeys(group.commands, "is built in")
     try:
-        loaded, warnings = _loaded(_config(given))
+        loaded, warnings = _loaded(_config(given), optional_too=names_command)
     except (ToolplugError, OSError) as error:
         loaded, warnings = (), list(problems_in(error))
     for plugin in loaded:
@@ -103,8 +105,10 @@ def _config(given: Sequence[str]) -> Path | None:
     return None
 
 
-def _loaded(config: Path | None) -> tuple[Sequence[LoadedEntry], list[Problem]]:
+def _loaded(config: Path | None, *, optional_too: bool) -> tuple[Sequence[LoadedEntry], list[Problem]]:
     """Return the enabled plugins with commands, and a problem for each plugin that cannot be loaded.
+
+    optional_too: also for those of providers that are not required
 
     Raises `ConfigError` for a configuration that cannot be read at all.
     """
@@ -115,7 +119,7 @@ def _loaded(config: Path | None) -> tuple[Sequence[LoadedEntry], list[Problem]]:
     configuration = read_parts(files, os.environ, installed(), problems)
     loaded = configuration.providers.loaded
     failed: dict[str, Problem] = {}
-    for problem in (*problems, *tolerated_failures(configuration)):
+    for problem in (*problems, *(tolerated_failures(configuration) if optional_too else ())):
         section, _, rest = problem.path.partition(".")
         key = rest.partition(".")[0]
         if section == SECTION and key not in loaded:

@@ -35,7 +35,9 @@ class Operations(Collector):
         self._waiting: int | None = None
         self._requests: dict[tuple[str, str], Durations] = {}
         self._statuses: Counter[tuple[str, str, str]] = Counter()
-        self._writing = SingleFlight(self._write, "toolplug-ready")  # a store that is closed ends it
+        # A store that is closed ends them.
+        self._writing = SingleFlight(self._write, "toolplug-ready")
+        self._counting = SingleFlight(self._count, "toolplug-waiting")
 
     @contextmanager
     def reloading(self) -> Generator[None]:
@@ -57,7 +59,13 @@ class Operations(Collector):
         self._statuses[method, path, str(status)] += 1
 
     async def refresh(self) -> None:
-        """Read what only the store knows, before a scrape: how many calls wait for approval."""
+        """Read what only the store knows, before a scrape: how many calls wait for approval.
+
+        All scrapes at once share one question to the store.
+        """
+        await self._counting.join()
+
+    async def _count(self) -> None:
         try:
             self._waiting = await self._approvals.count_waiting()
         except StoreError:

@@ -1,36 +1,31 @@
 """The use of quotas by the other processes that share a store, as of ten seconds ago at most.
 
-Each process writes what its tenants and keys use as one volatile record `~quota/ID`, and reads those of the others.
+Each process writes what its tenants and keys use as one volatile record `~use/ID`, and reads those of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import Counter
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypedDict, cast
+from typing import Self
 
-import orjson
-
-from toolplug.config.quotas import Owner
 from toolplug.errors import StoreError
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quota_use import OwnerId, QuotaUse
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 
-_PREFIX = f"{VOLATILE}quota/"
+_PREFIX = f"{VOLATILE}use/"
 EXCHANGED_EVERY_S = 4.0
 _KEPT_S = 10.0
 _LOG = logging.getLogger("toolplug.host")
 
-_Counts = list[tuple[list[str], int]]
-
-
-class _Kept(TypedDict):
-    streams: _Counts
-    calls: _Counts
+_NUMBER = 8
+"""Bytes of a number in a record: unsigned, the lowest first."""
 
 
 class QuotaPeers:
@@ -63,19 +58,31 @@ class QuotaPeers:
                     _LOG.warning("the use of quotas at other processes is not known now: %s", failed)
 
     async def _write(self) -> None:
-        kept: _Kept = {"streams": _listed(self._use.streams), "calls": _listed(self._use.calls)}
-        await self._store.commit(_PREFIX + self._store.id, orjson.dumps(kept), ttl_s=_KEPT_S, to=self._store.id)
+        value = _packed(self._use.streams, self._use.calls)
+        await self._store.commit(_PREFIX + self._store.id, value, ttl_s=_KEPT_S, to=self._store.id)
 
     async def _read(self) -> None:
-        streams, calls = Counter[Owner](), Counter[Owner]()
+        streams, calls = Counter[OwnerId](), Counter[OwnerId]()
         for key in await self._store.keys(_PREFIX):
             record = None if key == _PREFIX + self._store.id else await self._store.read(key)
             if record is not None:
-                kept = cast("_Kept", orjson.loads(record.value))
-                streams.update({tuple(owner): count for owner, count in kept["streams"]})
-                calls.update({tuple(owner): count for owner, count in kept["calls"]})
+                for counts, more in zip((streams, calls), _unpacked(record.value), strict=True):
+                    counts.update(more)
         self._use.take_elsewhere(streams, calls)
 
 
-def _listed(counts: Counter[Owner]) -> _Counts:
-    return [([*owner], count) for owner, count in counts.items() if count]
+def _packed(streams: Mapping[OwnerId, int], calls: Mapping[OwnerId, int]) -> bytes:
+    """Return how many streams there are, then the owners and counts of these, then those of calls."""
+    numbers = [len(streams), *streams, *streams.values(), *calls, *calls.values()]
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def _unpacked(value: bytes) -> tuple[Mapping[OwnerId, int], Mapping[OwnerId, int]]:
+    first, *numbers = struct.unpack(f"<{len(value) // _NUMBER}Q", value)
+    streams, calls = numbers[: 2 * first], numbers[2 * first :]
+    return _halves(streams), _halves(calls)
+
+
+def _halves(numbers: list[int]) -> Mapping[OwnerId, int]:
+    half = len(numbers) // 2
+    return dict(zip(numbers[:half], numbers[half:], strict=True))

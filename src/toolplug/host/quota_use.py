@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from hashlib import blake2b
 from time import monotonic
 
 from toolplug.catalog.call import Principal
@@ -15,6 +16,14 @@ from toolplug.runtime.lru import LeastRecentlyUsed
 _MINUTE_S = 60
 _MAX_OWNERS = 10_000
 
+OwnerId = int
+"""A hash of an owner, in 64 bits: processes exchange thousands of them every few seconds."""
+
+
+def owner_id(*owner: str) -> OwnerId:
+    """Return the same number in every process that shares the store."""
+    return int.from_bytes(blake2b("\0".join(owner).encode(), digest_size=8).digest())
+
 
 class QuotaUse:
     """The open streams and the calls of the last minute, by tenant and key, as long as the host is entered.
@@ -23,9 +32,9 @@ class QuotaUse:
     """
 
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
-        self._streams: Counter[Owner] = Counter()
-        self._elsewhere = Counter[Owner](), Counter[Owner]()
-        self._calls: LeastRecentlyUsed[Owner, Rate] = LeastRecentlyUsed(_MAX_OWNERS)
+        self._streams: Counter[OwnerId] = Counter()
+        self._elsewhere = Counter[OwnerId](), Counter[OwnerId]()
+        self._calls: LeastRecentlyUsed[OwnerId, Rate] = LeastRecentlyUsed(_MAX_OWNERS)
         self.configure(quotas, streams_per_key)
 
     def configure(self, quotas: Quotas, streams_per_key: int) -> None:
@@ -40,16 +49,16 @@ class QuotaUse:
         return self._limits_calls or self._quotas.sets("streams")
 
     @property
-    def streams(self) -> Counter[Owner]:
+    def streams(self) -> Counter[OwnerId]:
         """The open streams at this process."""
         return self._streams
 
     @property
-    def calls(self) -> Counter[Owner]:
-        """The calls of the last minute at this process."""
-        return Counter({owner: rate.begun for owner, rate in self._calls.items()})
+    def calls(self) -> Counter[OwnerId]:
+        """The calls of the last minute at this process, of those who called in it."""
+        return Counter({owner: begun for owner, rate in self._calls.items() if (begun := rate.begun)})
 
-    def take_elsewhere(self, streams: Counter[Owner], calls: Counter[Owner]) -> None:
+    def take_elsewhere(self, streams: Counter[OwnerId], calls: Counter[OwnerId]) -> None:
         """Count these streams and calls of other processes as well, in place of the last ones."""
         self._elsewhere = streams, calls
 
@@ -61,8 +70,9 @@ class QuotaUse:
         levels = self._quotas.levels(quota, principal.tenant, principal.subject)
         rates: list[tuple[Owner, int, int, Rate]] = []
         for owner, limit in levels:
-            left = limit - self._elsewhere[1][owner]
-            rates.append((owner, limit, left, self._rate(owner, max(left, 0))))
+            counted = owner_id(*owner)
+            left = limit - self._elsewhere[1][counted]
+            rates.append((owner, limit, left, self._rate(counted, max(left, 0))))
         for owner, limit, left, rate in rates:
             refusal = rate.refusal() if left > 0 else None
             if left <= 0 or refusal is not None:
@@ -73,16 +83,17 @@ class QuotaUse:
     def check_stream(self, tenant: str, subject: str) -> None:
         """Raise `QuotaExceeded` if no further stream may be opened now."""
         for owner, limit in self._quotas.levels("streams", tenant, subject):
-            if self._streams[owner] + self._elsewhere[0][owner] >= limit:
+            counted = owner_id(*owner)
+            if self._streams[counted] + self._elsewhere[0][counted] >= limit:
                 raise quota_exceeded("streams", owner, limit)
-        if self._streams[tenant, subject] >= self._streams_per_key:
+        if self._streams[owner_id(tenant, subject)] >= self._streams_per_key:
             raise quota_exceeded("streams_per_key", (tenant, subject), self._streams_per_key)
 
     @contextmanager
     def stream(self, tenant: str, subject: str) -> Generator[None]:
         """Count one stream inside the block. Raises `QuotaExceeded` on entering."""
         self.check_stream(tenant, subject)
-        owners: tuple[Owner, ...] = ((tenant,), (tenant, subject))
+        owners = owner_id(tenant), owner_id(tenant, subject)
         self._streams.update(owners)
         try:
             yield
@@ -92,7 +103,7 @@ class QuotaUse:
                 if not self._streams[owner]:
                     del self._streams[owner]
 
-    def _rate(self, owner: Owner, limit: int) -> Rate:
+    def _rate(self, owner: OwnerId, limit: int) -> Rate:
         rate = self._calls.get(owner)
         if rate is None:
             rate = Rate(limit, _MINUTE_S, "", clock=monotonic)
