@@ -30,6 +30,8 @@ MEMORY_MIB = 64
 WORST = 10
 BYTES = 1024 * 1024 - 4096
 LARGE_BYTES = 8 * 1024 * 1024 - 4096
+PLUGIN_BYTES = (BYTES, 124 * 1024, 60 * 1024)
+"""Routes of plugins may refuse what is larger than they need."""
 LARGE = ("register-tools", "update-tools")
 IN_PATHS = {"code": "ABCDEFGH", "name": "mine", "id": "mine", "key": "hello", "agent": "default"}
 
@@ -39,7 +41,43 @@ PARTS: dict[str, dict[str, Any]] = {
     "console": {"console": {"enabled": True}},
     "file_search": {"file_search": {"enabled": True}},
     "code_interpreter": {"code_interpreter": {"enabled": True, "required": False}},
+    "web_search": {"web_search": {"enabled": True, "backend": "searxng", "url": "http://127.0.0.1:9"}},
+    "openapi": {"openapi": {"enabled": True, "document": "items.json", "base_url": "http://127.0.0.1:9"}},
 }
+
+_FORM = {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}, "more": {"type": "object"}}
+ITEMS = {
+    "openapi": "3.1.0",
+    "info": {"title": "Items", "version": "1"},
+    "paths": {
+        "/items": {
+            "get": {
+                "operationId": "find_items",
+                "parameters": [
+                    {"name": name, "in": "query", "schema": schema, "style": style}
+                    for name, schema, style in (
+                        ("names", {"type": "array"}, "form"),
+                        ("filter", {"type": "object"}, "deepObject"),
+                    )
+                ],
+                "responses": {"200": {"description": "found"}},
+            },
+            **{
+                method: {
+                    "operationId": f"{method}_item",
+                    "requestBody": {"content": {kind: {"schema": {"type": "object", "properties": _FORM}}}},
+                    "responses": {"200": {"description": "done"}},
+                }
+                for method, kind in (
+                    ("post", "application/json"),
+                    ("put", "application/x-www-form-urlencoded"),
+                    ("patch", "multipart/form-data"),
+                )
+            },
+        }
+    },
+}
+"""A document with each way in which arguments become a request."""
 
 
 class Request(NamedTuple):
@@ -173,12 +211,13 @@ async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
             headers = as_json
             if operation["security"] == [{"pluginToken": []}]:
                 headers = {**as_json, "Authorization": f"Bearer {session['pluginToken']}"}
-            size = LARGE_BYTES if path.endswith(LARGE) else BYTES
+            sizes = PLUGIN_BYTES if not own else (LARGE_BYTES if path.endswith(LARGE) else BYTES,)
             if given is None and reads:
                 yield Request(f"{method} {path}", method, place, b"", {})
                 continue
-            for name, body in bodies(given or {}, schemas, size):
-                yield Request(f"{method} {path}: {name}", method, place, body, headers)
+            for size in sizes:
+                for name, body in bodies(given or {}, schemas, size):
+                    yield Request(f"{method} {path}: {name}", method, place, body, headers)
         for tool in () if own else tools:
             for name, body in bodies(tool["inputSchema"], tool["inputSchema"].get("$defs", {}), BYTES - 256):
                 content = b'{"name": %s, "arguments": %s, "timeoutMs": 2000}' % (
@@ -213,7 +252,7 @@ def resident_mib() -> float:
 @pytest.mark.requirement("SEC-worst-request")
 @pytest.mark.parametrize("part", PARTS)
 async def test_no_request_holds_the_loop_or_keeps_memory(
-    part: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     settings = {
         "store": f"sqlite:///{tmp_path}/state.db",
@@ -222,6 +261,8 @@ async def test_no_request_holds_the_loop_or_keeps_memory(
         "responses": {"backend": {"base_url": "http://127.0.0.1:9/v1", "api_key": "none", "model": "m"}},
         "egress": {"allow": ["loopback"]},
     }
+    (tmp_path / "items.json").write_text(json.dumps(ITEMS))
+    monkeypatch.chdir(tmp_path)
     async with open_host(settings, environ={}) as host, client_of(create_app(host)) as client:
         gc.collect()
         gc.freeze()  # a host has a tenth of what a test run has in memory, which the collector would look through

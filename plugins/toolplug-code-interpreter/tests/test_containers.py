@@ -45,6 +45,15 @@ async def test_a_container_is_made_shown_listed_and_deleted(small: Any) -> None:
 
 
 @pytest.mark.requirement("I3-code-containers")
+async def test_a_body_is_counted_before_it_is_read(small: Any) -> None:
+    unknown = {f"k{number}": 1 for number in range(7_000)}
+    answer = await small.one.http.post("/v1/containers", json={"name": "box", **unknown})
+    assert await code_of(answer) == (413, "request_too_large", None)
+    answer = await small.one.http.post("/v1/containers", json={"name": "box", **dict(list(unknown.items())[:4_000])})
+    assert await code_of(answer) == (400, "unknown_parameter", "k0")
+
+
+@pytest.mark.requirement("I3-code-containers")
 async def test_files_go_in_are_changed_and_come_out(small: Any) -> None:
     box = await small.one.container()
     file = await small.one.upload(box, "in put.bin", bytes(range(256)) * 8192)

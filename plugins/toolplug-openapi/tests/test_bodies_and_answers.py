@@ -64,6 +64,29 @@ async def test_a_form_is_sent_as_its_encoding_says(
     assert api.bodies == [sent.encode()]
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 65_536, ["x"] * 1_000, [""] * 1_100, {"a": [[]] * 1_100}, {f"k{number}": 1 for number in range(1_000)}],
+    ids=["a long text", "many texts", "many empty texts", "many lists", "many names"],
+)
+async def test_an_address_that_no_server_takes_is_not_written(api: Any, serve: Any, value: object) -> None:
+    parameter = {"name": "q", "in": "query", **DEEP}
+    api.operations({"/x": {"get": {"operationId": "look", "parameters": [parameter]}}})
+    async with serve() as tools:
+        result = await tools.call("look", {"q": value})
+        assert result.status == "tool_error"
+        assert "larger than a request's address and headers may be, 65,536 characters" in result.output
+        assert (await tools.call("look", {"q": ["x"] * 400})).status == "success"
+
+
+async def test_a_large_form_is_sent_whole(api: Any, serve: Any) -> None:
+    body = {"requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}}}
+    api.operations({"/x": {"post": {"operationId": "send", **body}}})
+    async with serve() as tools:
+        assert (await tools.call("send", {"body": {"f": ["x"] * 100_000}})).status == "success"
+    assert api.bodies == [b"&".join([b"f=x"] * 100_000)]
+
+
 async def test_a_form_of_open_properties_is_encoded_too(api: Any, serve: Any) -> None:
     schema = {"type": "object", "additionalProperties": {"type": "object"}}
     content = {"schema": schema, "encoding": {"metadata": DEEP}}

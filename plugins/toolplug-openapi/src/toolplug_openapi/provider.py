@@ -24,13 +24,13 @@ from toolplug_openapi.answers import Tree, kept_parts, tool_result
 from toolplug_openapi.document import MAX_JSON_BYTES, DocumentRefused
 from toolplug_openapi.operations import HINTS, Operation
 from toolplug_openapi.reading import ReadDocument, read
-from toolplug_openapi.requests import Parts, add_credential, request_parts
+from toolplug_openapi.requests import Parts, add_credential, is_larger, request_parts
 from toolplug_openapi.settings import Credential, SecurityScheme, Settings
 
 MAX_REDIRECTS = 5
 FETCH_S = 10.0
 SMALL_BYTES = 64 * 1024
-"""Answers up to this size are parsed on the event loop, larger ones in a thread."""
+"""Arguments and answers up to this size are written and parsed on the event loop, larger ones in a thread."""
 CONNECT_S = 5.0
 PORTS = {"http": 80, "https": 443}
 JSON_FIRST = "application/json, */*;q=0.5"
@@ -95,7 +95,11 @@ class OpenApi(FunctionProvider):
         if api is None or transport is None:
             raise LookupError("the provider has not been started")
         operation, definition = api.tools[call.name]
-        parts = request_parts(operation, cast("Mapping[str, object]", call.arguments))
+        arguments = cast("Mapping[str, object]", call.arguments)
+        if is_larger([arguments], SMALL_BYTES):
+            parts = await self._site.in_thread(request_parts, operation, arguments)
+        else:
+            parts = request_parts(operation, arguments)
         for name in _needed(operation, api, self.config.credentials):
             add_credential(parts, api.schemes[name], self.config.credentials[name], context.credentials)
         try:

@@ -17,6 +17,11 @@ from toolplug_openapi.arguments import Argument, Body, Encoding
 from toolplug_openapi.operations import Operation
 from toolplug_openapi.settings import Credential, SecurityScheme
 
+MAX_ADDRESS = 64 * 1024
+"""Characters in path, query, headers and cookies of a request; `httpx2` refuses longer URLs. Servers take 8 to 32 KiB."""
+_VALUE = 64
+"""Characters for which a value of its own counts, since each is encoded by itself."""
+
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
 
@@ -40,6 +45,12 @@ class Parts:
 
 def request_parts(operation: Operation, arguments: Mapping[str, object]) -> Parts:
     """Return the request of a call, without credentials. Raises `ToolError` for a value that no request can carry."""
+    address = [arguments.get(each.argument) for each in operation.arguments if each.place != "body"]
+    if is_larger(address, MAX_ADDRESS):
+        raise ToolError(
+            f"the arguments outside the body are larger than a request's address and headers may be, {MAX_ADDRESS:,} "
+            f"characters, of which each value takes {_VALUE} or more; give fewer"
+        )
     parts = Parts(operation.method, operation.path)
     sent: dict[str, object] = {}
     for argument in operation.arguments:
@@ -59,6 +70,24 @@ def request_parts(operation: Operation, arguments: Mapping[str, object]) -> Part
         if segment in (".", ".."):
             raise ToolError(f"{segment!r} cannot be a part of the path; give another value")
     return parts
+
+
+def is_larger(values: Sequence[object], most: int) -> bool:
+    """Return whether values have more characters than this; stops counting there."""
+    found, waiting = 0, [*values]
+    while waiting and found <= most:
+        value = waiting.pop()
+        found += _VALUE + (len(value) if isinstance(value, str) else 0)
+        if (pairs := _pairs(value)) is not None:
+            found += len(pairs) * _VALUE
+            if found <= most:
+                found += sum(map(len, pairs))
+                waiting += pairs.values()
+        elif (items := _items(value)) is not None:
+            found += len(items) * _VALUE
+            if found <= most:
+                waiting += items
+    return found > most
 
 
 def _put(parts: Parts, argument: Argument, value: object) -> None:

@@ -22,6 +22,9 @@ _CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter"
 _TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 429: "too_many_requests", 503: "server_error"}
 _RETRY_S = 5
 
+MAX_BODY = 64 * 1024
+"""Bytes of a JSON body: the model that reads it lists each name that it does not know."""
+
 
 class RequestRefused(Exception):
     """A request that is answered with an error of this status; `param` is the part of it that is wrong."""
@@ -69,6 +72,8 @@ def answering(handler: Handler) -> Handler:
 async def body(request: Request, model: type[Model]) -> Model:
     """Return the JSON body. Raises `RequestRefused` naming the first thing that is wrong with it."""
     raw = await request.body()
+    if len(raw) > MAX_BODY:
+        raise RequestRefused(413, "request_too_large", f"the body has {len(raw)} bytes, {MAX_BODY} are allowed")
     return validated(lambda: model.model_validate_json(raw or b"{}"))
 
 
