@@ -168,8 +168,13 @@ def _count(outside: bytes, texts: int, digits: bytes) -> _Counts:
         containers=outside.count(b"{") + outside.count(b"["),
         texts=texts,
         items=outside.count(b","),
-        long_digits=digits.translate(_ZEROS).count(_LONG) * len(_LONG),
+        long_digits=count_long_digits(digits),
     )
+
+
+def count_long_digits(text: bytes) -> int:
+    """Return the digits of integers of more than 1,000, of each in whole thousands; also those inside texts."""
+    return text.translate(_ZEROS).count(_LONG) * len(_LONG)
 
 
 def _counted(text: bytes) -> Iterator[_Counts]:

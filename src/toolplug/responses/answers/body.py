@@ -14,12 +14,18 @@ from typing import Final, NamedTuple
 from jiter import from_json
 
 from toolplug.catalog.exact_json import without_collections
+from toolplug.catalog.validation.json_size import count_long_digits
 
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 """Of one event, or of an answer that is no stream. The longest answer of a model has a quarter of it."""
 
 MAX_VALUES: Final = 128 * 1024
 """Values in one event, or in an answer that is no stream: jiter takes up to 29 ms to build so many."""
+
+MAX_NAMES: Final = 32 * 1024
+"""Names of members of objects in it: jiter takes up to 15 ms for so many."""
+MAX_LONG_DIGITS: Final = 1024 * 1024
+"""Digits of long integers in it: jiter takes up to 16 ms for so many."""
 
 _UNCOUNTED_BYTES: Final = 256 * 1024
 """A shorter text has at most `MAX_VALUES` values, each with a comma or bracket."""
@@ -147,10 +153,18 @@ def _check_size(size: int) -> None:
 
 
 def check_values(text: bytes) -> None:
-    """Raise `BodyRefused` if the JSON has more than `MAX_VALUES` values, which are not built."""
-    if len(text) <= _UNCOUNTED_BYTES or _separators(text) <= MAX_VALUES:
+    """Raise `BodyRefused` if the JSON has more values, names or long numbers than are read; they are not built."""
+    if len(text) <= _UNCOUNTED_BYTES:
         return
-    if text.count(b'"') > 2 * MAX_VALUES or _separators(_TEXT.sub(b"", text)) > MAX_VALUES:
+    if count_long_digits(text) > MAX_LONG_DIGITS:
+        raise BodyRefused(f"one part of it has more than {MAX_LONG_DIGITS:,} digits of long integers")
+    if _separators(text) <= MAX_VALUES and text.count(b":") <= MAX_NAMES:
+        return
+    names = text.count(b'":') - text.count(rb'\":')  # at least; to take the texts out takes 10 times as long
+    bare = text if names > MAX_NAMES or text.count(b'"') > 2 * MAX_VALUES else _TEXT.sub(b"", text)
+    if bare.count(b":") > MAX_NAMES:
+        raise BodyRefused(f"one part of it has more than {MAX_NAMES:,} names in objects")
+    if bare is text or _separators(bare) > MAX_VALUES:
         raise BodyRefused(f"one part of it has more than {MAX_VALUES:,} values")
 
 

@@ -26,6 +26,8 @@ _OF_FUNCTION: Final = frozenset({"name", "arguments"})
 _ERROR_TEXTS: Final = ("message", "detail", "msg", "errors", "error_msg", "error_message", "title", "base_resp")
 _THOUGHTS: Final = frozenset({"thinking", "reasoning", "reasoning_text", "reasoning_content"})
 _MAX_COUNT: Final = 2**53
+MAX_ENTRIES: Final = 4096
+"""Parts of the content and reasoning of one chunk; each takes 4 µs to read."""
 
 
 class _Texts(NamedTuple):
@@ -109,16 +111,17 @@ def _message(choice: Mapping[str, object], *, whole: bool, begun: bool) -> Mappi
 
 
 def _texts(said: Mapping[str, object], note: Note) -> _Texts:
-    content = said.get("content")
+    content, left = said.get("content"), iter(range(MAX_ENTRIES))
     if isinstance(content, list | Mapping):
-        texts = _joined([_Texts(), *(_of_part(part, note) for part in _entries(cast("object", content)))])
+        parts = _entries(cast("object", content), left)
+        texts = _joined([_Texts(), *(_of_part(part, note, left) for part in parts)])
     elif isinstance(content, str):
         texts = _Texts(content)
     elif not content:
         texts = _Texts()
     else:
         raise garbage("its content is no text")
-    thoughts = [_thought(said[name]) for name in REASONING if said.get(name)]
+    thoughts = [_thought(said[name], left) for name in REASONING if said.get(name)]
     refusal = said.get("refusal") or ""
     if not isinstance(refusal, str):
         raise garbage("its refusal is no text")
@@ -126,18 +129,24 @@ def _texts(said: Mapping[str, object], note: Note) -> _Texts:
     return _Texts(_unicode(texts.text), _unicode(texts.reasoning + thought), _unicode(texts.refusal + refusal))
 
 
-def _entries(value: object) -> list[object]:
-    """Return a list itself, and one of any other value alone, which some servers send in place of a list."""
-    return cast("list[object]", value) if isinstance(value, list) else [value]
+def _entries(value: object, left: Iterator[int]) -> Iterator[object]:
+    """Yield the entries of a list, or any other value alone, which some servers send in place of a list.
+
+    Raises `BackendFailed` when nothing is `left` of the entries that one chunk may have.
+    """
+    for each in cast("list[object]", value) if isinstance(value, list) else [value]:
+        if next(left, None) is None:
+            raise garbage(f"its lists have more than {MAX_ENTRIES:,} entries")
+        yield each
 
 
-def _of_part(given: object, note: Note) -> _Texts:
+def _of_part(given: object, note: Note, left: Iterator[int]) -> _Texts:
     if isinstance(given, str):
         return _Texts(given)
     part = as_object(given)
     kind = part.get("type")
     if kind in _THOUGHTS:
-        return _Texts(reasoning=_thought(given))
+        return _Texts(reasoning=_thought(given, left))
     if isinstance(part.get("refusal"), str):
         return _Texts(refusal=str(part["refusal"]))
     text = part.get("text")
@@ -148,14 +157,15 @@ def _of_part(given: object, note: Note) -> _Texts:
     return _Texts()
 
 
-def _thought(value: object) -> str:
+def _thought(value: object, left: Iterator[int]) -> str:
     """Return the text of reasoning, which may be in parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(_thought(each) for each in cast("list[object]", value))
+        return "".join(_thought(each, left) for each in _entries(cast("object", value), left))
     given = as_object(value)
-    return _thought(next((given[name] for name in ("text", "thinking", "reasoning", "content") if given.get(name)), ""))
+    inner = next((given[name] for name in ("text", "thinking", "reasoning", "content") if given.get(name)), "")
+    return _thought(inner, left)
 
 
 def _joined(texts: list[_Texts]) -> _Texts:
@@ -175,7 +185,7 @@ def _calls(said: Mapping[str, object], *, whole: bool, note: Note) -> Iterator[C
         return
     if not isinstance(given, list | Mapping):
         raise garbage("its tool_calls are no list")
-    parts = _entries(cast("object", given))
+    parts = [*_entries(cast("object", given), iter(range(MAX_ENTRIES)))]
     for place, part in enumerate(parts):
         call = as_object(part)
         if not call:

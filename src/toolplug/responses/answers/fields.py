@@ -7,7 +7,9 @@ them. A stream sends them in pieces.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, cast
 
 from toolplug.signatures.values import as_object, encoded
@@ -19,6 +21,10 @@ MAX_FIELD_VALUES: Final = 4096
 _IN_PIECES: Final = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 """Texts of which a stream sends a piece at a time; any other value is sent whole, and the last one counts."""
 
+_MOST_OF_INDEX: Final = 8
+"""The last entries of a list under one index, which a further piece may continue."""
+_NAMED: Final = 5
+
 _LOG = logging.getLogger("toolplug.responses")
 
 
@@ -26,24 +32,62 @@ class _Pieces(list[str]):
     """A text in pieces."""
 
 
+class _Entries(list[object]):
+    """The entries of a list that comes in pieces."""
+
+    def __init__(self, entries: Iterable[object] = ()) -> None:
+        super().__init__(entries)
+        self._by_index: dict[object, deque[dict[str, object]]] = {}
+
+    def add(self, piece: Iterable[object]) -> None:
+        """Merge each entry of a piece into the one of earlier pieces that it continues, or append it."""
+        last = [cast("dict[str, object]", entry) for entry in self[-1:] if isinstance(entry, dict)]
+        new: list[dict[str, object]] = []
+        for each in piece:
+            if not isinstance(each, Mapping):
+                self.append(each)
+                continue
+            entry = as_object(cast("object", each))
+            earlier = self._by_index.get(_index(entry), ()) if "index" in entry else last
+            into = next((old for old in reversed(earlier) if _continues(old, entry)), None)
+            if into is None:
+                into = dict[str, object]()
+                self.append(into)
+                new.append(into)
+            _merge(into, entry)
+        for entry in new:
+            if "index" in entry:
+                self._by_index.setdefault(_index(entry), deque(maxlen=_MOST_OF_INDEX)).append(entry)
+
+
+def _index(entry: Mapping[str, object]) -> object:
+    index = entry["index"]
+    return index if isinstance(index, int | str) else None
+
+
 class BackendFields:
-    """Collects the fields of one message or call. Those over the limits are left out, with a warning."""
+    """Collects the fields of one message or call. Those over the limits are left out, with one warning."""
 
     def __init__(self) -> None:
         self._fields: dict[str, object] = {}
         self._size = 0
         self._values = 0
+        self._warned = False
 
     def add(self, fields: Mapping[str, object]) -> None:
         """Add the fields of one delta."""
         if not fields:
             return
-        text = encoded(fields)
+        many = len(fields) > MAX_FIELD_VALUES
+        text = "" if many else encoded(fields)
         self._size += len(text or "")
-        self._values += 0 if text is None else text.count(",") + text.count("[") + text.count("{")
-        if text is None or self._size > MAX_FIELDS_CHARS or self._values > MAX_FIELD_VALUES:
-            why = "they are not JSON" if text is None else "they are too large"
-            _LOG.warning("fields of the model's server do not go back to it, as %s: %.200r", why, sorted(fields))
+        self._values += len(fields) if text is None else text.count(",") + text.count("[") + text.count("{")
+        if many or text is None or self._size > MAX_FIELDS_CHARS or self._values > MAX_FIELD_VALUES:
+            if not self._warned:
+                why = "they are not JSON" if text is None else "they are too large"
+                names = [*islice(fields, _NAMED)]
+                _LOG.warning("fields of the model's server do not go back to it, as %s: %.200r", why, names)
+            self._warned = True
             return
         _merge(self._fields, fields)
 
@@ -67,8 +111,8 @@ def _merged(old: object, new: object, *, in_pieces: bool) -> object:
     if isinstance(new, str):
         if not in_pieces:
             return new
-        if isinstance(old, list) and not isinstance(old, _Pieces):  # a content that has begun as a list of parts
-            return _merged(cast("list[object]", old), [{"type": "text", "text": new}], in_pieces=False)
+        if isinstance(old, _Entries):  # a content that has begun as a list of parts
+            return _merged(old, [{"type": "text", "text": new}], in_pieces=False)
         pieces = old if isinstance(old, _Pieces) else _Pieces()
         pieces.append(new)
         return pieces
@@ -77,33 +121,16 @@ def _merged(old: object, new: object, *, in_pieces: bool) -> object:
         _merge(entry, as_object(cast("object", new)))
         return entry
     if isinstance(new, list):
-        before = _entries(old)
-        return [*before, *_added(before, cast("list[object]", new))]
+        entries = _entries(old)
+        entries.add(cast("list[object]", new))
+        return entries
     return new
 
 
-def _entries(old: object) -> list[object]:
+def _entries(old: object) -> _Entries:
     if isinstance(old, _Pieces):  # a content that has begun as a text
-        return [{"type": "text", "text": old}]
-    return cast("list[object]", old) if isinstance(old, list) else []
-
-
-def _added(before: Sequence[object], new: Sequence[object]) -> Iterator[object]:
-    """Merge each entry into the one before that it continues; yield the others."""
-    for each in new:
-        if not isinstance(each, Mapping):
-            yield each
-            continue
-        entry = as_object(cast("object", each))
-        candidates = reversed(before) if "index" in entry else before[-1:]
-        for old in candidates:
-            if isinstance(old, dict) and _continues(cast("dict[str, object]", old), entry):
-                _merge(cast("dict[str, object]", old), entry)
-                break
-        else:
-            merged: dict[str, object] = {}
-            _merge(merged, entry)
-            yield merged
+        return _Entries([{"type": "text", "text": old}])
+    return old if isinstance(old, _Entries) else _Entries()
 
 
 def _continues(old: Mapping[str, object], new: Mapping[str, object]) -> bool:
