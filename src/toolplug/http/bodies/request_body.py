@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, cast
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
@@ -82,36 +82,46 @@ def check_declared(headers: Mapping[bytes, bytes], limit: int) -> None:
         raise too_large(limit)
 
 
-@contextmanager
-def bounded(scope: Scope, receive: Receive, limit: int) -> Generator[Receive]:
-    """Yield the channel, which raises `HttpProblem` at the first byte over the limit or over `http.edge.body_memory`.
+class BoundedChannel:
+    """A channel that raises `HttpProblem` at the first byte over the limit or over `http.edge.body_memory`.
 
     Starlette's `RequestBodyLimitMiddleware` has one limit for each route, not one of the configuration as it is now.
     What has arrived counts as unfinished until the last byte or the end of the block.
     """
-    state: HostState = scope["state"]
-    size = 0
-    held: UnfinishedBody | None = None
 
-    async def counted() -> Message:
-        nonlocal size, held
-        message = await receive()
+    __slots__ = ("_held", "_limit", "_receive", "_scope", "_size", "_state")
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+        self._scope = scope
+        self._state: HostState = scope["state"]  # the handler gets another
+        self._receive = receive
+        self._limit = limit
+        self._size = 0
+        self._held: UnfinishedBody | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._held is not None:
+            self._held.release()
+
+    async def __call__(self) -> Message:
+        """Receive one ASGI message."""
+        message = await self._receive()
         arrived = len(message.get("body", b""))
-        size += arrived
-        if size > limit:
-            raise too_large(limit)
+        self._size += arrived
+        if self._size > self._limit:
+            raise too_large(self._limit)
         if message.get("more_body", False):
-            held = held or UnfinishedBody(state["bodies"], key_of(scope, state))
-            held.count(arrived)
-        elif held is not None:
-            held.release()
+            if self._held is None:
+                self._held = UnfinishedBody(self._state["bodies"], key_of(self._scope, self._state))
+            self._held.count(arrived)
+        elif self._held is not None:
+            self._held.release()
         return message
-
-    try:
-        yield counted
-    finally:
-        if held is not None:
-            held.release()
 
 
 def too_large(limit: int) -> HttpProblem:

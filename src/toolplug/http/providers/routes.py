@@ -14,13 +14,14 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from starlette.convertors import Convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope
 
@@ -31,7 +32,7 @@ from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits import SourceSwitch
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.auth.refusals import Refusals
-from toolplug.http.bodies.request_body import MAX_FILE_BODY, bounded, check_declared
+from toolplug.http.bodies.request_body import MAX_FILE_BODY, BoundedChannel, check_declared
 from toolplug.http.errors import (
     HttpProblem,
     as_problem,
@@ -175,7 +176,7 @@ class ProviderRoutes:
             uploads = method == "POST" and template.endswith(_FILES)
             limit = max(max_body, MAX_FILE_BODY) if uploads else max_body
             check_declared(state["headers"], limit)
-            with bounded(scope, receive, limit) as body:
+            with BoundedChannel(scope, receive, limit) as body:
                 request = Request(scope, body, sent)
                 if not route.public:
                     await self._admit(route, request, state, authenticator)
@@ -193,9 +194,15 @@ class ProviderRoutes:
         self, route: MountedRoute, accounting: CallAccounting, state: HostState, request: Request, sent: SentResponse
     ) -> None:
         """Run the endpoint; what it stores counts for the caller where a quota limits that."""
-        owner = key_of(request.scope, state)
-        with self._refusals.within(request.scope) if self._refusals.counts_stored_bytes else nullcontext():
-            await _handled(route, accounting, state, request, sent, lambda: self._streams(*owner))
+
+        def open_stream() -> AbstractContextManager[None]:
+            return self._streams(*key_of(request.scope, state))
+
+        if not self._refusals.counts_stored_bytes:
+            await _handled(route, accounting, state, request, sent, open_stream)
+            return
+        with self._refusals.within(request.scope):
+            await _handled(route, accounting, state, request, sent, open_stream)
 
     async def _admit(
         self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
@@ -262,6 +269,9 @@ async def _handled(
         async with running.life:
             response = await route.route.endpoint(request)
             sent.drops_body = False  # it is the endpoint's own, as under Starlette, and dropped by the server
+            if type(response).__call__ is Response.__call__:  # its body is there, so that it holds no stream open
+                await response(request.scope, request.receive, sent)
+                return
             with ExitStack() as streams:
 
                 async def send(message: Message) -> None:
