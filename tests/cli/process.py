@@ -19,12 +19,19 @@ TOOLPLUG = Path(sys.executable).with_name("toolplug")
 PATIENCE_S = 30.0
 
 
-def toolplug(*arguments: str, folder: Path, site: Path | None = None) -> Done:
-    """Run one command to its end; `site` is a folder with further packages."""
+def toolplug(
+    *arguments: str,
+    folder: Path,
+    site: Path | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    stdin: str | None = None,
+) -> Done:
+    """Run one command to its end; `site` is a folder with further packages, `stdin` what it reads."""
     done = subprocess.run(
         [TOOLPLUG, *arguments],
         cwd=folder,
-        env=_environment(site),
+        env={**_environment(site), **environ},
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

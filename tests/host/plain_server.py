@@ -84,7 +84,11 @@ class PlainServer:
         """List these tools from now on."""
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
         wire = [{"name": name, "description": description, "inputSchema": schema} for name in tools]
-        (self.folder / "tools.json.new").write_text(json.dumps(wire))
+        self.lists_bytes(json.dumps(wire).encode())
+
+    def lists_bytes(self, definitions: bytes) -> None:
+        """List the tools of a JSON list of definitions from now on."""
+        (self.folder / "tools.json.new").write_bytes(definitions)
         os.replace(self.folder / "tools.json.new", self.folder / "tools.json")
 
     def runs(self) -> bool:
