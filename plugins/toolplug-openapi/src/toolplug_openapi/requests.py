@@ -18,7 +18,7 @@ from toolplug_openapi.operations import Operation
 from toolplug_openapi.settings import Credential, SecurityScheme
 
 MAX_ADDRESS = 64 * 1024
-"""Characters in path, query, headers and cookies of a request; `httpx2` refuses longer URLs. Servers take 8 to 32 KiB."""
+"""Characters in path, query, headers and cookies: `httpx2` refuses longer URLs, and servers take 8 to 32 KiB."""
 _VALUE = 64
 """Characters for which a value of its own counts, since each is encoded by itself."""
 

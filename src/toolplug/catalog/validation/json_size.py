@@ -59,7 +59,6 @@ class _Counts(NamedTuple):
             return f"{MAX_ITEMS:,} values"
         return f"{MAX_LONG_DIGITS:,} digits of long integers" if long_digits > MAX_LONG_DIGITS else None
 
-
     def wide_names(self) -> int | None:
         """Return the number of names, if the objects are so wide that the parser is slow to look for duplicates."""
         return self.names if self.names > _WIDE * self.containers else None

@@ -160,7 +160,7 @@ def check_values(text: bytes) -> None:
         raise BodyRefused(f"one part of it has more than {MAX_LONG_DIGITS:,} digits of long integers")
     if _separators(text) <= MAX_VALUES and text.count(b":") <= MAX_NAMES:
         return
-    names = text.count(b'":') - text.count(rb'\":')  # at least; to take the texts out takes 10 times as long
+    names = text.count(b'":') - text.count(rb"\":")  # at least; to take the texts out takes 10 times as long
     bare = text if names > MAX_NAMES or text.count(b'"') > 2 * MAX_VALUES else _TEXT.sub(b"", text)
     if bare.count(b":") > MAX_NAMES:
         raise BodyRefused(f"one part of it has more than {MAX_NAMES:,} names in objects")
