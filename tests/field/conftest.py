@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
@@ -11,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.cli.process import PATIENCE_S, TOOLPLUG, Serving, serving
+from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
 from tests.http.served import serving_apart
 from tests.responses.backend.script import Raw, says
 from tests.responses.backend.scripted import ScriptedBackend
@@ -50,25 +49,11 @@ def write_notes(folder: Path, backend: str = "http://127.0.0.1:1") -> None:
     folder.joinpath("providers.yaml").write_text(CONFIGURATION.format(backend=backend), "utf-8")
 
 
-def answers_over_pipes(folder: Path, messages: str, *, answers: int) -> list[dict[str, Any]]:
-    """Send lines to `toolplug serve --stdio`, and give its answers; as clients do, wait for them before the end."""
-    with subprocess.Popen(
-        [TOOLPLUG, "serve", "--stdio"],
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(messages)
-        process.stdin.flush()
-        lines = [process.stdout.readline() for _ in range(answers)]
-        process.stdin.close()
-        lines += process.stdout.readlines()
-        assert process.wait(PATIENCE_S) == 0
-    return [json.loads(line) for line in lines]
+def answers_over_pipes(folder: Path, messages: str) -> list[dict[str, Any]]:
+    """What `toolplug serve --stdio` answers to these lines, whose end it meets while it still works on them."""
+    done = toolplug("serve", "--stdio", folder=folder, stdin=messages)
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]
 
 
 class NotesHost:

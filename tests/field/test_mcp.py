@@ -143,6 +143,6 @@ def test_a_meta_of_null_is_as_if_absent_over_pipes(tmp_path: Path) -> None:
     write_notes(tmp_path)
     content = INPUTS.joinpath("mcp", META_NULL).read_text("utf-8")
     messages = "\n".join((json.dumps(INITIALIZE), json.dumps(INITIALIZED), content.strip(), ""))
-    initialized, called = answers_over_pipes(tmp_path, messages, answers=2)
+    initialized, called = answers_over_pipes(tmp_path, messages)
     assert (initialized["id"], called["id"]) == (1, 3)
     assert called["result"]["content"] == [{"type": "text", "text": "(nothing given)"}]

@@ -185,6 +185,71 @@ def test_a_line_that_is_no_exact_json_is_a_parse_error_and_the_next_is_answered(
     assert "duplicate" in errors[0]["message"].lower()
 
 
+TOOLS = """
+import asyncio
+from toolplug import tool
+
+@tool
+async def wait(seconds: float) -> str:
+    "Wait."
+    await asyncio.sleep(seconds)
+    return f"waited {seconds}"
+
+@tool
+async def pay() -> str:
+    "Pay."
+    return "paid"
+"""
+
+
+ENTRY = "tools: {type: ./tools.py, enabled: true, tools: {pay: ask}}"
+
+
+def calls_of(*calls: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
+    """The messages of a client that makes these calls under the ids 2, 3 and so on, and can be asked."""
+    client = {"name": "t", "version": "1"}
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": client}
+    return [
+        {"id": 1, "method": "initialize", "params": begin},
+        {"method": "notifications/initialized"},
+        *(
+            {"id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+            for number, (name, arguments) in enumerate(calls, 2)
+        ),
+    ]
+
+
+def answers_to(config: Path, *messages: dict[str, object]) -> list[dict[str, Any]]:
+    """The messages of a host whose client sends all of its own and closes its end."""
+    (config.parent / "tools.py").write_text(TOOLS)
+    config.write_text(config.read_text().replace("hello: {enabled: true}", ENTRY))
+    done = subprocess.run(
+        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        input="".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.requirement("C-10-stdio-answers")
+def test_what_a_client_has_asked_is_answered_after_the_end_of_its_messages(config: Path) -> None:
+    answers = answers_to(config, *calls_of(("wait", {"seconds": 1.5}), ("wait", {"seconds": 0})))
+    assert [each["id"] for each in answers] == [1, 3, 2]
+    assert [each["result"]["content"][0]["text"] for each in answers[1:]] == ["waited 0", "waited 1.5"]
+
+
+@pytest.mark.requirement("C-10-stdio-answers")
+def test_it_ends_without_the_calls_that_its_client_cancels_or_would_have_to_decide(config: Path) -> None:
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+    answers = answers_to(config, *calls_of(("wait", {"seconds": 600}), ("pay", {})), cancel)
+    assert answers[0]["result"]["serverInfo"]
+    assert [each["method"] for each in answers if "method" in each] == ["elicitation/create"]
+
+
 def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:
     read, write = os.pipe()
     with subprocess.Popen(

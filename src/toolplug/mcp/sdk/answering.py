@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, TextIO, cast
@@ -39,7 +38,6 @@ from mcp.shared.inbound import (
     validate_mcp_param_headers,
 )
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
-from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
@@ -53,6 +51,7 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import asking, call_with_approval
+from toolplug.mcp.sdk.exact_lines import Answers, ExactLines, own_stdin
 from toolplug.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
 from toolplug.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, followed, honored_of
 from toolplug.mcp.server_endpoint import (
@@ -177,7 +176,7 @@ class SdkServerEndpoint:
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
     async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
-        """Serve one client on standard input and `out` until it closes its end.
+        """Serve one client on standard input and `out` until it closes its end and has the answers it waits for.
 
         An older client is notified of changes after it has initialized.
         """
@@ -189,12 +188,12 @@ class SdkServerEndpoint:
                 telling.add(group.create_task(_tell(ctx)))
 
             server.add_notification_handler(_INITIALIZED, types.NotificationParams, begin_to_tell)
-            with _own_stdin() as stdin:
-                lines = _ExactLines(stdin)
+            with own_stdin() as stdin:
+                lines = ExactLines(stdin)
                 stdout = anyio.wrap_file(out)
                 async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
-                    lines.answer = write.send
-                    await server.run(read, write, options_with_instructions(self._options, caller))
+                    lines.answers = answers = Answers(write)
+                    await server.run(read, answers, options_with_instructions(self._options, caller))
             for task in telling:
                 task.cancel()
 
@@ -209,46 +208,6 @@ class SdkServerEndpoint:
         except (MCPError, ValidationError) as error:
             return _failed(handler_exception_to_error_data(error), message.id), False
         return Reply(_OK, _encoded({"jsonrpc": "2.0", "id": message.id, "result": result})), True
-
-
-@contextmanager
-def _own_stdin() -> Generator[anyio.AsyncFile[str]]:
-    """Take standard input for the protocol; until the block ends, providers and child processes read an empty one."""
-    descriptor, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    try:
-        # Left open: the thread that waits for a line cannot be interrupted, and would read from what is opened next.
-        yield anyio.wrap_file(open(descriptor, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
-    finally:
-        os.dup2(descriptor, 0)
-
-
-async def _nowhere(_: SessionMessage) -> None:
-    pass
-
-
-class _ExactLines:
-    """The lines of standard input that are JSON; any other line is answered with a parse error.
-
-    The SDK itself ignores such lines, and takes the last of two equal keys.
-    """
-
-    def __init__(self, lines: anyio.AsyncFile[str]) -> None:
-        self._lines = lines
-        self.answer: Callable[[SessionMessage], Awaitable[None]] = _nowhere
-        """Sends a message to the client; set before the first line is read."""
-
-    async def __aiter__(self) -> AsyncGenerator[str]:
-        async for line in self._lines:
-            try:
-                load_json(line.encode())
-            except InvalidJson as error:
-                if line.strip():
-                    told = types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {error}")
-                    await self.answer(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=told)))
-                continue
-            yield line
 
 
 class _Channel:
