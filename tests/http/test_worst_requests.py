@@ -15,6 +15,7 @@ import pytest
 from httpx2 import AsyncClient
 from tests.figures import FIGURE
 from tests.http.conftest import client_of
+from tests.http.rich_bodies import rich_bodies
 from tests.longest_callback import longest_callback
 
 from toolplug import open_host
@@ -182,6 +183,53 @@ def bodies(schema: Mapping[str, Any], schemas: Mapping[str, Any], size: int) -> 
         for nested, part in resolved(inner, schemas).get("properties", {}).items():
             for name, text in fitting(resolved(part, schemas), size - 1024):
                 yield f"{field}.{nested}: {name}", f'{{{head}"{field}": {{"{nested}": {text}}}}}'.encode()
+        for name, text in many(inner, schemas, size - 1024):
+            yield f"{field}: {name}", f'{{{head}"{field}": {text}}}'.encode()
+
+
+def many(schema: Mapping[str, Any], schemas: Mapping[str, Any], size: int) -> Iterator[tuple[str, str]]:
+    """Lists of plausible items, as many as are allowed, alone and with one of their fields as large as fits."""
+    for part in alternatives(schema, schemas):
+        if part.get("type") != "array" or "items" not in part:
+            continue
+        for kind in alternatives(part["items"], schemas):
+            item = filled(kind, schemas)
+            shown = json.dumps(item)[:60]
+            most = min(part.get("maxItems", 1000), 1000)
+            yield f"many {shown}", array(distinct(item, number) for number in range(min(most, size // 100)))
+            if not isinstance(item, dict):
+                continue
+            for field, inner in kind.get("properties", {}).items():
+                for name, text in LARGE_FIELDS if resolved(inner, schemas).get("type") != "string" else LARGE_TEXTS:
+                    whole = json.dumps({name: value for name, value in item.items() if name != field})[1:-1]
+                    one = f'{{{whole}{", " if whole else ""}"{field}": {text(size - 1024)}}}'
+                    yield f"one {shown}, {field}: {name}", f"[{one}]"
+
+
+LARGE_FIELDS: tuple[tuple[str, Callable[[int], str]], ...] = (
+    ("as wide as is read", lambda size: mapping(min(60_000, size // 16))),
+    ("objects", lambda size: array(['{"type":"text","text":"b"}'] * min(30_000, size // 30))),
+    ("near-duplicates", lambda size: array(f'"name-{number:06}"' for number in range(min(120_000, size // 14)))),
+)
+LARGE_TEXTS: tuple[tuple[str, Callable[[int], str]], ...] = (
+    ("long of lines", lambda size: json.dumps(" \n" * (size // 3))),
+    ("long of hidden characters", lambda size: json.dumps("\u202e" * (size // 4), ensure_ascii=False)),
+)
+
+
+def alternatives(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The schema itself, or each of those that it may be."""
+    schema = resolved(schema, schemas)
+    parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if not parts:
+        yield schema
+    for part in parts:
+        yield from alternatives(part, schemas)
+
+
+def distinct(item: object, number: int) -> str:
+    """An item with names of its own."""
+    return json.dumps(item).replace('"mine"', f'"mine-{number}"')
 
 
 async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
@@ -218,6 +266,10 @@ async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
             for size in sizes:
                 for name, body in bodies(given or {}, schemas, size):
                     yield Request(f"{method} {path}: {name}", method, place, body, headers)
+            for rich in rich_bodies() if own and method == "post" else ():
+                if path.endswith(f"/{rich.route}"):
+                    body = json.dumps(rich.body, ensure_ascii=False).encode()
+                    yield Request(f"{method} {path}: {rich.name}", method, place, body, headers)
         for tool in () if own else tools:
             for name, body in bodies(tool["inputSchema"], tool["inputSchema"].get("$defs", {}), BYTES - 256):
                 content = b'{"name": %s, "arguments": %s, "timeoutMs": 2000}' % (

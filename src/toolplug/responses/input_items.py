@@ -19,7 +19,7 @@ from typing import cast
 
 from toolplug.errors import ResponseRefused
 from toolplug.responses.request_tools import arguments_of, name_for_model
-from toolplug.signatures.values import as_object
+from toolplug.signatures.values import as_object, encoded, why_not_json
 
 Item = Mapping[str, object]
 
@@ -32,7 +32,10 @@ CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to the client."""
 CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
 MAX_TEXT = 10 * 1024 * 1024
+MANY_ITEMS = 500
+"""Above these, other tasks have their turn between the steps of a request."""
 MAX_CONTENT_PARTS = 4_096
+"""Of one item; all have twice as many at most. Reading each of them, and telling it to a model, takes 5 µs."""
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
@@ -47,6 +50,10 @@ def checked_items(given: object) -> list[Item]:
         _check_length(given, "input")
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
     items = cast("list[object]", given) if isinstance(given, list) else []
+    parts = [as_object(item).get(name) for item in items for name in ("content", "output", "summary")]
+    if sum(len(cast("list[object]", each)) for each in parts if isinstance(each, list)) > 2 * MAX_CONTENT_PARTS:
+        message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
+        raise ResponseRefused("too_many", message, param="input")
     return [_checked(item, f"input[{index}]") for index, item in enumerate(items)]
 
 
@@ -112,6 +119,8 @@ def _checked(given: object, at: str) -> Item:
     if not isinstance(given, Mapping):
         raise _refused(at, "an item should be an object")
     item = as_object(cast("object", given))
+    if (why := why_not_sent(item)) is not None:
+        raise _refused(at, why)
     kind = _untyped(item) if item.get("type") is None else item["type"]
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])
@@ -125,6 +134,17 @@ def _checked(given: object, at: str) -> Item:
         known = ", ".join(sorted(_TEXTS))
         raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")
     return {**item, "type": kind}
+
+
+def why_not_sent(value: object) -> str | None:
+    """Return why no model's server can be sent the value; None if it can.
+
+    What a body has out of range, and what is too deep in it, was read as infinity.
+    """
+    if encoded(value) is not None:
+        return None
+    fault = why_not_json(value)
+    return f"it has a number out of range, or more than 160 levels ({fault})"
 
 
 def _untyped(item: Item) -> str | None:

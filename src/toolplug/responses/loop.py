@@ -24,7 +24,7 @@ from toolplug.responses.backend import Backend
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.hosted import MCP, ItemStyle, server_list
 from toolplug.responses.hosted_calls import Decided, HostedCalls, decided_calls
-from toolplug.responses.input_items import Item, called_name, checked_items, is_hosted_call
+from toolplug.responses.input_items import MANY_ITEMS, Item, called_name, checked_items, is_hosted_call
 from toolplug.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.transcript import messages, question
@@ -137,6 +137,8 @@ class Loop:
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
         """Yield the events of one answer of the model."""
         said = messages(self._request.instructions, [*items, *self._calls.items])
+        if len(said) > MANY_ITEMS:
+            await asyncio.sleep(0)  # others run before the client library writes as many
         asked = question(self._request, self.draft, said, offer, self._choice(offer))
         try:
             async with aclosing(self._backend.ask(asked, stream=bool(self._request.stream))) as deltas:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from toolplug.responses.input_items import MAX_TEXT
+from toolplug.responses.input_items import MAX_TEXT, why_not_sent
 
 MAX_TOOLS = 1_000
 MAX_ITEMS = 4_096
@@ -16,7 +16,14 @@ MAX_ITEMS = 4_096
 MAX_INCLUDES = 100
 MAX_KEYS = 1_000
 
-JsonObject = Annotated[dict[str, object], Field(max_length=MAX_KEYS)]
+
+def _sendable(value: dict[str, object]) -> dict[str, object]:
+    if (why := why_not_sent(value)) is not None:
+        raise PydanticCustomError("not_json", "{why}", {"why": why})
+    return value
+
+
+JsonObject = Annotated[dict[str, object], Field(max_length=MAX_KEYS), AfterValidator(_sendable)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -47,8 +54,10 @@ def _text_or_list(value: object) -> object:
 
 
 def _text_or_object(value: object) -> object:
-    if isinstance(value, str | dict | None):
-        return cast("object", value)
+    if isinstance(value, str | None):
+        return value
+    if isinstance(value, dict):
+        return _sendable(cast("dict[str, object]", value))
     raise PydanticCustomError("text_or_object", "should be text, or an object with a type")
 
 

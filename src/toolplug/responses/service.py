@@ -16,7 +16,7 @@ from toolplug.responses.backend import Backend, ModelAnswer
 from toolplug.responses.background.making import Background, ResponseWriter
 from toolplug.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.responses.hosted import ItemStyle
-from toolplug.responses.input_items import Item, checked_items, is_hosted_call
+from toolplug.responses.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
 from toolplug.responses.loop import MAX_TURNS, Loop
 from toolplug.responses.offer import ToolCaller
 from toolplug.responses.request import ResponseRequest
@@ -162,6 +162,8 @@ class Responses:
         A hosted call without output is a reference too: clients omit what they consider readable on the server.
         """
         items = checked_items(request.input)
+        if len(items) > MANY_ITEMS:
+            await asyncio.sleep(0)  # others run before the loop reads as many
         references = [index for index, item in enumerate(items) if _is_reference(item)]
         for index in references:
             item_id, at = str(items[index].get("id")), f"input[{index}].id"
