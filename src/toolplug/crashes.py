@@ -47,8 +47,8 @@ class CodeOwner(NamedTuple):
     masked: Callable[[str], str] = unmasked
 
     def __str__(self) -> str:
-        distribution = f" ({self.distribution} {self.version})" if self.distribution else ""
-        return f"provider {self.key!r}{distribution}"
+        package = f"{self.distribution} {self.version}".rstrip()  # a file alone has no version
+        return f"provider {self.key!r} ({package})" if package else f"provider {self.key!r}"
 
 
 class FramePlace(NamedTuple):

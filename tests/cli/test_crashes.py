@@ -74,6 +74,13 @@ def test_call_prints_the_line_and_the_trace_of_a_crash_without_secrets(run: Run,
     assert "s3cret" not in done.err
 
 
+def test_the_owner_in_a_file_is_named_by_its_path_alone(run: Run, tmp_path: Path) -> None:
+    code = "from toolplug import tool\n\n@tool\nasync def fall() -> str:\n    return 1 // 0\n"
+    (tmp_path / "shop.py").write_text(code)
+
+    assert "tool 'fall' of provider 'shop' (./shop.py) raised" in run("call", "-c", "shop.py", "fall").err
+
+
 @pytest.mark.parametrize("definition", ["async def", "def"])
 def test_a_trace_begins_at_the_authors_line(
     run: Run, package: Package, write: Callable[..., Path], definition: str
@@ -224,3 +231,12 @@ def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "NO_COLOR": "1"})
 
     assert done.stdout.startswith("toolplug ")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("call", "--help"), ("approvals", "list", "--help")])
+def test_the_help_gives_no_type_to_options_without_a_value(run: Run, words: tuple[str, ...]) -> None:
+    text = run(*words).out
+
+    assert "--help" in text
+    assert "<bool>" not in text
+    assert "<int>" not in text

@@ -71,6 +71,18 @@ async def test_they_are_kept_over_a_reload_and_switched_off_and_on() -> None:
             await host.disable("dairy", by=ANONYMOUS)
 
 
+async def test_a_failed_start_names_no_file_and_no_key_of_one() -> None:
+    class Locked(Diary):
+        async def start(self) -> None:
+            raise ValueError("no pen")
+
+    with pytest.raises(ConfigError) as raised:
+        async with open_host(FILE, providers={"diary": Locked}):
+            pass
+    (problem,) = raised.value.problems
+    assert str(problem) == "providers.diary: provider 'diary': start() raised ValueError: no pen (fix the cause)"
+
+
 async def test_a_key_that_the_file_has_too_is_an_error_with_its_line() -> None:
     host = open_host(FILE, providers={"hello": Diary()})
     with pytest.raises(ConfigError, match="the host's own code gives a provider of the key 'hello', too"):

@@ -154,6 +154,14 @@ def test_a_name_that_means_nothing_within_a_model_is_refused_alike() -> None:
         check_declared(Provider)
 
 
+def test_an_annotation_that_is_an_object_is_refused_alike() -> None:
+    with pytest.raises(InvalidDefinition, match=r"Provider\.pay: parameter 'price' of type <object .* no JSON Schema"):
+
+        class Provider(FunctionProvider):
+            @tool
+            def pay(self, price: object()) -> None: ...  # type: ignore[valid-type]
+
+
 @pytest.mark.requirement("C-12-tool-unresolved")
 def test_an_annotation_that_is_no_expression_is_refused_alike() -> None:
     def pay(self: object, price: object) -> None: ...

@@ -10,7 +10,7 @@ from importlib.metadata import distributions, version
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
 from toolplug.cli.output import echo, print_problems, problems_in
@@ -154,6 +154,7 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
         import_module(PLUGIN_COMMANDS).add_plugin_commands(command, given)
     add_log_options(command)
     _unwrap_help(command)
+    _omit_types_of_flags(command)
     return command
 
 
@@ -173,6 +174,17 @@ def _unwrap_help(command: object) -> None:
             _unwrap_help(inner)
     elif isinstance(command, TyperCommand):
         command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+
+
+def _omit_types_of_flags(command: object) -> None:
+    """Leave out `<bool>` and `<int>` in the help of options that take no value."""
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            _omit_types_of_flags(inner)
+    if isinstance(command, TyperCommand | TyperGroup):
+        for option in command.get_params(typer.Context(command, help_option_names=list(HELP))):
+            if isinstance(option, TyperOption) and (option.is_flag or option.count):
+                option.metavar = ""
 
 
 def _print_version(wanted: bool) -> None:

@@ -67,6 +67,9 @@ def from_code(path: Sequence[str]) -> Place:
     return Place("code")
 
 
+_NOWHERE = Place("")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
     """One enabled entry of `providers:`. If two are equal, the running provider is kept.
@@ -101,6 +104,11 @@ class ProviderEntry:
         """The owner of the provider's code, for the log."""
         return CodeOwner(self.key, self.package, self.distribution, self.version, self.masked)
 
+    @property
+    def in_file(self) -> bool:
+        """Whether the configuration has the entry; one of the host's own code has no place in it."""
+        return self.place is not from_code
+
     def origin(self, *path: str) -> str:
         """Return the place of a path below the entry, as `explain` shows it."""
         return str(self.place(path))
@@ -111,7 +119,7 @@ class ProviderEntry:
 
     def problem(self, code: str, message: str, hint: str, at: tuple[str, ...] = ()) -> Problem:
         """Return a problem of this entry, or of a path below it."""
-        file, line, column = self.place(at)
+        file, line, column = self.place(at) if self.in_file else _NOWHERE
         path = ".".join(("providers", self.key, *at))
         return Problem(code=code, message=message, file=file, line=line, column=column, path=path, hint=hint)
 

@@ -70,7 +70,7 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         log_crash(what, error, entry.owner)
     doubled = isinstance(error, ValueError) and text.startswith(_DOUBLED)
     fix = "make its metrics with registry=None and return them from collectors()" if doubled else "fix the cause"
-    without = ", or set required: false to start without this provider" if entry.required else ""
+    without = ", or set required: false to start without this provider" if entry.required and entry.in_file else ""
     return ProviderError(
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,

@@ -40,8 +40,16 @@ def schema_of_model(model: type[BaseModel]) -> dict[str, object]:
     return model.model_json_schema(schema_generator=TerseSchema)
 
 
-NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, SchemaError, NameError, TypeError, ValueError)
-"""The exceptions of pydantic for a type without a JSON Schema."""
+NO_SCHEMA = (
+    PydanticUserError,
+    PydanticSchemaGenerationError,
+    SchemaError,
+    NameError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
+"""The exceptions of pydantic and `typing` for a type without a JSON Schema."""
 
 Parameters = Mapping[str, tuple[object, object]]
 """Maps each parameter to its type and default; the default is `inspect.Parameter.empty` if there is none."""
