@@ -26,6 +26,20 @@ class Notes(FunctionProvider):
         """Greet a person."""
         return f"{self.config.greeting}, {name}!"
 '''
+UNSHOWN = """
+from toolplug import tool
+
+class Unshown:
+    def __eq__(self, other):
+        raise KeyError("e")
+
+    def __repr__(self):
+        raise KeyError("r")
+
+@tool
+def take(what: Unshown()):
+    "Take."
+"""
 TOOLS = '''
 from toolplug import tool
 
@@ -106,6 +120,7 @@ async def test_a_broken_file_changes_nothing_and_its_line_is_told(write: Write) 
         ("raise SystemExit(3)\n", "tools.py: it raised SystemExit: 3 at"),
         (TOOLS.replace("number: int", "number: Nowhere"), "Nowhere"),
         ("x = '\x00'\n", "tools.py: it raised"),
+        (UNSHOWN, "tools.py: reading it raised KeyError: 'r' at"),
         ("#" * 5_000_000, "is over 4194304 bytes"),
     ],
 )

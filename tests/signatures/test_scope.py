@@ -162,6 +162,27 @@ def test_an_annotation_that_is_an_object_is_refused_alike() -> None:
             def pay(self, price: object()) -> None: ...  # type: ignore[valid-type]
 
 
+class Odd:
+    """An annotation whose attributes cannot be read."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError(name)
+
+
+def test_an_annotation_that_raises_is_refused_alike_and_a_result_has_no_schema_then() -> None:
+    with pytest.raises(InvalidDefinition, match=r"Provider\.pay: parameter 'price' of type <.*Odd object .* no JSON"):
+
+        class Provider(FunctionProvider):
+            @tool
+            def pay(self, price: Odd()) -> None: ...  # type: ignore[valid-type]
+
+    class Other(FunctionProvider):
+        @tool
+        def pay(self) -> Odd(): ...  # type: ignore[valid-type]
+
+    assert [definition.output_schema for definition in check_declared(Other)] == [None]
+
+
 @pytest.mark.requirement("C-12-tool-unresolved")
 def test_an_annotation_that_is_no_expression_is_refused_alike() -> None:
     def pay(self: object, price: object) -> None: ...

@@ -114,6 +114,12 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
             )
     except InvalidDefinition as error:
         raise _failed(found, str(error)) from error
+    except ProviderError:
+        raise
+    except Exception as error:  # types and values of the author are code, too: they are compared, hashed and shown
+        raised = f"reading {found.entry_point.value}" if found.file is None else "reading it"
+        said = f"{raised} raised {_said(error, found.module)}"
+        raise _failed(found, said, f"{raised} raised {outlined(error, found.module)}") from error
     if not callable(target) or not _takes_two(target):
         value = found.entry_point.value
         raise _failed(

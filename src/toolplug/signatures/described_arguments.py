@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, Field, PydanticUserError, create_model
-from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
-from pydantic_core import CoreSchema, SchemaError
+from pydantic_core import CoreSchema
 
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.duplicates import first_repeated
@@ -39,17 +38,6 @@ def schema_of_model(model: type[BaseModel]) -> dict[str, object]:
     """Return the JSON Schema of the model's input."""
     return model.model_json_schema(schema_generator=TerseSchema)
 
-
-NO_SCHEMA = (
-    PydanticUserError,
-    PydanticSchemaGenerationError,
-    SchemaError,
-    NameError,
-    TypeError,
-    ValueError,
-    AttributeError,
-)
-"""The exceptions of pydantic and `typing` for a type without a JSON Schema."""
 
 Parameters = Mapping[str, tuple[object, object]]
 """Maps each parameter to its type and default; the default is `inspect.Parameter.empty` if there is none."""
@@ -90,7 +78,7 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
     """
     try:
         described = _described(parameters)
-    except NO_SCHEMA as error:
+    except Exception as error:  # types are the author's code, which may raise anything
         later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
         kind = UnresolvedAnnotation if later else InvalidDefinition
         reason = str(error).strip().split("\n", 1)[0]
@@ -124,6 +112,6 @@ def _culprit(parameters: Parameters) -> str:
     for name, (meaning, default) in parameters.items():
         try:
             _described({name: (meaning, default)})
-        except NO_SCHEMA:
+        except Exception:  # noqa: BLE001
             return f"parameter {name!r} of type {meaning!r} has no JSON Schema"
     return "the parameters have no JSON Schema together"

@@ -25,7 +25,6 @@ from toolplug.signatures.annotations import (
 )
 from toolplug.signatures.conversion import Convert, through_model, whole_numbers
 from toolplug.signatures.described_arguments import (
-    NO_SCHEMA,
     DescribedArguments,
     Parameters,
     TerseSchema,
@@ -177,14 +176,14 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
         meaning = resolved(annotation, function, owner, around)
     except Unresolved:
         return None
-    if meaning in _WITHOUT_STRUCTURE or _holds_result(meaning):
-        return None
-    model = meaning if isinstance(meaning, type) and issubclass(meaning, BaseModel) else None
-    aliased = model is not None and bool(model.model_config.get("serialize_by_alias"))
     try:
+        if meaning in _WITHOUT_STRUCTURE or _holds_result(meaning):
+            return None
+        model = meaning if isinstance(meaning, type) and issubclass(meaning, BaseModel) else None
+        aliased = model is not None and bool(model.model_config.get("serialize_by_alias"))
         adapter = TypeAdapter(cast("Any", meaning))  # an annotation may be anything
         schema = adapter.json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
-    except NO_SCHEMA:
+    except Exception:  # noqa: BLE001  types are the author's code, which may raise anything
         return None
     return schema or None
 
