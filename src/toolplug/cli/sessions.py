@@ -182,7 +182,7 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
                     message = f"the log does not hold event {item.event}; all that it holds follows"
                     _print_notice("resync", {"message": message}, as_json)
                 else:
-                    echo(orjson.dumps(item._asdict()).decode() if as_json else event_line(item))
+                    echo(item.line if as_json else event_line(item))
         except SessionGone as error:
             _print_notice("error", {"code": error.state, "message": str(error)}, as_json)
 

@@ -93,11 +93,21 @@ def read_entry(raw: bytes) -> LogEntry:
 
 
 class LoggedEvent(NamedTuple):
-    """One event with the id that its readers received; requests are logged without their arguments."""
+    """One event with the id that its readers received, and its data as JSON; requests have no arguments here."""
 
     id: int
     event: str
-    data: dict[str, object]
+    text: bytes
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The data, read anew each time."""
+        return orjson.loads(self.text)
+
+    @property
+    def line(self) -> str:
+        """The event as one line of JSON, as the host answers it."""
+        return orjson.dumps({"id": self.id, "event": self.event, "data": orjson.Fragment(self.text)}).decode()
 
 
 class LogPage(NamedTuple):
@@ -116,7 +126,7 @@ def logged_events(events: Iterable[Event]) -> tuple[LoggedEvent, ...]:
     """Return the events of a log that were sent to any stream."""
     entries = [(event.id, read_entry(event.data)) for event in events]
     return tuple(
-        LoggedEvent(told_id(entry) or event_id(position), entry.event, orjson.loads(entry.data))
+        LoggedEvent(told_id(entry) or event_id(position), entry.event, entry.data)
         for position, entry in entries
         if entry.audience != NOBODY
     )

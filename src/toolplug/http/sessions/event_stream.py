@@ -6,7 +6,9 @@ import asyncio
 import re
 from contextlib import ExitStack, suppress
 from random import randrange
+from typing import cast
 
+from orjson import Fragment
 from starlette.responses import Response
 
 from toolplug.errors import AccessError, StoreError
@@ -16,7 +18,7 @@ from toolplug.http.event_stream import EventStream, EventStreamResponse, open_st
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of
-from toolplug.http.sessions.models import EventsAnswer, LoggedEvent
+from toolplug.http.sessions.models import EventsAnswer, JsonObject, LoggedEvent
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import HEARTBEAT_S
 from toolplug.sessions.stream import Reader
@@ -129,5 +131,7 @@ async def session_events(request: HostRequest) -> OrjsonResponse[EventsAnswer]:
     page = await session.log_page(after)
     resync = page is None
     events, position = page or await session.log_page(None) or ((), 0)
-    shown: list[LoggedEvent] = [{"id": event.id, "event": event.event, "data": event.data} for event in events]
+    shown: list[LoggedEvent] = [
+        {"id": event.id, "event": event.event, "data": cast("JsonObject", Fragment(event.text))} for event in events
+    ]
     return OrjsonResponse({"events": shown, "position": position, "resync": resync}, 200, PRIVATE)
