@@ -245,7 +245,8 @@ def test_what_a_client_has_asked_is_answered_after_the_end_of_its_messages(confi
 @pytest.mark.requirement("C-10-stdio-answers")
 def test_it_ends_without_the_calls_that_its_client_cancels_or_would_have_to_decide(config: Path) -> None:
     cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
-    answers = answers_to(config, *calls_of(("wait", {"seconds": 600}), ("pay", {})), cancel)
+    unreadable: dict[str, object] = {"id": 9, "method": "ping", "params": [1]}
+    answers = answers_to(config, *calls_of(("wait", {"seconds": 600}), ("pay", {})), cancel, unreadable)
     assert answers[0]["result"]["serverInfo"]
     assert [each["method"] for each in answers if "method" in each] == ["elicitation/create"]
 

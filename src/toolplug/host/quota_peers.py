@@ -58,7 +58,7 @@ class QuotaPeers:
                     _LOG.warning("the use of quotas at other processes is not known now: %s", failed)
 
     async def _write(self) -> None:
-        value = _packed(self._use.streams, self._use.calls)
+        value = _pack(self._use.streams, self._use.calls)
         await self._store.commit(_PREFIX + self._store.id, value, ttl_s=_KEPT_S, to=self._store.id)
 
     async def _read(self) -> None:
@@ -66,18 +66,18 @@ class QuotaPeers:
         for key in await self._store.keys(_PREFIX):
             record = None if key == _PREFIX + self._store.id else await self._store.read(key)
             if record is not None:
-                for counts, more in zip((streams, calls), _unpacked(record.value), strict=True):
+                for counts, more in zip((streams, calls), _unpack(record.value), strict=True):
                     counts.update(more)
         self._use.take_elsewhere(streams, calls)
 
 
-def _packed(streams: Mapping[OwnerId, int], calls: Mapping[OwnerId, int]) -> bytes:
+def _pack(streams: Mapping[OwnerId, int], calls: Mapping[OwnerId, int]) -> bytes:
     """Return how many streams there are, then the owners and counts of these, then those of calls."""
     numbers = [len(streams), *streams, *streams.values(), *calls, *calls.values()]
     return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
-def _unpacked(value: bytes) -> tuple[Mapping[OwnerId, int], Mapping[OwnerId, int]]:
+def _unpack(value: bytes) -> tuple[Mapping[OwnerId, int], Mapping[OwnerId, int]]:
     first, *numbers = struct.unpack(f"<{len(value) // _NUMBER}Q", value)
     streams, calls = numbers[: 2 * first], numbers[2 * first :]
     return _halves(streams), _halves(calls)

@@ -54,7 +54,11 @@ def checked_items(given: object) -> list[Item]:
     if sum(len(cast("list[object]", each)) for each in parts if isinstance(each, list)) > 2 * MAX_CONTENT_PARTS:
         message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
         raise ResponseRefused("too_many", message, param="input")
-    return [_checked(item, f"input[{index}]") for index, item in enumerate(items)]
+    found = [_checked(item, f"input[{index}]") for index, item in enumerate(items)]
+    if encoded(items) is None:
+        index, why = next((index, why) for index, item in enumerate(items) if (why := why_not_sent(item)) is not None)
+        raise _refused(f"input[{index}]", why)
+    return found
 
 
 def is_hosted_call(kind: object) -> bool:
@@ -119,8 +123,6 @@ def _checked(given: object, at: str) -> Item:
     if not isinstance(given, Mapping):
         raise _refused(at, "an item should be an object")
     item = as_object(cast("object", given))
-    if (why := why_not_sent(item)) is not None:
-        raise _refused(at, why)
     kind = _untyped(item) if item.get("type") is None else item["type"]
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])

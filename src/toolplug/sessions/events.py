@@ -101,7 +101,7 @@ class LoggedEvent(NamedTuple):
 
     @property
     def data(self) -> dict[str, object]:
-        """The data, read anew each time."""
+        """The data; each use reads the text again."""
         return orjson.loads(self.text)
 
     @property

@@ -157,7 +157,7 @@ class Sessions:
         self._creating += 1
         try:
             ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
-            created = await self._created(principal, cleaned(plugin_type), ttl_s, request_id)
+            created = await self._create(principal, cleaned(plugin_type), ttl_s, request_id)
         finally:
             self._creating -= 1
         self.counters.created += 1
@@ -223,7 +223,7 @@ class Sessions:
         await session.end()
         audit("session.end", "done", principal, shown(session.code), request_id)
 
-    async def _created(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> Created:
+    async def _create(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> Created:
         while True:
             code = new_code()
             token = new_token(code)

@@ -33,7 +33,7 @@ _COUNTED_UP_TO_BYTES = 1024 * 1024
 """A longer text is counted in pieces at once: counting it whole takes too long."""
 _FEW_NAMES = 8 * 1024
 _WIDE = 8
-"""Names of an object."""
+"""Names of an object, on average, above which the parser takes longer than we do to look for duplicates."""
 _PIECE_BYTES = 256 * 1024
 _LONG = b"0" * 1000
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")

@@ -51,15 +51,17 @@ class Answers:
         self._asked: set[object] = set()
         self._changed = asyncio.Event()
 
-    def received(self, message: Mapping[str, object]) -> None:
-        """Note a message of the client."""
+    def note(self, message: Mapping[str, object]) -> None:
+        """Note a message of the client; the SDK answers none that is no JSON-RPC."""
         method, message_id = message.get("method"), message.get("id")
-        if not isinstance(message_id, str | int | None):
+        if message.get("jsonrpc") != "2.0" or not isinstance(message_id, str | int | None):
+            return
+        if not isinstance(method, str | None) or not isinstance(message.get("params", {}), dict | None):
             return
         if method == _CANCELLED:
-            self._ended(self._open, as_object(message.get("params")).get("requestId"))
+            self._end(self._open, as_object(message.get("params")).get("requestId"))
         elif method is None:
-            self._ended(self._asked, message_id)
+            self._end(self._asked, message_id)
         elif message_id is not None and method != LISTEN:  # which goes on until the client leaves
             self._open.add(message_id)
 
@@ -79,7 +81,7 @@ class Answers:
             await self._messages.send(item)
         finally:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                self._ended(self._open, message.id)
+                self._end(self._open, message.id)
             self._changed.set()
 
     async def aclose(self) -> None:
@@ -94,7 +96,7 @@ class Answers:
     ) -> bool | None:
         return await self._messages.__aexit__(exc_type, exc_val, exc_tb)
 
-    def _ended(self, ids: set[object], message_id: object) -> None:
+    def _end(self, ids: set[object], message_id: object) -> None:
         with suppress(TypeError):  # an id of a type that is none
             ids.discard(message_id)
         self._changed.set()
@@ -123,6 +125,6 @@ class ExactLines:
                     await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=told)))
                 continue
             if isinstance(message, dict):
-                answers.received(cast("Mapping[str, object]", message))
+                answers.note(cast("Mapping[str, object]", message))
             yield line
         await answers.wait()

@@ -24,6 +24,7 @@ _IN_PIECES: Final = frozenset({"text", "summary", "thinking", "reasoning", "cont
 _MOST_OF_INDEX: Final = 8
 """The last entries of a list under one index, which a further piece may continue."""
 _NAMED: Final = 5
+"""Fields that the warning names."""
 
 _LOG = logging.getLogger("toolplug.responses")
 
@@ -81,7 +82,7 @@ class BackendFields:
         many = len(fields) > MAX_FIELD_VALUES
         text = "" if many else encoded(fields)
         self._size += len(text or "")
-        self._values += len(fields) if text is None else text.count(",") + text.count("[") + text.count("{")
+        self._values += 0 if text is None else text.count(",") + text.count("[") + text.count("{")
         if many or text is None or self._size > MAX_FIELDS_CHARS or self._values > MAX_FIELD_VALUES:
             if not self._warned:
                 why = "they are not JSON" if text is None else "they are too large"
