@@ -14,8 +14,8 @@ from benchmarks.providers import Many, Trivial
 from benchmarks.session_updates import opened_host
 from benchmarks.tools import TEXT
 from toolplug import Caller, Catalog, FunctionRegistry, Principal, ToolCall, ToolReference
-from toolplug.catalog.access import TenantsGate
 from toolplug.catalog.definition import Note
+from toolplug.catalog.plan import TenantsGate
 
 AGENT = "bench"
 OPERATOR = Principal(subject="operator", scopes=frozenset({"admin", "operator"}))

@@ -3,16 +3,16 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
+from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import state_folder
-from toolplug.discovery.sanitise import foreign_definition
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
-from toolplug.execution.egress import Egress
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
-from toolplug.mcp.sdk.pinned_transport import checked_transport
+from toolplug.net.checked_transport import checked_transport
+from toolplug.net.egress import Egress
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.offering.definitions import (

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
-from toolplug.catalog.access import PolicyGate, ScopeGate, TenantsGate
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
 from toolplug.catalog.layered_catalog import layered
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.plan import PolicyGate, ScopeGate, TenantsGate, Tool
 from toolplug.errors import InvalidDefinition
 
 READ = plain_tool("read", source="files")

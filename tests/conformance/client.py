@@ -17,13 +17,13 @@ from typing import Any, cast
 
 from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
+from toolplug.discovery.listing import read_tool
 from toolplug.discovery.record import KIND
-from toolplug.discovery.sanitise import sanitised
-from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
 from toolplug.mcp.input_rounds import answered_in_rounds
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server_config import ClientCredentials, Endpoint
+from toolplug.net.egress import Egress
 
 EXAMPLES: Mapping[str, object] = {
     "number": 5,
@@ -45,7 +45,7 @@ async def main(url: str, known: Mapping[str, Any]) -> None:
     async with connector(egress, Path())(endpoint, lambda: None) as connection:
         if os.environ["MCP_CONFORMANCE_SCENARIO"] == "sse-retry":
             await listening.opened()
-        tools = [sanitised(raw, "peer").definition for raw in await connection.tools()]
+        tools = [read_tool(raw, "peer").definition for raw in await connection.tools()]
         await asyncio.gather(*(made(connection, *call) for call in calls(tools, known)))
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import at_pointer
-from toolplug.discovery.sanitise import foreign_definition, sanitised
+from toolplug.discovery.listing import read_tool
 
 Json = dict[str, Any]
 
@@ -25,7 +26,7 @@ KEEP: Json = {"type": "object", "properties": {"keep": {"type": "string", "minLe
 def kept(schema: Json, **more: Any) -> tuple[Json, tuple[str, ...]]:
     """What is kept of a property of this schema, next to one that is valid, and the report."""
     whole = {**KEEP, **more, "properties": {**KEEP["properties"], "n": schema}}
-    found = sanitised({"name": "t", "inputSchema": whole}, "server")
+    found = read_tool({"name": "t", "inputSchema": whole}, "server")
     value = found.definition.parameters.value
     properties = value.pop("properties")
     found.definition.parameters.check()
@@ -176,7 +177,7 @@ def test_references_that_lead_back_to_themselves_are_removed() -> None:
         "tree": {"properties": {"next": {"$ref": "#/$defs/tree"}}},
     }
     schema = {**KEEP, "allOf": [{"$ref": f"#/$defs/{name}"} for name in definitions], "$defs": definitions}
-    found = sanitised({"name": "t", "inputSchema": schema}, "server")
+    found = read_tool({"name": "t", "inputSchema": schema}, "server")
     assert found.definition.parameters.value == {
         **schema,
         "$defs": {
@@ -197,7 +198,7 @@ def test_a_reference_to_another_place_of_the_document_is_kept() -> None:
         "In": {**KEEP, "properties": {**KEEP["properties"], "more": {"$ref": "#/components/schemas/More"}}},
         "More": {"type": "array", "items": {"$ref": "#/components/schemas/More"}, "x": 1},
     }
-    found = sanitised(
+    found = read_tool(
         {"name": "t", "inputSchema": {"$ref": "#/components/schemas/In", "components": {"schemas": components}}}, "s"
     )
     more = {"type": "array", "items": {"$ref": "#/$defs/More"}}
@@ -215,7 +216,7 @@ def test_a_place_that_is_moved_does_not_replace_a_definition() -> None:
         "$defs": {"x_y": {"type": "integer"}},
         "models": {"x y": {"type": "string"}},
     }
-    value = sanitised({"name": "t", "inputSchema": schema}, "s").definition.parameters.value
+    value = read_tool({"name": "t", "inputSchema": schema}, "s").definition.parameters.value
     assert value["$defs"] == {"x_y": {"type": "integer"}, "x_y_2": {"type": "string"}}
     assert [value["properties"][name]["$ref"] for name in "abc"] == ["#/$defs/x_y_2", "#/$defs/x_y", "#/$defs/x_y_2"]
 
@@ -229,7 +230,7 @@ def test_a_required_property_with_a_default_is_optional() -> None:
         "options": options,
     }
     schema = {"type": "object", "properties": properties, "required": ["scale", "path", "options"]}
-    found = sanitised({"name": "t", "inputSchema": schema, "outputSchema": schema}, "server")
+    found = read_tool({"name": "t", "inputSchema": schema, "outputSchema": schema}, "server")
     value = found.definition.parameters.value
     assert (value["required"], value["properties"]["options"].get("required")) == (["path", "options"], None)
     assert found.definition.parameters.refusals({"path": "a", "options": {}}) == ()

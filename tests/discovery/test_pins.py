@@ -7,7 +7,7 @@ import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.listing import read_record, record_bytes
+from toolplug.discovery.listing import read_record, read_tool, record_bytes
 from toolplug.discovery.record import (
     MAX_PINS,
     NOTHING,
@@ -18,7 +18,6 @@ from toolplug.discovery.record import (
     changes,
     succeeded,
 )
-from toolplug.discovery.sanitise import sanitised
 from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable
 
@@ -96,7 +95,7 @@ async def test_a_changed_tool_has_its_accepted_definition_also_after_a_restart(
 
 async def test_accepted_definitions_are_kept_up_to_a_size_and_older_records_have_none() -> None:
     def listed(text: str) -> Listing:
-        return Listing(tools=tuple(sanitised(raw(f"t{n}", text * 8_000), "clock") for n in range(80)))
+        return Listing(tools=tuple(read_tool(raw(f"t{n}", text * 8_000), "clock") for n in range(80)))
 
     kept = succeeded(NOTHING, "h", listed("a"), at=0, pin=True)
     kept = succeeded(kept, "h", listed("b"), at=0, pin=True)
@@ -164,7 +163,7 @@ async def test_an_acceptance_that_cannot_be_saved_is_none(
 @pytest.mark.requirement("C-8-modified")
 def test_the_difference_of_two_listings_goes_by_digest_and_not_by_the_order_of_keys() -> None:
     def listing(*tools: object) -> list[object]:
-        return [sanitised(tool, "clock") for tool in tools]
+        return [read_tool(tool, "clock") for tool in tools]
 
     before = listing(raw("a", title="x", minProperties=1), raw("b"), raw("c"))
     after = listing(raw("d"), raw("b", "Otherwise."), raw("a", minProperties=1, title="x"))
@@ -177,8 +176,8 @@ def test_the_difference_of_two_listings_goes_by_digest_and_not_by_the_order_of_k
 @pytest.mark.judge
 def test_names_that_come_and_go_without_end_are_refused() -> None:
     def listing(prefix: str) -> Listing:
-        template = sanitised(raw("t"), "clock")
-        tools = [sanitised(raw(f"{prefix}{n}"), "clock") for n in range(MAX_PINS // 2 + 1)]
+        template = read_tool(raw("t"), "clock")
+        tools = [read_tool(raw(f"{prefix}{n}"), "clock") for n in range(MAX_PINS // 2 + 1)]
         return Listing(tools=(template, *tools))
 
     kept = succeeded(NOTHING, "h", listing("a"), at=0, pin=True)

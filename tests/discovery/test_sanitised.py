@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, ToolHints
+from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
+from toolplug.discovery.listing import read_tool
 from toolplug.discovery.record import FoundTool
-from toolplug.discovery.sanitise import foreign_definition, sanitised
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 ANY = {"type": "object"}
 
 
 def tool(**more: object) -> FoundTool:
-    return sanitised({"name": "t", "description": "Does it.", "inputSchema": ANY, **more}, "clock")
+    return read_tool({"name": "t", "description": "Does it.", "inputSchema": ANY, **more}, "clock")
 
 
 def kept(schema: object) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -57,7 +58,7 @@ def test_a_hidden_character_in_what_is_compared_makes_the_tool_invalid(
     schema: dict[str, object], pointer: str, where: str
 ) -> None:
     with pytest.raises(HiddenCharacter) as refusal:
-        sanitised({"name": "t", "inputSchema": ANY, where: {"type": "object", **schema}}, "clock")
+        read_tool({"name": "t", "inputSchema": ANY, where: {"type": "object", **schema}}, "clock")
     assert str(refusal.value).startswith(f"/{where}{pointer} has the hidden character U+")
 
 
@@ -135,18 +136,18 @@ def test_titles_and_icons_are_kept_as_far_as_they_are_small_and_safe(
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "\uff54", "a\u202eb", "x" * 129, None, 7, ["t"]])
 def test_a_tool_with_a_bad_name_is_refused(name: object) -> None:
     with pytest.raises(InvalidDefinition):
-        sanitised({"name": name, "inputSchema": ANY}, "clock")
+        read_tool({"name": name, "inputSchema": ANY}, "clock")
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 128, "a/b.c-d_E"])
 def test_a_name_is_taken_as_far_as_it_may_go(name: str) -> None:
-    assert sanitised({"name": name}, "clock").name == name
+    assert read_tool({"name": name}, "clock").name == name
 
 
 @pytest.mark.parametrize("raw", [None, 1, "t", [], True])
 def test_what_is_no_object_is_no_tool(raw: object) -> None:
     with pytest.raises(InvalidDefinition, match="a tool must be an object"):
-        sanitised(raw, "clock")
+        read_tool(raw, "clock")
 
 
 @pytest.mark.requirement("DISC-default-description")
@@ -419,7 +420,7 @@ def test_whatever_a_server_sends_becomes_a_tool_that_can_be_used(
 @given(JSON_VALUES)
 def test_whatever_a_server_sends_is_a_tool_or_refused(raw: object) -> None:
     try:
-        sanitised(raw, "clock")
+        read_tool(raw, "clock")
     except InvalidDefinition:
         return
 

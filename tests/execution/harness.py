@@ -15,7 +15,7 @@ from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.run import run
 from toolplug.execution.task_runner import TaskRunner, ThreadRunner
 from toolplug.providers.plugins.registration import PluginManager, RunningPlugin

@@ -14,8 +14,8 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time, virtual_clock
 
 from toolplug.catalog.plan import Refusal
-from toolplug.execution.cluster_limits.concurrency import ClusterConcurrency
-from toolplug.execution.cluster_limits.rate import ClusterRate
+from toolplug.execution.limits.cluster_concurrency import ClusterConcurrency
+from toolplug.execution.limits.cluster_rate import ClusterRate
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import LEASE_S, PREFIX, Processes
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable
-from toolplug.mcp.sdk.pinned_transport import resolved
+from toolplug.net.checked_transport import resolved
+from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable
 
 INNER = ("127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0")
 PUBLIC = ("93.184.215.14", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8", "2002:808:808::1")

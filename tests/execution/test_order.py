@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from tests.execution.harness import Harness, called, turns
 
-from toolplug.catalog.access import PolicyGate, TenantsGate
 from toolplug.catalog.call import CallContext, Principal, ToolResult
-from toolplug.catalog.plan import Plan
-from toolplug.execution.limits import Breaker, ConcurrencyLimit, Rate
+from toolplug.catalog.plan import Plan, PolicyGate, TenantsGate
+from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, Rate
 from toolplug.execution.run import run
 from toolplug.hookspecs import hookimpl
 

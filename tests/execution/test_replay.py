@@ -13,7 +13,7 @@ from tests.execution.harness import Harness, at_rest, cancelled, turns, until
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import StoreUnavailable, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import KEPT_S, Replays
-from toolplug.execution.limits import ConcurrencyLimit
+from toolplug.execution.limits.limiters import ConcurrencyLimit
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 from toolplug.stores.sqlite import SqliteStore

@@ -13,12 +13,12 @@ from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.record import FoundTool, ServerName
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.cluster_limits.limits import ClusterLimits
-from toolplug.execution.cluster_limits.rate import ClusterRate
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits import AbandonedCallLimit, SourceSwitch
+from toolplug.execution.limits.cluster import ClusterLimits
+from toolplug.execution.limits.cluster_rate import ClusterRate
+from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
-from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels

@@ -10,10 +10,10 @@ from typing import Self
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, ToolCall, ToolDefinition, ToolResult, tool
 from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.executor import LazyExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import Factory, PerSession, SharedSource, Toolset
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.toolsets.harness import READ, Files, Harness, run, settled
 
 from toolplug import FunctionRegistry, ToolResult
-from toolplug.toolsets.first_use import LazyExecutor
+from toolplug.execution.executor import LazyExecutor
 
 IDS = ("a", "b")
 SESSIONS = ("one", "two")

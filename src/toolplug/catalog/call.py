@@ -27,6 +27,9 @@ def current_tenant() -> str:
 
 EMPTY: Mapping[str, object] = MappingProxyType({})
 
+CODE_PATTERN = "^[A-Z2-7]{8}$"
+"""What the code of a session looks like, the `session` of a `CallContext`."""
+
 
 class Credentials(dict[str, str]):
     """A caller's secrets for the systems behind tools, by name in lower case; `repr` hides the values.

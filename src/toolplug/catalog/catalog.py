@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Val
 from dataclasses import replace
 from typing import NamedTuple
 
-from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import SEARCH_SOURCE, SEARCH_TOOLS, Note, Offered, ToolDefinition
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.lru import LeastRecentlyUsed

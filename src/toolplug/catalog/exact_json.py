@@ -10,15 +10,16 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 from jiter import from_json
 from pydantic import with_config
 from typing_extensions import TypedDict
 
+from toolplug.catalog.call import EMPTY
 from toolplug.errors import InvalidJson
 
 MAX_INTEGER_DIGITS: Final = 4_300
@@ -140,3 +141,8 @@ def _within_range(text: bytes) -> bytes:
     if level <= _MAX_LEVELS:
         kept.append(text[end:])
     return b"".join(kept)
+
+
+def as_object(value: object) -> Mapping[str, object]:
+    """Return the value itself if it is a JSON object, else an empty one."""
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else EMPTY

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
-from toolplug.catalog.access import Gate
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
@@ -321,3 +320,45 @@ class Tool(NamedTuple):
 
     definition: ToolDefinition
     plan: Plan
+
+
+class TenantsGate(NamedTuple):
+    """Hides the tool from all other tenants: `tools: {name: {tenants: […]}}`."""
+
+    tenants: frozenset[str]
+    origin: str
+
+    name = "tenants"
+    hides = True
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.tenant in self.tenants else f"tenant {principal.tenant!r} is not among its tenants"
+
+
+class PolicyGate(NamedTuple):
+    """Lists the tool and refuses every call: `policy: deny`."""
+
+    origin: str
+
+    name = "policy"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return "its policy is deny"
+
+
+class ScopeGate(NamedTuple):
+    """Lists the tool and refuses calls of principals without this scope."""
+
+    scope: str
+    origin: str
+
+    name = "scope"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
+
+
+Gate = TenantsGate | PolicyGate | ScopeGate
+"""A rule about who may see or call a tool."""

@@ -7,11 +7,10 @@ from typing import Annotated, TypeAlias, cast
 
 import typer
 
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.schema import Schema
 from toolplug.cli.completion import complete_argument
 from toolplug.errors import InvalidDefinition, InvalidJson
-from toolplug.signatures.values import as_object
 
 Json = Mapping[str, object]
 _EXPECTED: Mapping[str, str] = {

@@ -15,13 +15,13 @@ from toolplug.catalog.call import CallContext
 from toolplug.cli.event_loop import cancel_leftovers, entered
 from toolplug.cli.options import operator
 from toolplug.errors import ApiError
+from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.host.parts import listed
 from toolplug.responses.builder import Event
 from toolplug.responses.offer import ToolCaller, nothing_to_leave
 from toolplug.responses.request import ResponseRequest
-from toolplug.toolsets.first_use import LazyExecutor
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
 from toolplug.catalog.exact_json import dump_json, load_own_json
+from toolplug.catalog.foreign_tools import sanitise_tool
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.discovery.record import KIND, DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
-from toolplug.discovery.sanitise import sanitised
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.runtime.tasks import in_slices
 
@@ -209,8 +209,14 @@ class ListReader:
         last = self._last.get(digest)
         if last is not None:
             return last._replace(tool=_same_object(last.tool, known))
-        tool = _same_object(sanitised(sent, self._server), known)
+        tool = _same_object(read_tool(sent, self._server), known)
         return _Read(digest, tool, _tool_line(tool))
+
+
+def read_tool(sent: object, server: str) -> FoundTool:
+    """Return the tool for one value of a server's list. Raises `InvalidDefinition` if it has no valid name."""
+    definition, removed = sanitise_tool(sent, server)
+    return FoundTool(definition.owned_by(KIND, server), removed)
 
 
 def _digest(sent: object) -> bytes:

@@ -13,11 +13,12 @@ from typing import NamedTuple, cast
 import orjson
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES
+from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.foreign_tools import bounded_text, icons_of, list_of
 from toolplug.catalog.sanitise import RemovedParts
-from toolplug.catalog.text import cleaned, cleaned_description, cleaned_json, hidden_character
+from toolplug.catalog.text import cleaned_json, hidden_character
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.tasks import in_slices
-from toolplug.signatures.values import as_object
 
 MAX_OFFERS = 1_000
 """Prompts of one server, and as many resources and templates."""
@@ -27,12 +28,9 @@ MAX_URI_BYTES = 2_048
 MAX_VARIABLES = 16
 """Of a URI template: a URI is matched in time that grows with both lengths."""
 MAX_ARGUMENTS = 64
-MAX_ICONS = 8
-MAX_ICON_BYTES = 16 * 1024
 MAX_META_BYTES = 16 * 1024
 
 _NAME = re.compile(r"[!-~]{1,128}")
-_ICON = re.compile(r"(https://|data:image/)[!-~]+")
 _UNFIT = re.compile("[\\s\ud800-\udfff]")
 _OWN_META = ("io.modelcontextprotocol/", "toolplug/")
 
@@ -117,7 +115,7 @@ async def _kept(
 def _prompt(raw: Object) -> dict[str, object]:
     prompt: dict[str, object] = {"name": _name(raw.get("name"))}
     prompt |= _described(raw)
-    if arguments := _list(raw.get("arguments"))[:MAX_ARGUMENTS]:
+    if arguments := list_of(raw.get("arguments"))[:MAX_ARGUMENTS]:
         prompt["arguments"] = [_argument(_object(item)) for item in arguments]
     return prompt
 
@@ -154,7 +152,7 @@ def _labelled(raw: Object) -> dict[str, object]:
         labelled["mimeType"] = mime_type
     known = as_object(raw.get("annotations"))
     annotations: dict[str, object] = {}
-    if audience := [role for role in _list(known.get("audience")) if role in ("user", "assistant")]:
+    if audience := [role for role in list_of(known.get("audience")) if role in ("user", "assistant")]:
         annotations["audience"] = audience[:2]
     priority = known.get("priority")
     if isinstance(priority, int | float) and not isinstance(priority, bool) and 0 <= priority <= 1:
@@ -185,35 +183,10 @@ def _is_small(meta: Object) -> bool:
         return False
 
 
-def icons_of(raw: object) -> list[dict[str, object]]:
-    """Return the valid icons of a list: pictures over HTTPS or in a `data:` URL, at most eight and 16 KiB together."""
-    icons: list[dict[str, object]] = []
-    room = MAX_ICON_BYTES
-    for item in _list(raw)[:MAX_ICONS]:
-        given = as_object(item)
-        source = given.get("src")
-        if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
-            continue
-        room -= len(source)
-        icon: dict[str, object] = {"src": source}
-        if mime_type := bounded_text(given.get("mimeType"), MAX_TITLE_BYTES):
-            icon["mimeType"] = mime_type
-        if sizes := _list(given.get("sizes"))[:MAX_ICONS]:
-            icon["sizes"] = [bounded_text(size, MAX_TITLE_BYTES) for size in sizes]
-        if given.get("theme") in ("light", "dark"):
-            icon["theme"] = given["theme"]
-        icons.append(icon)
-    return icons
-
-
 def _object(raw: object) -> Object:
     if not isinstance(raw, dict):
         raise InvalidDefinition("must be an object")
     return cast("Object", raw)
-
-
-def _list(raw: object) -> list[object]:
-    return cast("list[object]", raw) if isinstance(raw, list) else []
 
 
 def _name(raw: object) -> str:
@@ -228,11 +201,3 @@ def _uri(raw: object) -> str:
     if hidden_character(raw) is not None or _UNFIT.search(raw):
         raise InvalidDefinition("the URI has an invisible character or a space", at="uri")
     return raw
-
-
-def bounded_text(raw: object, limit: int) -> str:
-    """Return the cleaned text, cut to so many bytes; empty if it is no text."""
-    if not isinstance(raw, str):
-        return ""
-    readable = raw[: 8 * limit].encode(errors="ignore").decode()
-    return cleaned_description(cleaned(readable)).encode()[:limit].decode(errors="ignore").strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,11 +12,10 @@ from toolplug.discovery.listing import read_record, record_bytes
 from toolplug.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
 from toolplug.stores.followed import PAUSE_S, Follower
-from toolplug.stores.store import Change, Record, Store
+from toolplug.stores.store import Change, Record, Store, every_key, name_digest
 
 PREFIX = "discovery/"
 
-_PAGE = 1000
 _UNREAD = -1
 """The revision of an entry that must be read again; no record has it."""
 _LOG = logging.getLogger("toolplug.discovery")
@@ -28,7 +26,7 @@ Derive = Callable[[ServerState], ServerState | None]
 
 def record_key(name: ServerName) -> str:
     """Return the key of a server's record: a hash, since a tenant's name may hold any character."""
-    return PREFIX + hashlib.sha256(ascii((name.tenant, name.id)).encode()).hexdigest()
+    return PREFIX + name_digest(name.tenant, name.id)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,12 +177,8 @@ class Records:
 
     async def look(self) -> None:
         """Take over all records as they are now in the store. Raises `StoreError`."""
-        keys = set(self._entries)
-        after = PREFIX
-        while page := await self._store.keys(PREFIX, after=after, limit=_PAGE):
-            keys.update(page)
-            after = page[-1]
-        for key in sorted(keys):
+        found = {key async for key in every_key(self._store, PREFIX)}
+        for key in sorted(found.union(self._entries)):
             await self._look_again(key)
 
     async def _read(self, entry: _Entry) -> None:

@@ -28,10 +28,10 @@ from toolplug.discovery.record import (
     with_newer_tools,
 )
 from toolplug.discovery.record_store import Records
+from toolplug.runtime.backoff import pause_after
 
 FIRST_S = 30.0
 LONGEST_S = 3600.0
-_DOUBLED_AT_MOST = 10
 
 
 def backoff_s(failures: int, luck: float) -> float:
@@ -39,8 +39,7 @@ def backoff_s(failures: int, luck: float) -> float:
 
     `luck`, a random number from 0 to 1, shortens them by up to a quarter, so that retries of many servers spread out.
     """
-    whole = min(FIRST_S * 2 ** min(failures - 1, _DOUBLED_AT_MOST), LONGEST_S)
-    return whole * (1 - luck / 4)
+    return pause_after(failures, FIRST_S, LONGEST_S) * (1 - luck / 4)
 
 
 AT_ONCE = 4

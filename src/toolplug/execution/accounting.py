@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.plan import EndableWork, Switch
-from toolplug.execution.cluster_limits.limits import ClusterLimits
-from toolplug.execution.limits import (
+from toolplug.execution.limits.cluster import ClusterLimits
+from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
     Breaker,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import aclosing
 from secrets import token_hex
 from typing import Literal, NamedTuple, NotRequired
 
@@ -18,7 +19,7 @@ from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied, limited, unavailable
 from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical, decoded
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, key_pages, tenant_digest
 
 DECIDE_SCOPE = "approvals:write"
 LIFE_S = 300.0
@@ -175,13 +176,12 @@ class Approvals:
         It reads the keys of an index only: arguments may be large.
         """
         found = 0
-        after = _WAITING
-        while found < MAX_COUNTED:
-            page = await self._store.keys(_WAITING, after=after)
-            if not page:
-                break
-            found, after = found + len(page), page[-1]
-        return min(found, MAX_COUNTED)
+        async with aclosing(key_pages(self._store, _WAITING)) as pages:
+            async for page in pages:
+                found += len(page)
+                if found >= MAX_COUNTED:
+                    return MAX_COUNTED
+        return found
 
     async def decide(
         self,
@@ -333,7 +333,7 @@ def _body(plan: Plan, arguments: object, context: CallContext) -> str:
 
 
 def _key(tenant: str, ticket_id: str) -> str:
-    return f"{_TICKETS}{_hashed(tenant)}/{ticket_id}"
+    return f"{_TICKETS}{tenant_digest(tenant)}/{ticket_id}"
 
 
 _TICKETS = "approval/"
@@ -341,15 +341,11 @@ _WAITING = "approval-waiting/"
 
 
 def _waiting_key(tenant: str, ticket_id: str) -> str:
-    return f"{_WAITING}{_hashed(tenant)}/{ticket_id}"
+    return f"{_WAITING}{tenant_digest(tenant)}/{ticket_id}"
 
 
 def _approved_key(tenant: str, body: str, ticket_id: str) -> str:
-    return f"approved/{_hashed(tenant)}/{body}/{ticket_id}"
-
-
-def _hashed(tenant: str) -> str:
-    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
+    return f"approved/{tenant_digest(tenant)}/{body}/{ticket_id}"
 
 
 def _ticket(ticket_id: str, kept: _Kept) -> Ticket:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from secrets import token_urlsafe
 from typing import NamedTuple, NotRequired, TypedDict, cast
@@ -12,7 +11,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.errors import ToolError
 from toolplug.execution.plans import CallServices, own_tool
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, name_digest
 
 MAX_CHARACTERS = 100_000
 READ_TIMEOUT_S = 10.0
@@ -110,5 +109,4 @@ def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
 
 
 def _key(handle: str, context: CallContext) -> str:
-    owner = ascii((context.principal.tenant, context.session, handle))
-    return f"artifact/{hashlib.sha256(owner.encode()).hexdigest()}"
+    return f"artifact/{name_digest(context.principal.tenant, context.session, handle)}"

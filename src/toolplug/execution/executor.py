@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from contextlib import asynccontextmanager
+from types import CoroutineType
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import orjson
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, data_url, is_image, text_of_result
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.catalog.strict import strict_schema, without_nulls
-from toolplug.errors import InvalidArguments
-from toolplug.signatures.values import as_object, decoded
+from toolplug.catalog.strict import strict_schema
+from toolplug.execution.model_formats import Message, functions_of, read_calls, without_absent
+from toolplug.execution.results import timed_out
 
 Listener = Callable[[CatalogDiff], None]
 Unsubscribe = Callable[[], None]
@@ -48,10 +50,6 @@ class ToolExecutor(Protocol):
         ...
 
 
-Message = dict[str, Any]
-_Read = Callable[[Any], ToolCall | None]
-
-
 class ModelTools(ToolExecutor, Protocol):
     """A tool executor with what a loop around a model's API needs. Every executor of toolplug is one."""
 
@@ -70,7 +68,7 @@ class ModelTools(ToolExecutor, Protocol):
         """
         tools: list[Message] = orjson.loads(entered_catalog(self).render(api))
         if strict:
-            for function in _functions(tools):
+            for function in functions_of(tools):
                 schema = strict_schema(function["parameters"])
                 if schema is not None:
                     function.update(parameters=schema, strict=True)
@@ -103,7 +101,7 @@ class ModelTools(ToolExecutor, Protocol):
         takes none counts as absent, as strict mode asks for. Raises `TypeError` for what is no item of these APIs and
         `ValueError` for a call that is not of a function.
         """
-        found = [(api, call) for item in calls or () for api, call in _read(item)]
+        found = [(api, call) for item in calls or () for api, call in read_calls(item)]
         made = [without_absent(self.catalog, call) for _, call in found]
         results = await asyncio.gather(*(self.execute(call, context) for call in made))
         answers: list[Message] = []
@@ -126,146 +124,112 @@ def entered_catalog(executor: ToolExecutor) -> Catalog:
     return executor.catalog
 
 
-def _functions(tools: Iterable[Message]) -> Iterator[Message]:
-    """Yield the functions of OpenAI's tools, those of namespaces too."""
-    for tool in tools:
-        if tool["type"] == "namespace":
-            yield from tool["tools"]
-        elif tool["type"] == "function":
-            yield tool.get("function", tool)
+Compose = Callable[[Hashable], ToolExecutor]
+"""The caller's whole executor for a session's key, None: for no session."""
+Choice_contra = TypeVar("Choice_contra", contravariant=True)
 
 
-class _Api(NamedTuple):
-    """How one API writes a function call, and the messages that answer several."""
+class LazyTools(Protocol[Choice_contra]):
+    """Toolsets of which some are opened on first use, for a choice of them: `toolplug.toolsets.agent_tools`."""
 
-    read: Callable[[object], ToolCall]
-    messages: Callable[[Sequence[ToolResult]], list[Message]]
+    @property
+    def some_wait(self) -> bool:
+        """Whether any toolset lists nothing before it is opened."""
+        ...
 
+    def waits(self, choice: Choice_contra, session: Hashable, name: str, /) -> bool:
+        """Return True if a toolset that may have the name, any with an empty one, must be opened first."""
+        ...
 
-def _field(item: object, name: str) -> Any:
-    return cast("Mapping[str, Any]", item).get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+    async def open(self, choice: Choice_contra, session: Hashable, name: str, /) -> None:
+        """Open the toolsets that may have the name, for this session."""
+        ...
 
-
-def _read(item: object) -> list[tuple[_Api, ToolCall]]:
-    kind = _field(item, "type")
-    if kind is None and isinstance(_field(item, "name"), str):
-        kind = _GEMINI
-    if not isinstance(kind, str):
-        raise TypeError(f"{item!r} is no item of a model's answer; give message.tool_calls or response.output")
-    if kind in _UNANSWERED:
-        raise ValueError(f"an item of type {kind!r} is no function call; answer it yourself and leave it out here")
-    if kind == _SEARCH and _field(item, "execution") == "client":
-        raise ValueError(f"an item of type {kind!r} with execution: client is a search of yours; answer it yourself")
-    api = _APIS.get(kind)
-    return [] if api is None else [(api, api.read(item))]
+    async def close(self, session: Hashable, /) -> None:
+        """Close what is open for this session."""
+        ...
 
 
-def without_absent(catalog: Catalog, call: ToolCall) -> ToolCall:
-    """Return the call without nulls for optional parameters that take none: so models in strict mode say *absent*.
+class LazyExecutor(ModelTools):
+    """The caller's executor, which opens the toolsets that may have a name before it answers that the name is unknown.
 
-    A call that cannot be read, or of a tool that is not listed, is returned as it is.
+    Without a session, they are opened for one call or listing, and closed after it.
     """
-    tool = catalog.find(call.name)
-    try:
-        arguments = decoded(call.arguments)
-    except InvalidArguments:
-        return call
-    if tool is None or None not in _values(arguments):
-        return call
-    return call._replace(arguments=as_object(without_nulls(tool.definition.parameters.value, arguments)))
 
+    def __init__(
+        self,
+        tools: LazyTools[Choice_contra],
+        choice: Choice_contra,
+        session: Hashable,
+        compose: Compose,
+        default_context: CallContext = ANONYMOUS_CONTEXT,
+    ) -> None:
+        self._tools = tools
+        self._choice = choice
+        self._session = session
+        self._compose = compose
+        self._default_context = default_context
+        self._inner = compose(session)
 
-def _values(value: object) -> Iterable[object]:
-    """Every value in a JSON document."""
-    waiting = [value]
-    for item in waiting:
-        if isinstance(item, dict):
-            waiting += cast("dict[str, object]", item).values()
-        elif isinstance(item, list):
-            waiting += cast("list[object]", item)
-        else:
-            yield item
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are listed now; opens nothing."""
+        return self._inner.catalog
 
+    @property
+    def listing(self) -> ToolExecutor:
+        """The executor of `catalog`."""
+        return self._inner
 
-def _chat_call(item: object) -> ToolCall:
-    function = _field(item, "function")
-    return ToolCall(_field(item, "id"), _field(function, "name"), _field(function, "arguments"))
+    def can_execute(self, name: str) -> bool:
+        """True for exactly the names in the catalog, canonical or wire."""
+        return self._inner.can_execute(name)
 
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call the listener with each difference of the catalog."""
+        return self._inner.subscribe(listener)
 
-def _chat_messages(results: Sequence[ToolResult]) -> list[Message]:
-    return [{"role": "tool", "tool_call_id": each.call_id, "content": text_of_result(each)} for each in results]
+    def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
+        """Run one call; for a name that is not listed, first open the toolsets that may have it."""
+        if context is None:
+            context = self._default_context
+        if self._tools.some_wait:
+            tool = self._inner.catalog.find(call.name)
+            if tool is None:
+                return self._execute_opened(call, context)
+            if tool.plan.forward is not None:
+                return tool.plan.forward(self, call, context)
+        return self._inner.execute(call, context)
 
+    async def listed(self) -> Catalog:
+        """Return the catalog after opening all toolsets."""
+        async with self._opened("", None) as executor:
+            return executor.catalog
 
-def _responses_call(item: object) -> ToolCall:
-    name, namespace = _field(item, "name"), _field(item, "namespace")
-    return ToolCall(_field(item, "call_id"), f"{namespace}__{name}" if namespace else name, _field(item, "arguments"))
+    async def _execute_opened(self, call: ToolCall, context: CallContext) -> ToolResult:
+        began = asyncio.get_running_loop().time()
+        try:
+            async with self._opened(call.name, context.deadline) as executor:
+                return await executor.execute(call, context)
+        except TimeoutError:
+            return timed_out(call, asyncio.get_running_loop().time() - began)
 
-
-def _responses_messages(results: Sequence[ToolResult]) -> list[Message]:
-    return [
-        {"type": "function_call_output", "call_id": each.call_id, "output": _responses_output(each)} for each in results
-    ]
-
-
-def _responses_output(result: ToolResult) -> str | list[Message]:
-    images = [{"type": "input_image", "image_url": data_url(part)} for part in result.parts if is_image(part)]
-    text = text_of_result(result)
-    return [{"type": "input_text", "text": text}, *images] if images else text
-
-
-def _anthropic_call(item: object) -> ToolCall:
-    return ToolCall(_field(item, "id"), _field(item, "name"), _field(item, "input"))
-
-
-def _anthropic_messages(results: Sequence[ToolResult]) -> list[Message]:
-    blocks = [
-        {
-            "type": "tool_result",
-            "tool_use_id": each.call_id,
-            "content": [{"type": "text", "text": text_of_result(each) or "(no output)"}, *_anthropic_images(each)],
-            "is_error": each.is_error,
-        }
-        for each in results
-    ]
-    return [{"role": "user", "content": blocks}]
-
-
-def _anthropic_images(result: ToolResult) -> list[Message]:
-    return [
-        {"type": "image", "source": {"type": "base64", "media_type": part["mimeType"], "data": part["data"]}}
-        for part in result.parts
-        if is_image(part)
-    ]
-
-
-def _gemini_call(item: object) -> ToolCall:
-    return ToolCall(_field(item, "id") or "", _field(item, "name"), _field(item, "args") or {})
-
-
-def _gemini_messages(results: Sequence[ToolResult]) -> list[Message]:
-    parts = [
-        {
-            "functionResponse": {
-                **({"id": each.call_id} if each.call_id else {}),
-                "name": each.name,
-                "response": {"error" if each.is_error else "output": text_of_result(each)},
-            }
-        }
-        for each in results
-    ]
-    return [{"role": "user", "parts": parts}]
-
-
-_GEMINI = "gemini"
-_SEARCH = "tool_search_call"
-_APIS: Mapping[str, _Api] = {
-    "function": _Api(_chat_call, _chat_messages),
-    "function_call": _Api(_responses_call, _responses_messages),
-    "tool_use": _Api(_anthropic_call, _anthropic_messages),
-    _GEMINI: _Api(_gemini_call, _gemini_messages),
-}
-"""By the type of the item; an item of Gemini has none."""
-_UNANSWERED = frozenset(
-    {"custom", "custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call"}
-)
-"""Calls that wait for an answer of the caller's and are not of functions."""
+    @asynccontextmanager
+    async def _opened(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
+        """Return the executor with the toolsets that may have the name open. Raises `TimeoutError` at the deadline."""
+        if not self._tools.waits(self._choice, self._session, name):
+            yield self._inner
+            return
+        if self._session is not None:
+            async with asyncio.timeout_at(deadline):
+                await self._tools.open(self._choice, self._session, name)
+            yield self._inner
+            return
+        session = object()
+        executor = self._compose(session)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._tools.open(self._choice, session, name)
+            yield executor
+        finally:
+            await self._tools.close(session)

@@ -20,7 +20,7 @@ from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.results import denied, limited
 from toolplug.signatures.values import canonical
 from toolplug.stores.processes import Processes
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, name_digest
 
 
 class KeptResult(TypedDict):
@@ -191,8 +191,7 @@ def _entry(value: bytes) -> _Entry:
 
 def _key(context: CallContext) -> str:
     principal = context.principal
-    owner = ascii((principal.tenant, principal.subject, context.idempotency_key))
-    return f"replay/{hashlib.sha256(owner.encode()).hexdigest()}"
+    return f"replay/{name_digest(principal.tenant, principal.subject, context.idempotency_key)}"
 
 
 def _body(plan: Plan, call: ToolCall, context: CallContext) -> str:

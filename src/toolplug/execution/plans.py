@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolplug.catalog.access import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
@@ -18,19 +17,22 @@ from toolplug.catalog.plan import (
     CallCounters,
     CallRunner,
     Forward,
+    Gate,
     Plan,
+    PolicyGate,
     Replay,
     Setting,
     Switch,
     Target,
+    TenantsGate,
     Tool,
 )
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.limits import SourceSwitch
-from toolplug.execution.resolved_limits import (
+from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limits.resolved_limits import (
     DEFAULT_ORIGIN,
     NO_LIMITS,
     DefaultTimeout,

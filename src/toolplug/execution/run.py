@@ -34,16 +34,8 @@ from toolplug.execution.results import (
     unavailable,
     within_size,
 )
-from toolplug.execution.retries import (
-    ABANDONED,
-    PipelineCall,
-    StartedCall,
-    allowed_seconds,
-    begin,
-    finished,
-    limit_seconds,
-    run_with_retries,
-)
+from toolplug.execution.retries import ABANDONED, PipelineCall, run_with_retries
+from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, finished, limit_seconds
 from toolplug.signatures.values import decoded, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")

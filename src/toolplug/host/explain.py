@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
-from toolplug.catalog.plan import Plan, Setting, Tool
+from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.discovery.record import KIND as OF_SERVER
 from toolplug.errors import AccessError
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.explain_gates import (
     AWAY,
     NO_SCOPE,

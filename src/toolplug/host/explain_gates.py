@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from toolplug.catalog.access import Gate
 from toolplug.catalog.call import Principal
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import DiscoveryRecord
 from toolplug.errors import AgentNotAllowed, AgentRequired
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.results import rounded
 from toolplug.host.file.settings import MCP
 from toolplug.host.servers.mcp_servers import McpServers

@@ -18,12 +18,11 @@ from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
-from toolplug.execution.cluster_limits.limits import ClusterLimits
-from toolplug.execution.egress import Egress
-from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.executor import LazyExecutor, ToolExecutor
 from toolplug.execution.idempotency import Replays
+from toolplug.execution.limits.cluster import ClusterLimits
+from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.execution.plans import CallServices, ToolPolicy
-from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
@@ -40,6 +39,7 @@ from toolplug.mcp.mcp_sessions import Handshake, McpSessions, Serving
 from toolplug.mcp.peer_sessions import PeerMcpSessions
 from toolplug.mcp.server_config import Server
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
+from toolplug.net.egress import Egress
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
@@ -53,7 +53,6 @@ from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.processes import Processes
 from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
-from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
 from toolplug.toolsets.saved.saved_toolset import Caller

@@ -10,7 +10,7 @@ from time import monotonic
 
 from toolplug.catalog.call import Principal
 from toolplug.config.quotas import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
-from toolplug.execution.limits import Rate
+from toolplug.execution.limits.limiters import Rate
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _MINUTE_S = 60

@@ -17,8 +17,7 @@ import orjson
 
 from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
-from toolplug.host.tenant_records import every_key
-from toolplug.stores.store import DelegatingStore, Store
+from toolplug.stores.store import DelegatingStore, Store, every_key
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
 """Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, every_key, name_digest
 
-_PAGE = 1000
 _LOG = logging.getLogger("toolplug.host")
 
 R = TypeVar("R", bound=BaseModel)
@@ -37,7 +35,7 @@ class TenantRecords(Generic[R]):
 
     def key(self, *name: str | None) -> str:
         """Return the key of a record: the prefix and a hash, since a tenant's name may hold any character."""
-        return self.prefix + hashlib.sha256(ascii(name).encode()).hexdigest()
+        return self.prefix + name_digest(*name)
 
     async def load(self, value: bytes) -> R:
         """Return the record that a value of the store holds. Raises `ValueError`."""
@@ -69,12 +67,3 @@ class TenantRecords(Generic[R]):
         """Delete the record of a name."""
         key = self.key(*name)
         return Written(key, await self._store.commit(key, None))
-
-
-async def every_key(store: Store, prefix: str) -> AsyncIterator[str]:
-    """Yield the keys of live records with a prefix. Raises `StoreError`."""
-    after = ""
-    while keys := await store.keys(prefix, after=after, limit=_PAGE):
-        for key in keys:
-            yield key
-        after = keys[-1]

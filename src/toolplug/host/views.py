@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
-from toolplug.catalog.access import ScopeGate
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
+from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.artifacts import SOURCE
-from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
@@ -29,7 +29,6 @@ from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
-from toolplug.toolsets.first_use import LazyExecutor
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 from toolplug.toolsets.toolset import Toolset

@@ -14,6 +14,7 @@ from starlette.convertors import FloatConvertor, IntegerConvertor, UUIDConvertor
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from toolplug.catalog.call import CODE_PATTERN
 from toolplug.host.file.server_entries import SERVER_ID
 from toolplug.host.file.settings import PROVIDER_KEY
 from toolplug.http.bodies.request_body import OrjsonResponse
@@ -21,7 +22,6 @@ from toolplug.http.errors import ErrorAnswer
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, EVENTS, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.routes import MountedRoute
-from toolplug.sessions.record import CODE_PATTERN
 from toolplug.toolsets.saved.saved_toolset import TOOLSET_NAME
 
 JsonObject = Mapping[str, object]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from starlette.responses import Response
 
+from toolplug.catalog.call import CODE_PATTERN
 from toolplug.catalog.exact_json import Answer
 from toolplug.errors import ApiError, ConfigError
 from toolplug.http.bodies.request_body import JSON, CamelBody, OrjsonResponse, read_body, read_json, validate_fields
@@ -14,7 +15,6 @@ from toolplug.http.errors import RETRY_AFTER_S, HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
 from toolplug.runtime.threads import TooManyWaiting
-from toolplug.sessions.record import CODE_PATTERN
 from toolplug.toolsets.saved.document import (
     Document,
     DocumentName,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.responses import Response
 
-from toolplug.catalog.call import ADMIN, OPERATOR, Principal
+from toolplug.catalog.call import ADMIN, CODE_PATTERN, OPERATOR, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.exact_json import Answer
 from toolplug.config.units import parse_duration
@@ -22,7 +22,6 @@ from toolplug.http.bodies.request_body import CamelBody, Fields, OrjsonResponse,
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
 from toolplug.http.routing import NOT_MODIFIED, READ, TENANT, Parameter, answers, route
-from toolplug.sessions.record import CODE_PATTERN
 
 MAX_TOOL_NAMES = 1000
 MAX_HEADERS = 100

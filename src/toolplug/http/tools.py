@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import (
     ADMIN,
+    CODE_PATTERN,
     DELEGATE,
     EMPTY,
     OPERATOR,
@@ -68,8 +69,7 @@ from toolplug.http.routing import (
     answers,
     route,
 )
-from toolplug.sessions.events import frame
-from toolplug.sessions.record import CODE_PATTERN
+from toolplug.net.sse import frame
 from toolplug.signatures.values import encoded
 
 MAX_TIMEOUT_MS = 300_000

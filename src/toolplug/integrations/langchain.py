@@ -8,7 +8,8 @@ from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, tex
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
 from toolplug.catalog.strict import strict_schema
-from toolplug.execution.executor import ToolExecutor, entered_catalog, without_absent
+from toolplug.execution.executor import ToolExecutor, entered_catalog
+from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
 
 try:

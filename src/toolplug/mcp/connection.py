@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol, cast
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask_nobody
 from toolplug.discovery.offers import RawOffers
-from toolplug.execution.egress import Egress
 from toolplug.mcp.server_config import Transport
+from toolplug.net.egress import Egress
 from toolplug.runtime.threads import in_own_thread
 
 MAX_PAGES = 100

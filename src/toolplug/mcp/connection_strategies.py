@@ -21,9 +21,10 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.catalog.text import counted
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerConnection
 from toolplug.mcp.server_config import Server
+from toolplug.runtime.backoff import pause_after
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 
 T = TypeVar("T")
@@ -120,8 +121,6 @@ LONGEST_S = 60.0
 STEADY_S = 10.0
 """A connection that lasted so long was a good one: when it ends, the next one may begin at once."""
 
-_DOUBLINGS = 6
-
 
 class Restarts:
     """Backoff: one second after the first failure, doubling to a minute, each reduced by a random part.
@@ -141,8 +140,8 @@ class Restarts:
 
     def failed(self) -> float:
         """Record a failed attempt and return the pause that follows, in seconds."""
-        pause = min(FIRST_S * 2 ** min(self._failures, _DOUBLINGS), LONGEST_S) * (1 - self._jitter() / 4)
         self._failures += 1
+        pause = pause_after(self._failures, FIRST_S, LONGEST_S) * (1 - self._jitter() / 4)
         self._until = self._clock() + pause
         return pause
 

@@ -8,9 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from toolplug.catalog.call import ToolResult, repeats
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
-from toolplug.signatures.values import as_object, encoded
+from toolplug.signatures.values import encoded
 
 R = TypeVar("R")
 

@@ -22,7 +22,7 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict, ToolError
 from toolplug.mcp.connection import Answer, InputRequired, Question, Repetition
 from toolplug.signatures.values import canonical
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, tenant_digest
 
 MAX_ROUNDS = 10
 """Of one call; a server that asks more often is not called again."""
@@ -204,7 +204,7 @@ class OpenRounds:
 
 
 def _key(context: CallContext, code: str) -> str:
-    return f"mcp-round/{hashlib.sha256(context.principal.tenant.encode()).hexdigest()[:32]}/{code}"
+    return f"mcp-round/{tenant_digest(context.principal.tenant)}/{code}"
 
 
 def _digest(name: str, arguments: object, context: CallContext) -> str:

@@ -8,17 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from toolplug.catalog.access import Gate, TenantsGate
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import NO_HOOKS, CallCounters, Plan, Target, Tool
+from toolplug.catalog.plan import NO_HOOKS, CallCounters, Gate, Plan, Target, TenantsGate, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import KIND, FoundTool, ServerName
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
-from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.content import META, PlacedText

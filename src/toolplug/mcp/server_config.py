@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from toolplug.catalog.definition import ALWAYS, Offer, Offered
 from toolplug.discovery.record import ServerName
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.signatures.values import canonical
 
 _NONE: Mapping[str, str] = MappingProxyType({})

@@ -12,8 +12,8 @@ from toolplug.catalog.definition import Offer
 from toolplug.crashes import CodeOwner, unmasked
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import ToolRule
-from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.providers.provider import FunctionProvider
 
 

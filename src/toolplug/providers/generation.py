@@ -14,7 +14,7 @@ from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState

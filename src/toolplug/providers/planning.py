@@ -12,9 +12,9 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolPolicy, ToolRule
-from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.crashes import CodeOwner
 from toolplug.errors import InvalidDefinition, Problem
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.providers.authoring import RouteMark, marked
 from toolplug.providers.entry import ProviderEntry
 from toolplug.signatures.values import encoded, why_not_json

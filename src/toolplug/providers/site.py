@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pluggy import PluginManager
 
 from toolplug.catalog.call import Principal, current_tenant
-from toolplug.execution.egress import PUBLIC_ONLY, Egress
+from toolplug.net.egress import PUBLIC_ONLY, Egress
 from toolplug.providers.offering.definitions import ConsolePage
 from toolplug.stores.store import Record, Store
 

@@ -14,10 +14,9 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.catalog.render import fragment
 from toolplug.errors import UnmatchedStub
-from toolplug.signatures.values import as_object
 
 # What a request's `tool_choice` says once its stubs are functions, in the Chat Completions form.
 #

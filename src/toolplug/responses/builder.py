@@ -10,10 +10,10 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from toolplug.catalog.definition import HostedItem
+from toolplug.catalog.exact_json import as_object
 from toolplug.responses.backend import Usage
 from toolplug.responses.input_items import BACKEND_FIELDS, Item
 from toolplug.responses.request import Format, ResponseRequest
-from toolplug.signatures.values import as_object
 
 Event = dict[str, object]
 """`type`, `sequence_number`, and what the type says."""

@@ -7,9 +7,10 @@ from typing import Final, Literal
 
 from toolplug.catalog.call import ToolCall, ToolResult, text_of_result
 from toolplug.catalog.definition import HostedItem, ToolDefinition
+from toolplug.catalog.exact_json import as_object
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import WIRE_NAME, Item
-from toolplug.signatures.values import as_json, as_object
+from toolplug.signatures.values import as_json
 
 MCP = "mcp"
 

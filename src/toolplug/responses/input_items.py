@@ -17,9 +17,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
 from toolplug.responses.request_tools import arguments_of, name_for_model
-from toolplug.signatures.values import as_object, encoded, why_not_json
+from toolplug.signatures.values import encoded, why_not_json
 
 Item = Mapping[str, object]
 

@@ -19,6 +19,7 @@ from typing import cast
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.responses.backend import Backend
 from toolplug.responses.builder import Event, ResponseBuilder
@@ -30,7 +31,6 @@ from toolplug.responses.request import ResponseRequest
 from toolplug.responses.transcript import messages, question
 from toolplug.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.search.tools import FoundTools, found_names
-from toolplug.signatures.values import as_object
 
 MAX_TURNS = 10
 

@@ -11,6 +11,7 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
@@ -26,7 +27,6 @@ from toolplug.responses.request_tools import (
     read_tools,
 )
 from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
-from toolplug.signatures.values import as_object
 
 Names = frozenset[str]
 

@@ -28,12 +28,12 @@ from openai import (
     OpenAIError,
 )
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed
 from toolplug.responses.answers.body import BodyRefused, check_values, parse_json
 from toolplug.responses.answers.completions import garbage
 from toolplug.responses.answers.reader import broke_off, log_words, read_answer
 from toolplug.responses.backend import Delta, ModelAnswer, Question
-from toolplug.signatures.values import as_object
 
 http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 """`httpx2`, or `httpx` of a client of version 2."""

@@ -17,10 +17,9 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
-from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
 from toolplug.providers.stubs import StubWarning
-from toolplug.signatures.values import as_object
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -12,13 +11,12 @@ from typing import Any, NamedTuple, Self, cast
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
-from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.exact_json import as_object, dump_json, load_json
 from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
 from toolplug.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
 from toolplug.responses.hosted import shown
 from toolplug.responses.input_items import Item, parts_of, response_key_of
-from toolplug.signatures.values import as_object
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, tenant_digest
 
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
@@ -199,13 +197,9 @@ def _part(part: Mapping[str, object], kind: str) -> Mapping[str, object]:
 
 
 def _key(tenant: str, response: str) -> str:
-    return f"response/{_owner(tenant)}/{response}"
+    return f"response/{tenant_digest(tenant)}/{response}"
 
 
 def events_key(tenant: str, response: str) -> str:
     """Return the key of the record of a background response's events."""
-    return f"response-events/{_owner(tenant)}/{response}"
-
-
-def _owner(tenant: str) -> str:
-    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
+    return f"response-events/{tenant_digest(tenant)}/{response}"

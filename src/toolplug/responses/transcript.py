@@ -9,6 +9,7 @@ from typing import Literal, cast
 import orjson
 
 from toolplug.catalog.call import data_url, is_image
+from toolplug.catalog.exact_json import as_object
 from toolplug.responses.answers.calls import as_tool_call
 from toolplug.responses.backend import Question
 from toolplug.responses.builder import ResponseBuilder
@@ -29,7 +30,6 @@ from toolplug.responses.input_items import (
 )
 from toolplug.responses.offer import Offer
 from toolplug.responses.request import ResponseRequest, Text
-from toolplug.signatures.values import as_object
 
 LOGPROBS = "message.output_text.logprobs"
 

@@ -14,13 +14,13 @@ from secrets import token_hex
 from typing import Literal, cast
 
 from toolplug.catalog.call import EMPTY, ToolCall
+from toolplug.catalog.exact_json import as_object
 from toolplug.responses.answers.calls import CallAssembler, ModelCall
 from toolplug.responses.answers.fields import BackendFields
 from toolplug.responses.backend import ENDED, CallPart, Delta
 from toolplug.responses.builder import Event, ResponseBuilder
 from toolplug.responses.input_items import BACKEND_FIELDS, Item
 from toolplug.responses.request_tools import ClientTool, input_of
-from toolplug.signatures.values import as_object
 
 # What hosted calls have found, noted where the model's text names it.
 #

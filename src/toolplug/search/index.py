@@ -17,8 +17,8 @@ from time import sleep
 from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import described
-from toolplug.signatures.values import as_object
 
 _K1, _B = 1.2, 0.75
 _NAME_WEIGHT = 3

@@ -17,6 +17,7 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.plan import Forward, Plan, Tool
 from toolplug.catalog.render import described
@@ -27,7 +28,7 @@ from toolplug.execution.run import run
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.index import ToolIndex, search
-from toolplug.signatures.values import as_object, decoded
+from toolplug.signatures.values import decoded
 
 THRESHOLD: Final = 20
 """Below this number of deferred tools all are offered: their definitions cost about as much as one search."""

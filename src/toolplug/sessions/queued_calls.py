@@ -34,12 +34,11 @@ from toolplug.sessions.session_tool import KIND
 from toolplug.sessions.shared import Background
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.processes import Processes
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, every_key
 
 _LOG = logging.getLogger("toolplug.sessions")
 
 _PREFIX = "queued/"
-_PAGE = 500
 _RETRY_S = 1.0
 
 QueuedStatus = Literal["queued", "sent", "done"]
@@ -165,20 +164,15 @@ class QueuedCalls:
         await self._background.aclose()
 
     async def _resumed(self, load: LoadSession) -> None:
-        after = ""
         while True:
             try:
-                keys = await self._store.keys(_PREFIX, after=after, limit=_PAGE)
-                for key in keys:
+                async for key in every_key(self._store, _PREFIX):
                     code, _, call_id = key.removeprefix(_PREFIX).partition("/")
                     await self._resume_one(load, code, call_id)
-            except StoreUnavailable as error:
+                return
+            except StoreUnavailable as error:  # from the first again: what runs here by then is left alone
                 _LOG.warning("queued calls cannot be looked for: %s; trying until they can", error)
                 await asyncio.sleep(_RETRY_S)
-                continue
-            if len(keys) < _PAGE:
-                return
-            after = keys[-1]
 
     async def _resume_one(self, load: LoadSession, code: str, call_id: str) -> None:
         record = await self._store.read(_key(code, call_id))

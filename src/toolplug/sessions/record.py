@@ -12,13 +12,12 @@ from typing import NotRequired, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.call import EMPTY
+from toolplug.catalog.call import CODE_PATTERN, EMPTY
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, RecordDamaged, StoreRefused
 from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-CODE_PATTERN = "^[A-Z2-7]{8}$"
 _CODE = re.compile(CODE_PATTERN.strip("^$"))
 _TOKEN_BEGIN = "tps_"
 _TOKEN = re.compile(r"tps_([A-Z2-7]{8})_[A-Za-z0-9_-]{43}")

@@ -12,7 +12,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
 from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.limits import Rate
+from toolplug.execution.limits.limiters import Rate
 from toolplug.execution.live import LiveCatalog
 from toolplug.sessions.events import (
     EVERYBODY,

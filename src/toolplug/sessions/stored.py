@@ -13,7 +13,7 @@ from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
 from toolplug.sessions.session_log import logged_after
 from toolplug.sessions.session_tool import DefinitionCache
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, key_pages
 
 _LOG = logging.getLogger("toolplug.sessions")
 
@@ -129,10 +129,5 @@ class StoredSessions:
 
 async def stored_codes(store: Store, *, at_once: int = _AT_ONCE) -> AsyncGenerator[list[str]]:
     """Yield the codes of all session records, so many at a time, also of ended sessions. Raises `StoreError`."""
-    after = ""
-    while True:
-        keys = await store.keys(PREFIX, after=after, limit=at_once)
-        yield [key.removeprefix(PREFIX) for key in keys]
-        if len(keys) < at_once:
-            return
-        after = keys[-1]
+    async for page in key_pages(store, PREFIX, at_once=at_once):
+        yield [key.removeprefix(PREFIX) for key in page]

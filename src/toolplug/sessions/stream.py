@@ -13,6 +13,7 @@ from secrets import token_hex
 import orjson
 
 from toolplug.errors import StoreError
+from toolplug.net.sse import frame
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import (
     EVERYBODY,
@@ -20,7 +21,6 @@ from toolplug.sessions.events import (
     PLUGIN,
     LogEntry,
     event_id,
-    frame,
     is_logged,
     position_of,
     read_entry,

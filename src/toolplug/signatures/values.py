@@ -16,7 +16,6 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
-from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import (
     MAX_INTEGER_DIGITS,
     TOO_LARGE,
@@ -29,12 +28,6 @@ from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.compiled import TOO_LARGE_TO_VALIDATE
 from toolplug.catalog.validation.json_size import MAX_CONTAINERS, TooManyParts, load_within_limits
 from toolplug.errors import InvalidArguments, InvalidJson
-
-
-def as_object(value: object) -> Mapping[str, object]:
-    """Return the value itself if it is a JSON object, else an empty one."""
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else EMPTY
-
 
 MAX_ARGUMENT_DEPTH = 128
 _PLAIN = frozenset({str, bool, type(None)})

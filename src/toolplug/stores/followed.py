@@ -10,12 +10,11 @@ from typing import Generic, TypeVar
 
 from toolplug.errors import StoreError, StoreRefused
 from toolplug.runtime.tasks import JoinedRuns
-from toolplug.stores.store import Change, Missed, Store
+from toolplug.stores.store import Change, Missed, Store, key_pages
 
 PAUSE_S = 1.0
 """Between two tries while the store cannot answer."""
 
-_PAGE = 1000
 _AT_ONCE = 50
 """Records that are read concurrently."""
 _LOG = logging.getLogger("toolplug.stores")
@@ -149,10 +148,8 @@ class FollowedRecords(Generic[T]):
     async def look(self) -> None:
         """Make all copies as new as this call, and find new records. Raises `StoreError`."""
         known = frozenset(self._revisions)
-        after = ""
-        while page := await self._store.keys(self.prefix, after=after, limit=_PAGE):
+        async for page in key_pages(self._store, self.prefix):
             await self._read([key for key in page if key not in known])
-            after = page[-1]
         await self.fresh(known)
 
     async def _read(self, keys: Collection[str]) -> None:

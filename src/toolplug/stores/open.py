@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from typing_extensions import TypedDict
 
 from toolplug.errors import StoreMisused, StoreUnavailable
+from toolplug.runtime.backoff import pause_after
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
 
@@ -88,19 +89,19 @@ async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None
     tried once. Raises `StoreError`.
     """
     loop = asyncio.get_running_loop()
-    give_up_at, pause_s = loop.time() + within_s, _FIRST_PAUSE_S
+    give_up_at, failures = loop.time() + within_s, 0
     while True:
         try:
             await store.__aenter__()
         except StoreUnavailable as error:
             left_s = give_up_at - loop.time()
+            failures += 1
             if left_s <= 0 or isinstance(error.__cause__, OSError):
                 raise
             _LOG.warning("the store cannot be opened yet: %s; trying again, for %.0f s more", error, left_s)
         else:
             return
-        await asyncio.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        await asyncio.sleep(min(pause_after(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S), left_s))
 
 
 def store_file(url: str, *, folder: Path = _HERE) -> Path | None:

@@ -22,7 +22,7 @@ from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes, running_processes
-from toolplug.stores.store import VOLATILE, Change, Store
+from toolplug.stores.store import VOLATILE, Change, Store, key_pages
 
 APPLIED_WITHIN_S = 10.0
 """How long a writer waits for the others; longer than a lease, so that one that is paused holds it up only so long."""
@@ -32,7 +32,6 @@ _LOOKED_EVERY_S = 0.5
 """Between two looks of a writer at the leases of those that it waits for."""
 _KEPT_S = 60.0
 """How long a request is kept that not all have answered: a process that was paused finds it when it goes on."""
-_PAGE = 1000
 _LOG = logging.getLogger("toolplug.stores")
 
 
@@ -187,10 +186,8 @@ class ProcessRequests:
 
     async def _look(self) -> None:
         found: set[str] = set()
-        after = ""
-        while page := await self._store.keys(_PREFIX, after=after, limit=_PAGE):
+        async for page in key_pages(self._store, _PREFIX):
             found.update(page)
-            after = page[-1]
         self._begun &= found
         for key in found - self._begun:
             await self._take(key, None)

@@ -13,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from types import TracebackType
 from typing import Protocol, Self
+
+PAGE = 1000
+"""Keys that are read at once."""
 
 KEPT_EVENTS = 256
 """How many events a log keeps where nobody says otherwise; older ones are dropped as new ones come."""
@@ -237,3 +241,28 @@ class DelegatingStore(Store):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._store.__aexit__(kind, error, trace)
+
+
+async def key_pages(store: Store, prefix: str, *, at_once: int = PAGE) -> AsyncGenerator[list[str]]:
+    """Yield the keys of live records with a prefix, in code-point order, so many at once. Raises `StoreError`."""
+    after = ""
+    while page := await store.keys(prefix, after=after, limit=at_once):
+        yield page
+        after = page[-1]
+
+
+async def every_key(store: Store, prefix: str) -> AsyncGenerator[str]:
+    """Yield the keys of live records with a prefix, in code-point order. Raises `StoreError`."""
+    async for page in key_pages(store, prefix):
+        for key in page:
+            yield key
+
+
+def name_digest(*parts: str | None) -> str:
+    """Return 64 hex digits for a name of several parts, such as tenant and subject, which may hold any character."""
+    return sha256(ascii(parts).encode()).hexdigest()
+
+
+def tenant_digest(tenant: str) -> str:
+    """Return 32 hex digits for the name of a tenant."""
+    return sha256(tenant.encode()).hexdigest()[:32]

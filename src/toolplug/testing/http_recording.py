@@ -39,7 +39,7 @@ _CLIENTS: Sequence[tuple[str, str, str]] = (
     ("httpx", "httpx", "HTTPTransport"),
     ("httpx2", "httpx2", "AsyncHTTPTransport"),
     ("httpx2", "httpx2", "HTTPTransport"),
-    ("httpx2", "toolplug.mcp.sdk.pinned_transport", "PinnedTransport"),
+    ("httpx2", "toolplug.net.checked_transport", "PinnedTransport"),
 )
 """Library, module and class of each transport that uses the network; vcrpy's own list has others too."""
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.toolsets.declared import declared

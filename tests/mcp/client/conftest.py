@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.mcp.client import hostile
 
-from toolplug.execution.egress import Egress
 from toolplug.mcp.connection import Connect, ServerConnection
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server_config import Command
+from toolplug.net.egress import Egress
 
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
 

@@ -17,8 +17,8 @@ from toolplug.discovery.record import NOTHING, DiscoveryRecord, ServerName
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices
-from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerRefused
 from toolplug.mcp.server_config import Command, Server, Transport

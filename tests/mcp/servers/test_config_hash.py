@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from toolplug.discovery.record import ServerName
+from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolRule
-from toolplug.execution.resolved_limits import Limits
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, config_hash
 
 KEY = b"k" * 32

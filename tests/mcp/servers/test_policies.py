@@ -10,8 +10,8 @@ from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, 
 
 from toolplug import Principal
 from toolplug.discovery.record import ServerName
+from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
 from toolplug.execution.plans import ToolRule, limited
-from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.mcp.server_config import Server
 from toolplug.mcp.server_tools import ServerTools
 

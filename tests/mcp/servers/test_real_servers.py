@@ -15,10 +15,10 @@ import pytest
 from tests.mcp.servers import sdk_server
 from tests.mcp.servers.scripted import TIME, Harness, record, run
 
-from toolplug.execution.egress import Egress
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server_config import Command, Endpoint, Transport
 from toolplug.mcp.server_tools import ServerTools
+from toolplug.net.egress import Egress
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

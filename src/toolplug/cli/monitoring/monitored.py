@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolPolicy, ToolRule
-from toolplug.execution.resolved_limits import Limits
 from toolplug.host.file.configuration import Configuration
 
 LIMITING = ("rate", "max_concurrency", "breaker")

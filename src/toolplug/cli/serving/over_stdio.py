@@ -13,10 +13,10 @@ from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.standard_output import packages_print_to_stderr
+from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.mcp.server_endpoint import Caller
-from toolplug.toolsets.first_use import LazyExecutor
 
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:

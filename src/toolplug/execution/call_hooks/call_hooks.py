@@ -26,7 +26,7 @@ from toolplug.crashes import log_crash
 from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, raised
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.results import ended, filled, readable
 from toolplug.runtime.running_call import RunningCall
 

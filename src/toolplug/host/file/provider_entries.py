@@ -25,7 +25,7 @@ from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outlined
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,

@@ -22,8 +22,8 @@ from toolplug.config.units import Duration, shape_error
 from toolplug.config.yaml_tree import MappingNode
 from toolplug.discovery.record import ServerName
 from toolplug.errors import ConfigError, Problem
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
-from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.host.file.provider_entries import origin_of, section_keys
 from toolplug.host.file.settings import OfferSetting, Part, ToolRuleSetting, acting
 from toolplug.mcp.connection import MISSING

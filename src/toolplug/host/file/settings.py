@@ -18,9 +18,9 @@ from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
-from toolplug.execution.egress import Egress
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
-from toolplug.execution.resolved_limits import NO_LIMITS, Limits
+from toolplug.net.egress import Egress
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.routes import reserved
 from toolplug.responses.backend import BaseUrl, PlainKey

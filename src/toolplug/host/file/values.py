@@ -22,7 +22,7 @@ from toolplug.config.environment import has_reference
 from toolplug.config.masking import MASK, holds_credentials, looks_secret, without_credentials, without_secrets
 from toolplug.config.model_shape import Shapes, is_secret, shapes_at, shapes_of
 from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, Node, ScalarNode, Value, shown_path, value_of
-from toolplug.execution.resolved_limits import DEFAULT_ORIGIN, MostSpecific
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, MostSpecific
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.provider_entries import origin_of

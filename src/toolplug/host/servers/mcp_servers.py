@@ -26,10 +26,9 @@ from toolplug.discovery.record_store import record_key
 from toolplug.discovery.service import Discovery
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audited
-from toolplug.execution.egress import Egress
+from toolplug.execution.limits.resolved_limits import NO_LIMITS
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
-from toolplug.execution.resolved_limits import NO_LIMITS
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
@@ -52,6 +51,7 @@ from toolplug.mcp.connection_strategies import BackgroundCloses
 from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
+from toolplug.net.egress import Egress
 from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store

@@ -15,8 +15,8 @@ from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices
-from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration, document_of
 from toolplug.host.file.server_entries import SECTION, ServerEntries
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, ToolsetSettings, split_source

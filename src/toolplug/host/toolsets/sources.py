@@ -15,16 +15,17 @@ from typing import NamedTuple
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.foreign_tools import sanitise_tool
 from toolplug.catalog.plan import Tool
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.discovery.sanitise import sanitised
 from toolplug.errors import InvalidDefinition, ToolUnavailable
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
-from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.providers.offering.definitions import OpenToolsetSource, ToolsetLink, ToolsetSource
 from toolplug.providers.plugins.registration import PluginManager
+from toolplug.runtime.backoff import pause_after
 from toolplug.runtime.tasks import BackgroundTasks, in_slices
 
 _LOG = logging.getLogger("toolplug.host")
@@ -70,7 +71,7 @@ class _Linked:
         self.live.publish(Catalog())
 
     async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         kind, link, opens = self.wanted
         while opens is not None:
             try:
@@ -82,8 +83,8 @@ class _Linked:
             finally:
                 self.source = None
                 self.ready.set()
-            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+            failures += 1
+            await asyncio.sleep(pause_after(failures, _FIRST_PAUSE_S, _LAST_PAUSE_S) * random.uniform(0.5, 1))
         self.ready.set()
 
     async def _follow(self, source: ToolsetSource) -> None:
@@ -104,11 +105,11 @@ class _Linked:
         tools: dict[str, Tool] = {}
         async for raw in in_slices(listed):
             try:
-                found = sanitised(raw, toolset)
+                read, _ = sanitise_tool(raw, toolset)
             except InvalidDefinition as error:
                 _LOG.warning("a tool of toolset %r is left out: %s", toolset, error)
                 continue
-            definition = found.definition.owned_by(KIND, toolset)
+            definition = read.owned_by(KIND, toolset)
             known = before.get(definition.name)
             if known is not None and known.definition.signature == definition.signature:
                 tools.setdefault(definition.name, known)

@@ -24,6 +24,7 @@ from toolplug.http.routing import EVERY_SCOPE
 from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
+from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "
 
@@ -69,7 +70,7 @@ def as_auth_function(given: Authentication) -> AuthFunction:
 
 def credential_digest(*parts: str) -> str:
     """Return the digest by which `Principal.credential` tells a credential from others."""
-    return sha256(ascii(parts).encode()).hexdigest()[:32]
+    return name_digest(*parts)[:32]
 
 
 def _principal(

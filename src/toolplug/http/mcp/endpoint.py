@@ -20,6 +20,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
+from toolplug.execution.executor import LazyExecutor
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
@@ -50,7 +51,6 @@ from toolplug.mcp.server_endpoint import (
     RpcRefusal,
     refusal,
 )
-from toolplug.toolsets.first_use import LazyExecutor
 
 
 def _ignore(catalog: Catalog) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.event_stream import EventStream
 from toolplug.mcp.server_endpoint import Reply
-from toolplug.sessions.events import frame
+from toolplug.net.sse import frame
 
 SILENT_S = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection."""

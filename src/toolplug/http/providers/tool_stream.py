@@ -30,7 +30,7 @@ from toolplug.http.event_stream import EventStream, EventStreamResponse, open_st
 from toolplug.http.requests import HostRequest, executor_of, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.http.tools import AGENT, DELEGATION, MAX_HOPS, SESSION, WAY, delegated, hosts_on_the_way, loop_in
-from toolplug.sessions.events import frame
+from toolplug.net.sse import frame
 
 HEARTBEAT_S = 15.0
 RECHECK_BEATS = 4

@@ -18,6 +18,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
 from toolplug.execution.approvals import Decision
+from toolplug.execution.executor import LazyExecutor
 from toolplug.host.parts import listed
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
@@ -25,13 +26,12 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
+from toolplug.net.sse import frame
 from toolplug.responses.builder import Event, ResponseAnswer
 from toolplug.responses.input_items import Item
 from toolplug.responses.offer import ToolCaller, nothing_to_leave
 from toolplug.responses.request import ResponseRequest
 from toolplug.responses.service import Responses
-from toolplug.sessions.events import frame
-from toolplug.toolsets.first_use import LazyExecutor
 
 
 class DeletedAnswer(TypedDict):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import Offered, OfferedKind, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.discovery.offers import MAX_URI_BYTES
@@ -18,7 +19,6 @@ from toolplug.execution.run import run
 from toolplug.mcp.plans import RPC_CODE
 from toolplug.mcp.server_endpoint import INTERNAL_ERROR, INVALID_PARAMS
 from toolplug.runtime.tasks import in_slices
-from toolplug.signatures.values import as_object
 
 PAGE_ENTRIES = 1_000
 PAGE_BYTES = 4 * 1024 * 1024

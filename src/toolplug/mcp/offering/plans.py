@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, Offered, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.text import cleaned, in_one_line
@@ -13,7 +14,6 @@ from toolplug.discovery.offers import NO_OFFERS, FoundOffers
 from toolplug.mcp.connection import ServerConnection
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.plans import Planner, refusals_in_words
-from toolplug.signatures.values import as_object
 
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"

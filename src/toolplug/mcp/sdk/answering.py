@@ -45,7 +45,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.render import wraps
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson, ToolplugError
@@ -72,7 +72,7 @@ from toolplug.mcp.server_endpoint import (
     refusal,
 )
 from toolplug.search.tools import FoundTools, found_names
-from toolplug.signatures.values import as_object, encoded
+from toolplug.signatures.values import encoded
 
 MAX_CLIENT_BYTES = 16 * 1024
 """What a client says of itself, which is kept as long as its session."""

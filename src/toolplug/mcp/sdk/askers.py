@@ -23,12 +23,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.call import Ask, CannotAsk, UserAnswer
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import cleaned
 from toolplug.errors import InvalidDefinition
 from toolplug.mcp.connection import BadAnswer, InputRequired, Question, Repetition
-from toolplug.signatures.values import as_object
 
 _ELICIT = "elicitation/create"
 _SAMPLE = "sampling/createMessage"

@@ -32,7 +32,6 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.config.masking import masked
-from toolplug.execution.egress import Egress, Resolve
 from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.child_process import Child, secrets_of
 from toolplug.mcp.connection import Connect, ConnectionFailed, OnChange, ServerConnection
@@ -42,7 +41,9 @@ from toolplug.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.mcp.sdk.messages import FAILED, is_closed
 from toolplug.mcp.sdk.oauth import ServerToken
-from toolplug.mcp.sdk.pinned_transport import (
+from toolplug.mcp.sdk.resource_updates import ResourceUpdates
+from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
+from toolplug.net.checked_transport import (
     CONNECT_S,
     MAX_ANSWER_BYTES,
     PORTS,
@@ -50,8 +51,7 @@ from toolplug.mcp.sdk.pinned_transport import (
     PinnedTransport,
     resolved,
 )
-from toolplug.mcp.sdk.resource_updates import ResourceUpdates
-from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Transport
+from toolplug.net.egress import Egress, Resolve
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.runtime.threads import in_own_thread
 

@@ -19,6 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import cleaned, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.discovery.offers import MAX_OFFERS, RawOffers
@@ -42,7 +43,6 @@ from toolplug.mcp.sdk.askers import (
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
 from toolplug.mcp.sdk.readable_results import READABLE
 from toolplug.mcp.sdk.resource_updates import ResourceUpdates
-from toolplug.signatures.values import as_object
 
 # Lists as the server sent them: the SDK would lose a whole page to one entry that it finds malformed.
 #

@@ -35,13 +35,13 @@ from toolplug.catalog.call import (
     ToolStatus,
     UserAnswer,
 )
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import cleaned
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
 from toolplug.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
 from toolplug.mcp.sdk.askers import MAX_QUESTIONS
 from toolplug.mcp.server_endpoint import Caller
-from toolplug.signatures.values import as_object
 
 MAX_QUESTION = 16_384
 """Characters of a question. A person approves only what can be shown whole; a longer call is not asked about."""

@@ -18,10 +18,9 @@ import mcp_types as types
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 
-from toolplug.catalog.exact_json import load_json
+from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.errors import InvalidJson
 from toolplug.mcp.server_endpoint import LISTEN, PARSE_ERROR
-from toolplug.signatures.values import as_object
 
 ANSWERED_WITHIN_S = 30.0
 """How long requests may still run after the end of the input: as long as a call may take by default."""

@@ -34,7 +34,7 @@ from toolplug.catalog.text import counted
 from toolplug.mcp.child_output import RateLimitedLog
 from toolplug.mcp.connection_strategies import Restarts
 from toolplug.mcp.sdk.messages import BAD_ANSWER, FAILED, UNREADABLE, is_meant_as_answer, is_wanted
-from toolplug.mcp.sdk.pinned_transport import MAX_ANSWER_BYTES, AnswerRefused
+from toolplug.net.checked_transport import MAX_ANSWER_BYTES, AnswerRefused
 from toolplug.runtime.tasks import BackgroundTasks
 
 AFTERWARDS_S = 5.0

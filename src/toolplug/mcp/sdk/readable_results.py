@@ -14,10 +14,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
+from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.foreign_tools import bounded_text
 from toolplug.catalog.text import cleaned, in_one_line
-from toolplug.discovery.offers import bounded_text
 from toolplug.mcp.sdk.messages import BAD_ANSWER, UNREADABLE
-from toolplug.signatures.values import as_object
 
 MAX_BLOCKS = 1_000
 """Blocks of one result that are read; later ones are counted in a line."""

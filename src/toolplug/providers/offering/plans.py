@@ -12,7 +12,7 @@ from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.offering import Offered, Offering
 from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.execution.limits import SourceSwitch
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import called

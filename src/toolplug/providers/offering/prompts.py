@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import TypeVar, cast, overload
 
 from toolplug.catalog.call import CallContext
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import Marked, marked, with_mark
 from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Prompt, PromptArgument
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
 from toolplug.signatures.signature import Signature, read_signature
-from toolplug.signatures.values import as_object
 
 Method = TypeVar("Method", bound=Callable[..., object])
 

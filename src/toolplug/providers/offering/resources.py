@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import Marked, marked, with_mark
 from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Resource
 from toolplug.providers.offering.prompts import check_text_parameter, method_call
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
 from toolplug.signatures.signature import Signature, read_signature
-from toolplug.signatures.values import as_json, as_object, why_not_json
+from toolplug.signatures.values import as_json, why_not_json
 
 Method = TypeVar("Method", bound=Callable[..., object])
 

@@ -17,11 +17,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.responses.answers.completions import garbage
 from toolplug.responses.answers.fields import BackendFields
 from toolplug.responses.answers.reader import broke_off
 from toolplug.responses.backend import CallPart
-from toolplug.signatures.values import as_object
 
 MAX_CALLS: Final = 128
 """Of one answer."""

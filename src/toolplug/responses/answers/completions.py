@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 from toolplug.catalog.call import EMPTY
+from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed
 from toolplug.responses.backend import CallPart, Delta, Usage
-from toolplug.signatures.values import as_object, encoded
+from toolplug.signatures.values import encoded
 
 REASONING: Final = ("reasoning_content", "reasoning")
 """The fields in which servers send reasoning; the first that has some counts."""

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, cast
 
-from toolplug.signatures.values import as_object, encoded
+from toolplug.catalog.exact_json import as_object
+from toolplug.signatures.values import encoded
 
 MAX_FIELDS_CHARS: Final = 512 * 1024
 MAX_FIELD_VALUES: Final = 4096

@@ -12,13 +12,12 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, cast
 
-from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.exact_json import as_object, dump_json, load_json
 from toolplug.errors import StoreError
 from toolplug.responses.builder import FINAL, Event, ResponseAnswer
 from toolplug.responses.hosted import event_name
 from toolplug.responses.input_items import is_hosted_call
 from toolplug.responses.stored import StoredResponses, events_key
-from toolplug.signatures.values import as_object
 from toolplug.stores.store import KEPT_EVENTS
 
 SHARED_EVERY_S = 0.1

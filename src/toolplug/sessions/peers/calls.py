@@ -15,7 +15,7 @@ from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import StoreConflict
 from toolplug.stores.processes import Processes
-from toolplug.stores.store import VOLATILE, Store
+from toolplug.stores.store import VOLATILE, Store, every_key
 
 CALLS = f"{VOLATILE}call/"
 _END = "/end"
@@ -110,10 +110,8 @@ class CallRecords:
 
     async def waiting(self, code: str) -> list[str]:
         """Return the ids of a session's calls without an end. Raises `StoreError`."""
-        prefix, found, after = f"{CALLS}{code}/", list[str](), ""
-        while keys := await self._store.keys(prefix, after=after):
-            found += keys
-            after = keys[-1]
+        prefix = f"{CALLS}{code}/"
+        found = [key async for key in every_key(self._store, prefix)]
         ended = {key.removesuffix(_END) for key in found if key.endswith(_END)}
         return [key.removeprefix(prefix) for key in found if key not in ended and not key.endswith(_END)]
 

@@ -8,7 +8,6 @@ that no two processes take the last place.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter
 from toolplug.config.quotas import Owner
 from toolplug.errors import StoreConflict
 from toolplug.runtime.keyed_locks import KeyedLocks
-from toolplug.stores.store import VOLATILE, Store
+from toolplug.stores.store import VOLATILE, Store, name_digest
 
 KEPT_S = 30.0
 """Seconds for which a session is new: the ten between two looks, a look, and the commit of a slow store."""
@@ -99,4 +98,4 @@ class NewSessions:
 
 def _key(owner: Owner) -> str:
     """Return the key of an owner's list: a hash, as names may be any text."""
-    return f"{VOLATILE}new-sessions/{hashlib.sha256(ascii(owner).encode()).hexdigest()[:32]}"
+    return f"{VOLATILE}new-sessions/{name_digest(*owner)[:32]}"

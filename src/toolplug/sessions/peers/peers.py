@@ -26,7 +26,7 @@ from toolplug.sessions.session_tool import PluginStatus
 from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes
-from toolplug.stores.store import VOLATILE, Change, Store
+from toolplug.stores.store import VOLATILE, Change, Store, every_key
 
 _MINUTE_S = 60.0
 _AT_ONCE = 1000
@@ -303,14 +303,13 @@ class Peers:
             await self._look_at_calls()
 
     async def _look_at_calls(self) -> None:
-        after, ended, waiting = "", set[tuple[str, str]](), list[tuple[str, str]]()
-        while keys := await self._store.keys(CALLS, after=after, limit=_AT_ONCE):
-            after = keys[-1]
-            for code, call_id, is_end in map(read_key, keys):
-                if is_end:
-                    ended.add((code, call_id))
-                else:
-                    waiting.append((code, call_id))
+        ended, waiting = set[tuple[str, str]](), list[tuple[str, str]]()
+        async for key in every_key(self._store, CALLS):
+            code, call_id, is_end = read_key(key)
+            if is_end:
+                ended.add((code, call_id))
+            else:
+                waiting.append((code, call_id))
         for code, call_id in waiting:
             session = self._find(code)
             peer = None if session is None else session.peer

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self, cast
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ConfigError
 from toolplug.execution.results import CONTRADICTIONS
-from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, started
 

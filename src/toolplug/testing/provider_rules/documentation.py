@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.providers.authoring import RouteMark, marked
 from toolplug.providers.provider import config_model
-from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import Started
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.signatures.values import as_object
+from toolplug.catalog.exact_json import as_object
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.routes import FILLED
 from toolplug.testing.provider_rules.subject import CALL_ID, Started

@@ -9,11 +9,11 @@ from typing import NamedTuple, cast
 from urllib.parse import quote
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import Offered
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.schema import Schema
 from toolplug.execution.run import run
-from toolplug.signatures.values import as_object
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.calls import FAIR, cancelled_after, mutations
 from toolplug.testing.provider_rules.subject import CONCURRENT, Started

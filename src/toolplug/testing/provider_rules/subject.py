@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.execution.resolved_limits import Limits
+from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.generation import Generation
 from toolplug.providers.provider import FunctionProvider

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from toolplug.stores.store import Store
+from toolplug.stores.store import Store, every_key
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
 EQUIPPED = "equipped-toolset/"
 
 _SAVED = "saved-toolset/"
-_PAGE = 1000
 
 
 class Equipped(NamedTuple):
@@ -95,7 +94,7 @@ class SavedRecords:
 
     async def every(self) -> AsyncGenerator[SavedToolset]:
         """Yield the documents of all owners."""
-        async for key in self._keys(_SAVED):
+        async for key in every_key(self._store, _SAVED):
             record = await self._store.read(key)
             if record is not None:
                 yield _TOOLSET.validate_json(record.value)
@@ -103,15 +102,8 @@ class SavedRecords:
     async def forget_session(self, session: str) -> None:
         """Delete all records of owners in this session."""
         for kind in (_SAVED, EQUIPPED):
-            async for key in self._keys(f"{kind}session/{session}/"):
+            async for key in every_key(self._store, f"{kind}session/{session}/"):
                 await self._store.commit(key, None)
-
-    async def _keys(self, prefix: str) -> AsyncGenerator[str]:
-        after = ""
-        while keys := await self._store.keys(prefix, after=after, limit=_PAGE):
-            for key in keys:
-                yield key
-            after = keys[-1]
 
 
 def equipped_key(owner: ToolsetOwner) -> str:

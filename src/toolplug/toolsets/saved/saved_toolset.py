@@ -14,6 +14,7 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
 from toolplug.runtime.duplicates import first_repeated
+from toolplug.stores.store import name_digest
 
 TOOLSET_NAME = r"^[a-z0-9-]{2,50}$"
 MAX_TOOLS = 100
@@ -172,7 +173,7 @@ class ToolsetOwner(NamedTuple):
     @property
     def key(self) -> str:
         """The owner's part of store keys: a hash, as names may be any text; in a session, after the session's code."""
-        who = hashlib.sha256(ascii((self.tenant, self.subject)).encode()).hexdigest()[:32]
+        who = name_digest(self.tenant, self.subject)[:32]
         return f"own/{who}" if self.session is None else f"session/{self.session}/{who}"
 
 

@@ -18,7 +18,7 @@ from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
-from toolplug.execution.limits import Uncounted
+from toolplug.execution.limits.limiters import Uncounted
 
 T = TypeVar("T")
 

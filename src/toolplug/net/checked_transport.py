@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import httpcore2
 import httpx2
 
-from toolplug.execution.egress import Egress, EgressRefused, Resolve, reachable
+from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable
 from toolplug.runtime.threads import in_own_thread
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
 from toolplug.errors import StoreError
-from toolplug.execution.cluster_limits.loans import (
+from toolplug.execution.limits.cluster_loans import (
     UNAVAILABLE,
     Lent,
     Loan,

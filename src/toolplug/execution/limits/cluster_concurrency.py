@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
 from toolplug.errors import StoreError
-from toolplug.execution.cluster_limits.loans import (
+from toolplug.execution.limits.cluster_loans import (
     RETRY_S,
     UNAVAILABLE,
     Lent,
@@ -18,7 +18,7 @@ from toolplug.execution.cluster_limits.loans import (
     StoreFailures,
     record_lost,
 )
-from toolplug.execution.limits import ConcurrencyLimit
+from toolplug.execution.limits.limiters import ConcurrencyLimit
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.processes import Processes, since_boot
 from toolplug.stores.store import Store

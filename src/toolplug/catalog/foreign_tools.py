@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from toolplug.catalog.definition import (
@@ -13,24 +14,28 @@ from toolplug.catalog.definition import (
     check_foreign_tool_name,
     check_provider_tool_name,
 )
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
 from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
 from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
-from toolplug.discovery.offers import bounded_text, icons_of
-from toolplug.discovery.record import KIND, FoundTool
 from toolplug.errors import HiddenCharacter, InvalidDefinition
-from toolplug.signatures.values import as_object
 
+MAX_ICONS = 8
+MAX_ICON_BYTES = 16 * 1024
+_ICON = re.compile(r"(https://|data:image/)[!-~]+")
 _ANY_OBJECT = Schema({"type": "object"})
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 _LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
 """Characters of a description that are read; later ones are always over the limit."""
 
 
-def sanitised(raw: object, server: str) -> FoundTool:
-    """Return the tool for one value of a server's list. Raises `InvalidDefinition` if it has no valid name."""
+def sanitise_tool(raw: object, source: str) -> tuple[ToolDefinition, tuple[str, ...]]:
+    """Return the definition for one value of a server's list, and a line `/path: why` for each removed part.
+
+    Raises `InvalidDefinition` if it has no valid name.
+    """
     if not isinstance(raw, dict):
         raise InvalidDefinition("a tool must be an object")
     given = cast("dict[str, object]", raw)
@@ -41,14 +46,14 @@ def sanitised(raw: object, server: str) -> FoundTool:
     cuts = RemovedParts()
     definition = ToolDefinition(
         name=name,
-        description=_description(given.get("description"), cuts) or f"{server} tool: {name}",
+        description=_description(given.get("description"), cuts) or f"{source} tool: {name}",
         parameters=_parameters(given.get("inputSchema"), cuts),
         output_schema=_output_schema(given.get("outputSchema"), "outputSchema", cuts),
         hints=_hints(given.get("annotations"), cuts),
         title=_title(given),
         icons=tuple(icons_of(given.get("icons"))),
     )
-    return FoundTool(definition.owned_by(KIND, server), cuts.lines())
+    return definition, cuts.lines()
 
 
 def _title(given: dict[str, object]) -> str:
@@ -170,3 +175,37 @@ def _hints(raw: object, cuts: RemovedParts) -> ToolHints:
             cuts.add(("annotations", key), "is neither true nor false")
     read_only, idempotent, destructive = hints
     return ToolHints(read_only, idempotent, destructive)
+
+
+def icons_of(raw: object) -> list[dict[str, object]]:
+    """Return the valid icons of a list: pictures over HTTPS or in a `data:` URL, at most eight and 16 KiB together."""
+    icons: list[dict[str, object]] = []
+    room = MAX_ICON_BYTES
+    for item in list_of(raw)[:MAX_ICONS]:
+        given = as_object(item)
+        source = given.get("src")
+        if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
+            continue
+        room -= len(source)
+        icon: dict[str, object] = {"src": source}
+        if mime_type := bounded_text(given.get("mimeType"), MAX_TITLE_BYTES):
+            icon["mimeType"] = mime_type
+        if sizes := list_of(given.get("sizes"))[:MAX_ICONS]:
+            icon["sizes"] = [bounded_text(size, MAX_TITLE_BYTES) for size in sizes]
+        if given.get("theme") in ("light", "dark"):
+            icon["theme"] = given["theme"]
+        icons.append(icon)
+    return icons
+
+
+def bounded_text(raw: object, limit: int) -> str:
+    """Return the cleaned text, cut to so many bytes; empty if it is no text."""
+    if not isinstance(raw, str):
+        return ""
+    readable = raw[: 8 * limit].encode(errors="ignore").decode()
+    return cleaned_description(cleaned(readable)).encode()[:limit].decode(errors="ignore").strip()
+
+
+def list_of(raw: object) -> list[object]:
+    """Return the value itself if it is a JSON array, else an empty list."""
+    return cast("list[object]", raw) if isinstance(raw, list) else []

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from toolplug.execution.cluster_limits.concurrency import ClusterConcurrency
-from toolplug.execution.cluster_limits.rate import ClusterRate
+from toolplug.execution.limits.cluster_concurrency import ClusterConcurrency
+from toolplug.execution.limits.cluster_rate import ClusterRate
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 

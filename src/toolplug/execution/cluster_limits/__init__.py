@@ -1,1 +1,0 @@
-"""Limits that hold for all processes of a store together: `scope: cluster`."""

@@ -1,0 +1,1 @@
+"""Outgoing HTTP to checked addresses, and the frames of event streams."""
