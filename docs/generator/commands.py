@@ -9,7 +9,7 @@ import typer
 from docs.generator.markdown import code, page, sentence, sentences, table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from toolplug.cli.command_line import COMMANDS
+from toolplug.cli.command_line import command_modules
 
 _HEAD = """
 Results are printed to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem (including an
@@ -37,7 +37,7 @@ def commands_page() -> str:
 
 def every_command() -> Iterator[tuple[str, TyperCommand]]:
     """Each command with its whole name, in the order of the help."""
-    for module in COMMANDS.values():
+    for module in command_modules().values():
         application = typer.Typer()
         application.callback()(_nothing)
         application.add_typer(import_module(module).app)

@@ -27,17 +27,16 @@ from toolplug.host.file.settings import (
     AgentSettings,
     ApiKey,
     Auth,
-    BackendSettings,
     EdgeSettings,
     EgressSettings,
     Http,
     Jwt,
     Metrics,
     ProviderSettings,
-    ResponsesSettings,
     SessionSettings,
     ToolsetSettings,
 )
+from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

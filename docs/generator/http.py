@@ -6,11 +6,12 @@ from docs.generator.json_model import model
 from docs.generator.markdown import code, page, sentence, table
 
 from toolplug.config.units import format_size
+from toolplug.host.file.part_sections import built_in
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
 from toolplug.http.errors import Error
 from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
-from toolplug.http.routes import ROUTES
+from toolplug.http.routes import described_routes
 from toolplug.http.routing import HostRoute
 from toolplug.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.http.tools import CallAnswer, CallBody
@@ -50,7 +51,7 @@ def http_page() -> str:
     return page(
         "HTTP API",
         _HEAD,
-        table(("route", "scope", "description", "parameters"), map(_row, ROUTES)),
+        table(("route", "scope", "description", "parameters"), map(_row, described_routes(built_in()))),
         model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
         model("The result of a call", CallAnswer),
         model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",

@@ -16,7 +16,10 @@ TABLES = {
         "toolplug.mcp.mcp_sessions:MOST",
         "toolplug.mcp.mcp_sessions:MOST_OF_ONE",
     ],
-    "conversations with open toolsets": ["toolplug.host.responses:MOST", "toolplug.host.responses:MOST_OF_CALLER"],
+    "conversations with open toolsets": [
+        "toolplug.parts.responses.running:MOST",
+        "toolplug.parts.responses.running:MOST_OF_CALLER",
+    ],
     "calls of one tenant that wait for a decision": ["toolplug.execution.approvals:MAX_WAITING"],
     "functions that wait for a thread of a provider": [
         "toolplug.runtime.threads:POOL_WAITING",

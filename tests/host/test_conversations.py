@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from toolplug import Principal
-from toolplug.host import responses
-from toolplug.host.responses import Conversations
+from toolplug.parts.responses import running as responses
+from toolplug.parts.responses.running import Conversations
 
 pytestmark = pytest.mark.anyio
 

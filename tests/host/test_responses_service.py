@@ -6,8 +6,8 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from toolplug import FunctionRegistry
-from toolplug.host.file.settings import BackendSettings, ResponsesSettings
-from toolplug.host.responses import ResponsesService
+from toolplug.parts.responses.running import ResponsesService
+from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.responses import ResponseRequest, ToolCaller
 from toolplug.stores.memory import MemoryStore
 

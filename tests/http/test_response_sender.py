@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from toolplug.http.event_stream import EventStream
-from toolplug.http.responses.create import ResponseSender
+from toolplug.parts.responses.http.create import ResponseSender
 
 pytestmark = pytest.mark.anyio
 

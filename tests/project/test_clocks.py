@@ -10,8 +10,8 @@ from tests.project.sources import sources
 BY_THE_WALL = {
     "src/toolplug/cli/serving/reload.py",
     "src/toolplug/execution/accounting.py",
-    "src/toolplug/responses/loop.py",
-    "src/toolplug/responses/openai_backend.py",
+    "src/toolplug/parts/responses/loop.py",
+    "src/toolplug/parts/responses/openai_backend.py",
     "src/toolplug/stores/memory.py",
     "src/toolplug/stores/open.py",
     "src/toolplug/stores/sqlite.py",

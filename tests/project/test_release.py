@@ -22,7 +22,7 @@ SMOKE = dedent(
     """
     import asyncio
     import toolplug.client, toolplug.http.auth.jwt, toolplug.mcp.sdk.client, toolplug.testing
-    import toolplug.responses.openai_backend
+    import toolplug.parts.responses.openai_backend
     from toolplug import CallContext, Principal, ToolCall, open_host
     from toolplug.http import create_app
 

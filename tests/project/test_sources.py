@@ -15,7 +15,7 @@ LISTS_PUBLIC_NAMES = {
     "src/toolplug/__init__.py",
     "src/toolplug/http/__init__.py",
     "src/toolplug/client/__init__.py",
-    "src/toolplug/responses/__init__.py",
+    "src/toolplug/responses.py",
     "src/toolplug/testing/__init__.py",
 }
 """The `__init__` files that may import and name; every other holds a docstring only."""

@@ -13,7 +13,7 @@ from tests.responses.backend.script import Answer, Call, CutOff, Ended, Garbled,
 from tests.responses.conftest import Staging
 from tests.responses.harness import MODEL, Harness
 
-from toolplug.responses import openai_backend
+from toolplug.parts.responses import openai_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -10,11 +10,11 @@ import pytest
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.errors import StoreUnavailable
 from toolplug.execution.live import LiveCatalog
-from toolplug.responses.backend import Delta, Question
-from toolplug.responses.builder import Event
-from toolplug.responses.offer import ToolCaller
-from toolplug.responses.request import ResponseRequest
-from toolplug.responses.service import Responses
+from toolplug.parts.responses.backend import Delta, Question
+from toolplug.parts.responses.builder import Event
+from toolplug.parts.responses.offer import ToolCaller
+from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.service import Responses
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from tests.responses.harness import Harness
 from tests.search.many_provider import name_of
 
 from toolplug import Principal
-from toolplug.responses.hosted import ticket_of
+from toolplug.parts.responses.items.hosted import ticket_of
 
 pytestmark = [
     pytest.mark.anyio,

@@ -25,8 +25,6 @@ COMMANDS = {
     "dashboard": "toolplug.cli.dashboard",
     "serve": "toolplug.cli.serve",
     "call": "toolplug.cli.call",
-    "chat": "toolplug.cli.chat",
-    "eval": "toolplug.cli.eval",
     "discover": "toolplug.cli.discover",
     "providers": "toolplug.cli.providers",
     "doctor": "toolplug.cli.doctor",
@@ -41,7 +39,7 @@ COMMANDS = {
     "toolsets": "toolplug.cli.toolsets",
     "notes": "toolplug.cli.notes",
 }
-"""The module of each command, in the order of the help. Each has a Typer application `app`."""
+"""The module of each command of the host itself. Each has a Typer application `app`."""
 
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "keys", "schema", "dashboard"),
@@ -49,7 +47,12 @@ PANELS: Mapping[str, tuple[str, ...]] = {
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
     "Decide": ("approvals", "agents", "toolsets", "notes"),
 }
-"""The groups of the help, and the commands of each."""
+"""The groups of the help, and the commands of each in their order, those of parts included."""
+
+NAMES = frozenset(name for names in PANELS.values() for name in names)
+
+PARTS = "toolplug.host.file.part_sections"
+"""The module that knows the parts, which most commands do not need."""
 
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"
 """The module that adds the commands of plugins, which takes long to import."""
@@ -87,7 +90,7 @@ def _answers(given: Sequence[str]) -> bool:
 
     `serve` answers on a port, and on standard output for `--stdio`, where it keeps that apart itself.
     """
-    return bool(given) and given[0] in COMMANDS and given[0] != "serve" and not any(word in HELP for word in given)
+    return bool(given) and given[0] in NAMES and given[0] != "serve" and not any(word in HELP for word in given)
 
 
 def _with_list(given: Sequence[str]) -> Sequence[str]:
@@ -143,19 +146,27 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
     application.callback()(_root)
     completes = _COMPLETION in os.environ
     named = given[0] if given and not completes else ""
-    wanted = [named] if named in COMMANDS else () if named == VERSION else COMMANDS
+    known = COMMANDS if named in COMMANDS or named == VERSION else command_modules()
+    wanted = [named] if named in known else () if named == VERSION else known
     for name in wanted:
-        module = import_module(COMMANDS[name])
+        module = import_module(known[name])
         application.add_typer(module.app)
     command = typer.main.get_command(application)
     if isinstance(command, TyperGroup):
         _group(command)
-    if isinstance(command, TyperGroup) and wanted == COMMANDS and not completes:
+    if isinstance(command, TyperGroup) and wanted == known and not completes:
         import_module(PLUGIN_COMMANDS).add_plugin_commands(command, given)
     add_log_options(command)
     _unwrap_help(command)
     _omit_types_of_flags(command)
     return command
+
+
+def command_modules() -> Mapping[str, str]:
+    """Return the module of each command, those of parts included, in the order of the help."""
+    parts = import_module(PARTS).built_in()
+    known = {**COMMANDS, **{name: module for part in parts for name, module in part.commands.items()}}
+    return {name: known[name] for names in PANELS.values() for name in names}
 
 
 def _group(group: TyperGroup) -> None:

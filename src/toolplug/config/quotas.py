@@ -6,10 +6,11 @@ A key is a tenant and a subject, so the tokens of one subject count together. A 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Size
 from toolplug.errors import QuotaExceeded, StoredBytesExceeded
 
@@ -21,11 +22,7 @@ RETRY_S = 60.0
 """Seconds after which to try again, if it is unknown when a resource becomes free."""
 
 
-class _Part(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class QuotaLimits(_Part):
+class QuotaLimits(FileMapping):
     """What one tenant, or one key, may have at once, or begin in a minute. What is not set is not limited."""
 
     sessions: Annotated[int | None, Field(ge=0, description="live sessions that it created")] = None
@@ -38,7 +35,7 @@ class QuotaLimits(_Part):
     calls_per_minute: Annotated[int | None, Field(ge=0, description="tool calls and responses that begin")] = None
 
 
-class Quotas(_Part):
+class Quotas(FileMapping):
     """The quotas of each tenant, and of each key within it; both must admit."""
 
     tenant: QuotaLimits = QuotaLimits()

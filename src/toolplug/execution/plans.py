@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
@@ -28,6 +28,7 @@ from toolplug.catalog.plan import (
     Tool,
 )
 from toolplug.catalog.schema import Schema
+from toolplug.config.file_mapping import FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
@@ -52,10 +53,8 @@ UNKNOWN = "_unknown"
 CALL_SCOPE = "tools:call"
 
 
-class AskCaller(BaseModel):
+class AskCaller(FileMapping):
     """The policy `{ask: caller}`: a person approves each call, also the caller's own, where its client can ask."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     ask: Literal["caller"]
 
@@ -66,10 +65,8 @@ Policy = PolicyWord | AskCaller
 DEFAULT_POLICY: PolicyWord = "allow"
 
 
-class ToolRule(BaseModel):
+class ToolRule(FileMapping):
     """The operator's rule for one tool under `tools:`; a bare policy is short for `{policy: …}`."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     policy: Policy | None = None
     limits: Limits = NO_LIMITS

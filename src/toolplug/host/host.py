@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iter
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -25,14 +25,13 @@ from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.explain import Explainer, Explanation
-from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
+from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.responses import ResponsesService
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
@@ -40,6 +39,7 @@ from toolplug.host.views import AgentReach, reach_of
 from toolplug.mcp.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.host_part import HostPart
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
@@ -57,6 +57,8 @@ _LOG = logging.getLogger("toolplug.host")
 _CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED)  # other states are errors of a server
 _LEVELS = {**dict.fromkeys(_CALM, logging.INFO), ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG}
 CODE = "host"  # the subject in audit lines of what the host's own code changes
+
+P = TypeVar("P")
 
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
@@ -82,19 +84,6 @@ def open_host(
     """
     given = desired_providers(providers)
     return Host(config, environ, read_configuration, given, serving=serving, sessions=sessions, on_call=on_call)
-
-
-def _seen_from(folder: Path, source: Source) -> Source:
-    """Return the source with its path below the folder, if a provider has changed the working directory since then."""
-    if isinstance(source, Mapping):
-        return source
-    try:
-        unchanged = Path.cwd() == folder
-    except OSError:
-        unchanged = False
-    if unchanged:
-        return source
-    return source.below(folder) if isinstance(source, ConfigFiles) else folder / source
 
 
 class PartDown(NamedTuple):
@@ -251,10 +240,14 @@ class Host:
         """The state that clients of the host's MCP endpoint share."""
         return self._entered().mcp
 
+    def part(self, kind: type[P]) -> P | None:
+        """Return the open part of this class; None if the file had no section for it since the host was entered."""
+        return self._entered().running.find(kind)
+
     @property
-    def responses(self) -> ResponsesService:
-        """The Responses API: responses of a model, and their conversations."""
-        return self._entered().responses
+    def parts(self) -> Sequence[HostPart[Any]]:
+        """The parts that the file can have a section for: those of toolplug, and those of enabled plugins."""
+        return self._entered().configuration.parts
 
     @property
     def quotas(self) -> QuotaUse:
@@ -428,6 +421,7 @@ class Host:
         self.registry.stop()
         self.sessions.stop()
         self.mcp.stop()
+        self._entered().running.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:
         """Return the parts that are down, none if calls can be served; each change is logged once.
@@ -438,6 +432,7 @@ class Host:
             return (PartDown("host", "it has not been started"),)
         error = await self._open.operations.store_error()
         down = () if error is None else (PartDown("store", str(error)),)
+        down += tuple(PartDown(*each) for each in await self._open.running.down())
         for part in down if down != self._down else ():
             _LOG.error("not ready: %s: %s", part.part, part.reason)
         self._down = down
@@ -469,7 +464,7 @@ class Host:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
-        source = _seen_from(self._entered_in, self._source)
+        source = seen_from(self._entered_in, self._source)
         return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents))
 
     def _entered(self) -> Parts:

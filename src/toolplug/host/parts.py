@@ -29,7 +29,7 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.responses import ResponsesService
+from toolplug.host.running_parts import RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
@@ -40,6 +40,7 @@ from toolplug.mcp.peer_sessions import PeerMcpSessions
 from toolplug.mcp.server_config import Server
 from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.net.egress import Egress
+from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
@@ -232,7 +233,7 @@ class Parts:
     equipment: EquippedToolsets
     saved: SavedToolsets
     mcp: Serving
-    responses: ResponsesService
+    running: RunningParts
     quotas: QuotaUse
     life: AsyncExitStack
     opened_key: DecisionKey | None = None
@@ -281,8 +282,8 @@ class Parts:
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            responses = ResponsesService(store, settings.responses, toolsets.tools.end, processes)
-            await life.enter_async_context(_loaded(responses, serving=serves.sessions))
+            given = PartServices(store, processes, services, serves.sessions, toolsets.tools.end)
+            running = await life.enter_async_context(RunningParts(given, configuration))
             parts = cls(
                 current=current,
                 services=services,
@@ -302,7 +303,7 @@ class Parts:
                 equipment=equipment,
                 saved=saved,
                 mcp=mcp,
-                responses=responses,
+                running=running,
                 quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
             )
@@ -322,7 +323,7 @@ class Parts:
             self.opened_key = DecisionKey.open(self.configuration.store.state_folder)
         return self.opened_key
 
-    def configure(self, configuration: Configuration) -> None:
+    async def configure(self, configuration: Configuration) -> None:
         """Apply a configuration that was read again to every part but the providers."""
         self.current.configuration = configuration
         self.servers.configure(configuration)
@@ -330,7 +331,7 @@ class Parts:
         planner = session_planner(configuration, self.services)
         self.sessions.reconfigure(configuration.settings.session_limits, planner)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
-        self.responses.configure(configuration.settings.responses)
+        await self.running.configure(configuration)
 
     def register_mcp(self, item: McpRegistration) -> None:
         """Register a toolset of the host's code with the tools of an MCP server. Raises `ApiError`."""
@@ -354,6 +355,7 @@ class Parts:
         self.toolsets.tools.end(code)
         self.saved.end(code)
         self.mcp.announcer.end(code)
+        self.running.session_over(code)
 
 
 def _longest_drain_s(configuration: Configuration) -> float:
@@ -429,17 +431,6 @@ async def _mcp_serving(
 async def listed(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
     return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
-
-
-@asynccontextmanager
-async def _loaded(responses: ResponsesService, *, serving: bool) -> AsyncGenerator[None]:
-    """Load the client of the model's server before the host serves, and close it in the end."""
-    if serving:
-        await responses.load()
-    try:
-        yield
-    finally:
-        await responses.aclose()
 
 
 async def _quota_use(

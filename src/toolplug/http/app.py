@@ -44,7 +44,7 @@ from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz
 from toolplug.http.providers.routes import OTHER_METHOD, ProviderRoutes
-from toolplug.http.request_checks import RequestChecks, check_headers, is_preflight, preflight_response
+from toolplug.http.request_checks import RequestChecks, check_headers, preflight_response
 from toolplug.http.requests import (
     HostRequest,
     HostState,
@@ -54,7 +54,7 @@ from toolplug.http.requests import (
     leave_tenant,
     unfinished_bodies,
 )
-from toolplug.http.routes import all_routes
+from toolplug.http.routes import host_routes
 from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
@@ -114,7 +114,8 @@ class _HostApp:
         self._host = host
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
-        self._router = HostRouter(all_routes(), self._serve_route, default=self._serve_provider)
+        routes = host_routes(lambda: host.parts)
+        self._router = HostRouter(routes, self._serve_route, default=self._serve_provider)
         self._refusals = Refusals()
         self._provided = ProviderRoutes(self._refusals, self._reached, self._open_stream)
         self._checks: RequestChecks | None = None
@@ -179,6 +180,8 @@ class _HostApp:
                 path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)
         if router is None:
+            router = await self._router.load(path)
+        if router is None:
             await self._provided.serve(self._host.registry, scope, receive, sent, checks.callers, checks.max_body)
         else:
             await router.app(scope, receive, sent)
@@ -186,11 +189,11 @@ class _HostApp:
     async def _serve_route(self, matched: PathRoute, scope: Scope, receive: Receive, send: Send) -> None:
         state: HostState = scope["state"]
         state["template"] = matched.path
-        if is_preflight(scope, state["path"]):
+        checks = self._current_checks()
+        if checks.is_preflight(scope, state["path"]):
             await preflight_response(scope, matched.by_method)(scope, receive, send)
             return
         route = matched.route_for(scope["method"])
-        checks = self._current_checks()
         limit = state["max_body"] = max(checks.max_body, route.max_body)
         check_declared(state["headers"], limit)
         request: HostRequest = Request(scope, receive, send)
@@ -251,10 +254,12 @@ class _HostApp:
             checks = self._checks = RequestChecks(
                 settings,
                 lambda: self._host.sessions,
+                shared=[path for part in self._host.parts for path in part.shared],
                 insecure_no_auth=self._insecure_no_auth,
                 authenticators=self._authenticators,
             )
             self._refusals.proxies = checks.proxies
+            self._router.offer({path: part.routes for part in self._host.parts for path in part.paths})
             self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"

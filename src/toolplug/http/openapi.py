@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPMethod, HTTPStatus
 from importlib.metadata import version
 
@@ -22,6 +22,7 @@ from toolplug.http.errors import ErrorAnswer
 from toolplug.http.requests import HostRequest
 from toolplug.http.routing import CALL, EVENTS, Audience, HostRoute, Parameter, answers, route
 from toolplug.providers.routes import MountedRoute
+from toolplug.runtime.threads import in_own_thread
 from toolplug.toolsets.saved.saved_toolset import TOOLSET_NAME
 
 JsonObject = Mapping[str, object]
@@ -101,11 +102,14 @@ _SCHEMES: JsonObject = {
 
 
 class Description:
-    """The route of the document, which is built again when the providers' routes have changed."""
+    """The route of the document, which is built again when the providers' routes have changed.
 
-    def __init__(self, routes: Iterable[HostRoute]) -> None:
+    `described` returns the host's other routes, once they are asked for: it imports the handlers of all parts.
+    """
+
+    def __init__(self, described: Callable[[], Iterable[HostRoute]] = tuple) -> None:
         self.route: HostRoute = route("GET", "/openapi.json", None, "This description")(answers()(self.answer))
-        self._routes = (*routes, self.route)
+        self._described = described
         self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
 
     async def answer(self, request: HostRequest) -> Response:
@@ -113,7 +117,7 @@ class Description:
         mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
         written = self._written
         if written is None or written[0] is not mounted or written[1] != root:
-            text = orjson.dumps(document(self._routes, mounted, root))
+            text = orjson.dumps(document((*await in_own_thread(self._described), self.route), mounted, root))
             written = self._written = (mounted, root, text)
         return OrjsonResponse(written[2])
 

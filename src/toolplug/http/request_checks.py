@@ -150,12 +150,10 @@ def _is_foreign(address: str) -> bool:
 SHARED = (
     "/api/sessions",
     "/mcp",
-    "/v1/models",
-    "/v1/responses",
     "/.well-known/oauth-protected-resource",
     "/toolplug.js",
 )
-"""The paths that are meant for pages, with everything below them."""
+"""The paths of the host itself that are meant for pages, with everything below them."""
 
 ALLOWED_HEADERS = (
     "Authorization",
@@ -186,14 +184,6 @@ _PREFLIGHT = {
 }
 
 
-def is_preflight(scope: Scope, path: str) -> bool:
-    """Return whether this is a CORS preflight request to a shared path."""
-    if scope["method"] != "OPTIONS" or not path.startswith(SHARED):
-        return False
-    headers = scope["state"]["headers"]
-    return b"access-control-request-method" in headers and b"origin" in headers
-
-
 def preflight_response(scope: Scope, methods: Iterable[str]) -> Response:
     """Return the 204 with the methods and headers that a page may send; it needs no credentials."""
     headers = {"Access-Control-Allow-Methods": ", ".join(sorted(methods)), **_PREFLIGHT}
@@ -205,7 +195,8 @@ def preflight_response(scope: Scope, methods: Iterable[str]) -> Response:
 class RequestChecks:
     """The checks for one reading of the configuration, in their order: Host, header limits, Origin, loopback.
 
-    So a stranger causes the least work. `open`: no credentials are needed. `callers` authenticates.
+    So a stranger causes the least work. `open`: no credentials are needed. `callers` authenticates. `shared` are the
+    paths, with everything below them, that are meant for pages of allowed origins: `SHARED` and those of parts.
     """
 
     def __init__(
@@ -215,8 +206,10 @@ class RequestChecks:
         *,
         insecure_no_auth: bool,
         authenticators: Sequence[AuthFunction],
+        shared: Iterable[str] = (),
     ) -> None:
         self.settings = settings
+        self.shared: tuple[str, ...] = (*SHARED, *shared)
         self.max_body: int = settings.http.max_body
         self.proxies: TrustedProxies = TrustedProxies(settings.http.trusted_proxies)
         self.open: bool = settings.auth is None and not authenticators
@@ -241,9 +234,16 @@ class RequestChecks:
             self._accepted = named
         check_headers(raw, headers, self._head_bytes)
         check_origin(headers, self._origins)
-        if path.startswith(SHARED):
+        if path.startswith(self.shared):
             origin = headers.get(b"origin")
             sharing = () if origin is None else ((b"access-control-allow-origin", origin), _EXPOSED)
             sent.headers += (_VARY, *sharing)
         if self._loopback_only:
             check_loopback(scope, headers.get(b"x-forwarded-for"))
+
+    def is_preflight(self, scope: Scope, path: str) -> bool:
+        """Return whether this is a CORS preflight request to a shared path."""
+        if scope["method"] != "OPTIONS" or not path.startswith(self.shared):
+            return False
+        headers = scope["state"]["headers"]
+        return b"access-control-request-method" in headers and b"origin" in headers

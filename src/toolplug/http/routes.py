@@ -1,40 +1,43 @@
-"""Every route of the host itself."""
+"""Every route of the host itself: those of its core, and those of its parts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from toolplug.host.file.part_sections import built_in
 from toolplug.http import approvals, pages, saved, servers, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.responses import create, stored
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
+from toolplug.providers.host_part import HostPart
 
-_BEFORE_MCP = (
-    pages,
-    protected_resource,
-    tools,
-    tool_stream,
-    admin,
-    create,
-    stored,
-    approvals,
-    sessions,
-    event_stream,
-    calls,
-    toolsets,
-)
+_BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
+_AFTER_PARTS = (approvals, sessions, event_stream, calls, toolsets)
 
-ROUTES = (
-    *(route for module in _BEFORE_MCP for route in routes_in(module)),
+_OF_HOST = tuple(route for module in _BEFORE_PARTS for route in routes_in(module))
+_OF_HOST_AFTER = (
+    *(route for module in _AFTER_PARTS for route in routes_in(module)),
     *MCP_ROUTES,
     *routes_in(saved),
     *routes_in(servers),
 )
 
 
+def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
+    """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
+    return (*_OF_HOST, *(route for part in parts for route in part.routes()), *_OF_HOST_AFTER)
+
+
+def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:
+    """Return the routes of the host but for those of its parts, which only the description asks for."""
+    return (*_OF_HOST, *_OF_HOST_AFTER, Description(lambda: described_routes(parts())).route)
+
+
 def all_routes() -> tuple[HostRoute, ...]:
-    """Return every route of the host, `/openapi.json` included."""
-    return (*ROUTES, Description(ROUTES).route)
+    """Return every route of a host with no other part than those of toolplug, `/openapi.json` included."""
+    return (*described_routes(built_in()), Description().route)

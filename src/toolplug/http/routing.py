@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
+from toolplug.runtime.threads import in_own_thread
 
 READ = "tools:read"
 CALL = CALL_SCOPE
@@ -166,6 +167,8 @@ class PathRoute(Route):
         return route
 
 
+LaterRoutes = Callable[[], Iterable[HostRoute]]
+
 Serve = Callable[[PathRoute, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -174,22 +177,44 @@ class HostRouter:
 
     A single `Router` tries the regular expressions of all paths in turn: 3 µs for the first, 19 µs for the last and for
     every route of a provider, which comes after them, of about 47 µs that a bare Starlette route costs in all.
+
+    The routes of parts are loaded when the first of them is asked for: that imports their handlers.
     """
 
     def __init__(self, routes: Iterable[HostRoute], serve: Serve, *, default: ASGIApp) -> None:
+        self._serve = serve
+        self._default = default
+        self._own = dict(self._built(routes))
+        self._routers = self._own
+        self._later: Mapping[str, LaterRoutes] = {}
+
+    def offer(self, later: Mapping[str, LaterRoutes]) -> None:
+        """Have these routes, by their first segments, in place of those that were offered before."""
+        same = {prefix for prefix in later if self._later.get(prefix) == later[prefix]}
+        self._routers = {name: each for name, each in self._routers.items() if name in self._own or name in same}
+        self._later = later
+
+    def router_for(self, path: str) -> Router | None:
+        """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
+        return self._routers.get(_first_segments(path))
+
+    async def load(self, path: str) -> Router | None:
+        """Load the routes of a part for a path that has no router, and return their router; None if no part has it."""
+        prefix = _first_segments(path)
+        routes = self._later.get(prefix)
+        if routes is not None:
+            self._routers = {**self._routers, **dict(self._built(await in_own_thread(routes)))}
+        return self._routers.get(prefix)
+
+    def _built(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:
         paths: dict[str, dict[str, HostRoute]] = {}
         for route in routes:
             paths.setdefault(route.path, {})[route.method] = route
         groups: dict[str, list[PathRoute]] = {}
         for path in sorted(paths, key=lambda path: "{" in path):  # /toolsets/active comes before /toolsets/{name}
-            groups.setdefault(_first_segments(path), []).append(PathRoute(path, paths[path], serve))
-        self._routers = {
-            prefix: Router(group, redirect_slashes=False, default=default) for prefix, group in groups.items()
-        }
-
-    def router_for(self, path: str) -> Router | None:
-        """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
-        return self._routers.get(_first_segments(path))
+            groups.setdefault(_first_segments(path), []).append(PathRoute(path, paths[path], self._serve))
+        for prefix, group in groups.items():
+            yield prefix, Router(group, redirect_slashes=False, default=self._default)
 
 
 def _first_segments(path: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 from toolplug import FunctionProvider, FunctionRegistry, tool
 from toolplug.errors import BackendFailed
+from toolplug.parts.responses.answers.reader import read_answer
+from toolplug.parts.responses.builder import Event
+from toolplug.parts.responses.items.input_items import Item
 from toolplug.responses import Delta, Loop, Question, ResponseRequest, ToolCaller
-from toolplug.responses.answers.reader import read_answer
-from toolplug.responses.builder import Event
-from toolplug.responses.input_items import Item
 
 NOTHING_SAID = "(nothing given)"
 DONE = b"data: [DONE]\n\n"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from toolplug.errors import BackendFailed
-from toolplug.responses.answers.completions import delta_of
-from toolplug.responses.backend import CallPart, Delta, Usage
+from toolplug.parts.responses.answers.completions import delta_of
+from toolplug.parts.responses.backend import CallPart, Delta, Usage
 
 
 def _ignore(what: str) -> None:

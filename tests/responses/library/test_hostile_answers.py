@@ -14,8 +14,8 @@ from tests.responses.library.raw_model import DONE, Notes, chunk, event, fragmen
 
 from toolplug import FunctionRegistry
 from toolplug.errors import BackendFailed
+from toolplug.parts.responses.openai_backend import OpenAIBackend
 from toolplug.responses import Loop, ResponseRequest, ToolCaller
-from toolplug.responses.openai_backend import OpenAIBackend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(600)]
 

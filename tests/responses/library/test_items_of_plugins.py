@@ -6,7 +6,7 @@ import pytest
 
 from toolplug import HostedItem, tool
 from toolplug.errors import InvalidDefinition
-from toolplug.responses.hosted import shown
+from toolplug.parts.responses.items.hosted import shown
 
 
 @pytest.mark.requirement("C-9-item-types")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.responses.transcript import messages
+from toolplug.parts.responses.items.transcript import messages
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "city", "arguments": "{}"}
 OTHER = {"type": "function_call", "call_id": "c2", "name": "time", "arguments": "{}"}

@@ -347,13 +347,14 @@ def _decisions(host: Host) -> str:
 
 def _start_screen(host: Host, url: str) -> str:
     """Return lines with the running providers and servers, and the URLs of the API."""
+    parts = [part for part in host.parts if getattr(host.settings, part.name) is not None]
     rows = {
         "console": _console_url(host, url),
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
         "MCP": f"{url}/mcp",
-        "responses": f"{url}/v1/responses" if host.settings.responses is not None else "",
+        **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
         "API": f"{url}/openapi.json",
         "auth": _auth(host),

@@ -168,5 +168,5 @@ class Reloading:
 
 def _changed_sections(before: HostSettings, now: HostSettings) -> list[str]:
     """Return the keys of the configuration whose values differ; providers are listed one by one."""
-    named = HostSettings.model_fields
-    return [name for name in named if name != "providers" and getattr(before, name) != getattr(now, name)]
+    named = type(now).section_names()
+    return [name for name in named if getattr(before, name, None) != getattr(now, name)]

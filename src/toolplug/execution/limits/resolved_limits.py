@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import counted
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
 from toolplug.execution.limits.limiters import Uncounted
@@ -88,19 +89,15 @@ def _breaker_text(limit: BreakerLimit) -> str:
     return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
 
 
-class BreakerLimit(BaseModel):
+class BreakerLimit(FileMapping):
     """The parameters of a breaker; `open_for` in seconds."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     failures: Annotated[int, Field(ge=1, description="panics and timeouts in a row that open it")]
     open_for: Annotated[Duration, Field(gt=0, description="how long it then refuses before one call may try")]
 
 
-class Limits(BaseModel):
+class Limits(FileMapping):
     """The limits that one level sets; None leaves a limit to the wider levels. Times in seconds."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     timeout: Annotated[
         Duration | None,

@@ -189,7 +189,7 @@ class HostAdmin:
     async def _apply_file(self, parts: Parts, configuration: Configuration) -> None:
         await parts.registry.apply(wanted_providers(configuration, {}))
         self._overrides = MappingProxyType({})
-        parts.configure(configuration)
+        await parts.configure(configuration)
         self._applied(configuration)
 
     async def _describe(self, parts: Parts) -> None:

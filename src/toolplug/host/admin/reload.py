@@ -17,7 +17,6 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.file.settings import HostSettings
 from toolplug.providers.entry import DesiredProvider
 from toolplug.providers.lifecycle import called
 from toolplug.providers.planning import planned_tools
@@ -54,7 +53,9 @@ def difference(old: Configuration, new: Configuration) -> Difference:
     was, will = (merged(part for key, part in side.items() if key not in unknown)[0] for side in parts)
     tools = was.diff(will)
     sections = tuple(
-        name for name in HostSettings.model_fields if getattr(old.settings, name) != getattr(new.settings, name)
+        name
+        for name in type(new.settings).section_names()
+        if getattr(old.settings, name, None) != getattr(new.settings, name)
     )
     return Difference(
         started=tuple(key for key in after if key not in before),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, Value
 from toolplug.errors import ConfigError, Problem, StoreMisused
+from toolplug.host.file.part_sections import built_in, settings_model
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
@@ -31,6 +32,7 @@ from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
+from toolplug.providers.host_part import HostPart
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -84,6 +86,7 @@ class Configuration:
     servers: ServerEntries
     toolsets: ToolsetEntries
     store: ConfiguredStore
+    parts: Sequence[HostPart[Any]]
 
     @property
     def folder(self) -> Path:
@@ -118,15 +121,20 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
     """
     problems: list[Problem] = []
     document = document_of(source, problems)
-    settings, _ = _settings(document, environ, problems)
-    providers = ProviderEntries.read(document, environ, installed, settings, problems)
+    settings, _, parts, providers = _sections(document, environ, installed, problems, NOTHING_CODED)
     store, providers = read_store(providers, _folder(source), problems)
     if problems:
         raise _refusal(problems, alone=_is_code(source))
     servers = ServerEntries.read(document, None, environ)
     toolsets = ToolsetEntries.read(document, settings, (), (), {}, [])
     return Configuration(
-        source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
+        source=source,
+        settings=settings,
+        providers=providers,
+        servers=servers,
+        toolsets=toolsets,
+        store=store,
+        parts=parts,
     )
 
 
@@ -153,15 +161,21 @@ def read_parts(
     Raises `ConfigError` only for a document that cannot be read at all.
     """
     document = document_of(source, problems)
-    settings, keys = _settings(document, environ, problems)
-    providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
+    settings, keys, parts, providers = _sections(document, environ, installed, problems, coded)
     store, providers = read_store(providers, _folder(source), problems)
     user = source.user if isinstance(source, ConfigFiles) else None
     servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
-    problems += _key_problems(document, keys, providers, coded.agents)
+    scopes = [scope for part in parts for scope in part.scopes]
+    problems += _key_problems(document, keys, providers, scopes, coded.agents)
     return Configuration(
-        source=source, settings=settings, providers=providers, servers=servers, toolsets=toolsets, store=store
+        source=source,
+        settings=settings,
+        providers=providers,
+        servers=servers,
+        toolsets=toolsets,
+        store=store,
+        parts=parts,
     )
 
 
@@ -196,37 +210,56 @@ _ApiKeys = Mapping[int, ApiKey]
 """The API keys that are valid by themselves, by their place in the list."""
 
 
-def _settings(document: Document, environ: Mapping[str, str], problems: list[Problem]) -> tuple[HostSettings, _ApiKeys]:
+class _Sections(NamedTuple):
+    settings: HostSettings
+    keys: _ApiKeys
+    parts: Sequence[HostPart[Any]]
+    providers: ProviderEntries
+
+
+def _sections(
+    document: Document, environ: Mapping[str, str], installed: Installed, problems: list[Problem], coded: Coded
+) -> _Sections:
+    """Read the host's sections and the providers."""
+    parts = built_in()
+    settings, keys = _settings(document, environ, settings_model(parts), problems)
+    providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
+    return _Sections(settings, keys, parts, providers)
+
+
+def _settings(
+    document: Document, environ: Mapping[str, str], model: type[HostSettings], problems: list[Problem]
+) -> tuple[HostSettings, _ApiKeys]:
     """Return the host's own sections, and the API keys; invalid parts have their defaults, so that the rest is checked.
 
     The keys are those that are valid even if their section is not.
     """
     names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
     section = expanded_keys(document, (), names, environ)
-    section = read_secret_files(section, HostSettings)
+    section = read_secret_files(section, model)
     problems.extend(section.problems)
     try:
-        settings = HostSettings.model_validate(section.value)
+        settings = model.model_validate(section.value)
         if "store" not in settings.model_fields_set:
             _check_default_store(settings, document, problems)
         return settings, dict(enumerate(settings.auth.api_keys if settings.auth is not None else ()))
     except ValidationError as error:
         others = {"providers": (), SERVERS: ()}
-        problems.extend(problems_of(error, section=section, model=HostSettings, also_known=others))
+        problems.extend(problems_of(error, section=section, model=model, also_known=others))
         keys = _valid_keys(section.value)
         same = same_keys(keys)
         if same and all(problem.message != same for problem in problems):
             problems.append(document.problem(("auth",), code="wrong_value", message=same))
-        return _valid_part(section.value, error), keys
+        return _valid_part(section.value, error, model), keys
 
 
-def _valid_part(value: Value, error: ValidationError) -> HostSettings:
+def _valid_part(value: Value, error: ValidationError, model: type[HostSettings]) -> HostSettings:
     """Return the settings without invalid keys; of a section that is invalid without them too, the defaults."""
-    kept = without_faults(value, error, by_entry=HostSettings.model_fields)
+    kept = without_faults(value, error, by_entry=model.model_fields)
     try:
-        return HostSettings.model_validate(kept)
+        return model.model_validate(kept)
     except ValidationError as rest:
-        return HostSettings.model_validate(without_faults(kept, rest, by_entry=_BY_ENTRY))
+        return model.model_validate(without_faults(kept, rest, by_entry=_BY_ENTRY))
 
 
 def _valid_keys(value: Value) -> _ApiKeys:
@@ -248,7 +281,11 @@ def _check_default_store(settings: HostSettings, document: Document, problems: l
 
 
 def _key_problems(
-    document: Document, keys: _ApiKeys, providers: ProviderEntries, coded_agents: Collection[str]
+    document: Document,
+    keys: _ApiKeys,
+    providers: ProviderEntries,
+    scopes_of_parts: Collection[str],
+    coded_agents: Collection[str],
 ) -> Iterator[Problem]:
     """Yield a problem for each scope that nothing asks for, and each agent that is not configured.
 
@@ -257,7 +294,7 @@ def _key_problems(
     """
     if not keys:
         return
-    scopes, agents = _known_scopes(providers), [*document.keys(("agents",)), *coded_agents]
+    scopes, agents = _known_scopes(providers, scopes_of_parts), [*document.keys(("agents",)), *coded_agents]
     for index, key in keys.items():
         path: KeyPath = ("auth", "api_keys", index)
         for number, scope in enumerate(key.scopes if scopes is not None else ()):
@@ -272,12 +309,12 @@ def _key_problems(
                 yield document.problem((*path, "agents", number), code="unknown_agent", message=message, hint=hint)
 
 
-def _known_scopes(providers: ProviderEntries) -> Collection[str] | None:
+def _known_scopes(providers: ProviderEntries, of_parts: Collection[str]) -> Collection[str] | None:
     """Return the scopes that the host and the routes of enabled providers ask for.
 
     None if they are not known: of a provider that could not be read, and of one that a function makes at the start.
     """
-    known = [*HOST_SCOPES]
+    known = [*HOST_SCOPES, *of_parts]
     for key in providers.keys:
         wanted = providers.wanted.get(key)
         if wanted is not None and wanted.record is not None and wanted.record.state is ProviderState.DISABLED:
@@ -286,3 +323,16 @@ def _known_scopes(providers: ProviderEntries) -> Collection[str] | None:
             return None
         known += sorted(wanted.scopes)
     return known
+
+
+def seen_from(folder: Path, source: Source) -> Source:
+    """Return the source with its path below the folder, if a provider has changed the working directory since then."""
+    if isinstance(source, Mapping):
+        return source
+    try:
+        unchanged = Path.cwd() == folder
+    except OSError:
+        unchanged = False
+    if unchanged:
+        return source
+    return source.below(folder) if isinstance(source, ConfigFiles) else folder / source

@@ -18,9 +18,10 @@ from typing import TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError
 
+from toolplug.host.file.part_sections import built_in, settings_model
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import SERVER_ID, McpServerSettings
-from toolplug.host.file.settings import PROVIDER_KEY, HostSettings, ProviderSettings
+from toolplug.host.file.settings import PROVIDER_KEY, ProviderSettings
 
 CHILD_S = 10.0
 AT_ONCE = 4
@@ -87,7 +88,9 @@ _REFERENCE: Json = {"$ref": "#/$defs/reference"}
 def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
     """Return the schema of a whole configuration that can name these types."""
     defs: Json = {"reference": {"type": "string", "pattern": r"\$\{", "description": "${NAME} or ${NAME:-default}"}}
-    host = _taken(HostSettings.model_json_schema(), "host", defs)
+    model = settings_model(built_in())
+    host = _taken(model.model_json_schema(), "host", defs)
+    sections = _object(host, "properties")
     defs["mcp_server"] = {**_taken(McpServerSettings.model_json_schema(), "server", defs), "oneOf": _TRANSPORTS}
     reserved = _taken(ProviderSettings.model_json_schema(), "entry", defs)
     for name, found in types.items():
@@ -98,7 +101,11 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
         "title": "toolplug: providers.yaml",
         "type": "object",
         "additionalProperties": False,
-        "properties": {"providers": _providers(types), SERVERS: _SERVERS, **_object(host, "properties")},
+        "properties": {
+            "providers": _providers(types),
+            SERVERS: _SERVERS,
+            **{name: sections[name] for name in model.section_names()},
+        },
         "$defs": defs,
     }
 

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.problems import validate_section
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.units import Duration, shape_error
@@ -25,7 +26,7 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
 from toolplug.host.file.provider_entries import origin_of, section_keys
-from toolplug.host.file.settings import OfferSetting, Part, ToolRuleSetting, acting
+from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.mcp.connection import MISSING
 from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 
@@ -72,7 +73,7 @@ def _with_host(url: str) -> str:
     return url
 
 
-class OAuthSettings(Part):
+class OAuthSettings(FileMapping):
     """The OAuth 2.1 client credentials with which a token for the server is fetched."""
 
     client_id: Annotated[str, Field(min_length=1)]
@@ -85,7 +86,7 @@ class OAuthSettings(Part):
     ] = None
 
 
-class McpServerSettings(Part):
+class McpServerSettings(FileMapping):
     """One MCP server: either a command that is started, or a URL that is asked."""
 
     command: Annotated[str | None, Field(min_length=1, description="the program; no shell reads it")] = None

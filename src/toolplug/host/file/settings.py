@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import Annotated, ClassVar, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
@@ -23,20 +24,9 @@ from toolplug.execution.plans import Policy, ToolRule
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.routes import reserved
-from toolplug.responses.backend import BaseUrl, PlainKey
-from toolplug.responses.hosted import ItemStyle
-from toolplug.responses.loop import MAX_TURNS
-from toolplug.responses.service import TTL_S
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.stores.open import BUILT_IN, open_store, store_scheme
-
-
-class Part(BaseModel):
-    """A mapping of the file: frozen, without unknown keys and without implicit conversions."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
-
 
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"
 _KIND = re.compile(PROVIDER_KEY[1:-1])
@@ -67,7 +57,7 @@ def _of_calls(limits: Limits) -> Limits:
     return limits
 
 
-class ToolsetSettings(Part):
+class ToolsetSettings(FileMapping):
     """One toolset: the tools of a provider, of an MCP server, or of another source under a prefix."""
 
     prefix: Annotated[
@@ -106,7 +96,7 @@ class ToolsetSettings(Part):
         return self
 
 
-class AgentSettings(Part):
+class AgentSettings(FileMapping):
     """One agent: the toolsets that it may use."""
 
     toolsets: Annotated[
@@ -147,7 +137,7 @@ ToolRuleSetting = Annotated[
 _DEFAULT = SessionLimits()
 
 
-class SessionSettings(Part):
+class SessionSettings(FileMapping):
     """The lifetime and limits of sessions, and what they list before their application registers tools."""
 
     ttl: Annotated[
@@ -180,36 +170,6 @@ class SessionSettings(Part):
     ] = None
 
 
-class BackendSettings(Part):
-    """The model server: any that speaks Chat Completions."""
-
-    base_url: Annotated[BaseUrl, Field(description="up to /v1; /chat/completions is put after it")]
-    api_key: Annotated[PlainKey | None, Field(description="best as ${NAME}; or api_key_file")] = None
-    model: Annotated[str | None, Field(min_length=1, description="for requests that name none")] = None
-    timeout: Annotated[Duration, Field(gt=0, description="without a word from the server")] = 120.0
-    deadline: Annotated[Duration, Field(gt=0, description="for one answer of the server, retries included")] = 600.0
-    retries: Annotated[int, Field(ge=0, le=10, description="after 429, 5xx and lost connections")] = 2
-
-
-class ResponsesSettings(Part):
-    """The Responses API: its model server, and how long responses are kept. Without this section there is none."""
-
-    backend: BackendSettings
-    max_turns: Annotated[int, Field(ge=1, le=100, description="of one response: the model's answer and its calls")] = (
-        MAX_TURNS
-    )
-    items: Annotated[
-        ItemStyle, Field(description="how calls are shown: mcp_call, which every client knows, or a type of our own")
-    ] = "mcp_call"
-    ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
-
-    @model_validator(mode="after")
-    def _installed(self) -> Self:
-        if find_spec("openai") is None:
-            raise PydanticCustomError("no_openai", "responses needs the extra: pip install 'toolplug[responses]'")
-        return self
-
-
 _HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
 _ORIGIN = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?/?")
 _PUBLIC_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@?#]+)(:[0-9]{1,5})?(/[^\s?#]*)?")
@@ -235,7 +195,7 @@ def _public_url(url: str) -> str:
     return url.rstrip("/")
 
 
-class EdgeSettings(Part):
+class EdgeSettings(FileMapping):
     """Limits on connections and on requests that have not been read whole."""
 
     head_bytes: Annotated[Size, Field(ge=1, description="of a request line with its headers; more is 431")] = 32 * 1024
@@ -260,7 +220,7 @@ def _proxy(text: str) -> str:
     return text
 
 
-class Http(Part):
+class Http(FileMapping):
     """The HTTP server: the hosts and origins that it admits, and its limits."""
 
     allowed_hosts: Annotated[
@@ -296,7 +256,7 @@ def _name(text: str) -> str:
     return text
 
 
-class ApiKey(Part):
+class ApiKey(FileMapping):
     """One API key and its holder. Exactly one of key, key_file and sha256."""
 
     key: Annotated[SecretStr | None, Field(description="the key itself, best as ${NAME}; or key_file")] = None
@@ -323,7 +283,7 @@ class ApiKey(Part):
         return bytes.fromhex(self.sha256 or "") if key is None else sha256(key.get_secret_value().encode()).digest()
 
 
-class Jwt(Part):
+class Jwt(FileMapping):
     """The checks of bearer tokens. `iss`, `aud` and `exp` are required in every token."""
 
     algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)]
@@ -362,7 +322,7 @@ def same_keys(keys: Mapping[int, ApiKey]) -> str:
     return f"api_keys[{same[0]}] and api_keys[{same[1]}] are the same key; a key has one holder" if same else ""
 
 
-class Auth(Part):
+class Auth(FileMapping):
     """The credentials of callers. Without this section only loopback is served, without credentials."""
 
     api_keys: Annotated[tuple[ApiKey, ...], Field(strict=False)] = ()
@@ -404,7 +364,7 @@ def _mount_path(path: str | None) -> str | None:
     return path
 
 
-class ProviderSettings(Part):
+class ProviderSettings(FileMapping):
     """The host's keys of one entry under `providers:`, without `settings`."""
 
     enabled: Annotated[bool, Field(description="without it the package is not even imported")] = False
@@ -425,7 +385,7 @@ class ProviderSettings(Part):
     tools: Annotated[
         dict[str, ToolRuleSetting],
         Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
-    ] = {}
+    ] = {}  # noqa: RUF012  pydantic copies it
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})
@@ -447,7 +407,7 @@ def _egress_word(word: str) -> str:
     return word
 
 
-class EgressSettings(Part):
+class EgressSettings(FileMapping):
     """Non-public addresses that requests may reach; public ones, and those in this file, are always allowed."""
 
     allow: Annotated[
@@ -456,14 +416,14 @@ class EgressSettings(Part):
     ] = ()
 
 
-class Metrics(Part):
+class Metrics(FileMapping):
     """The names of the host's own metrics."""
 
     namespace: Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]{0,63}$")] = DEFAULT_NAMESPACE
 
 
-class HostSettings(Part):
-    """Every section but `providers` and `mcp_servers`."""
+class HostSettings(FileMapping):
+    """Every section but `providers`, `mcp_servers` and those of parts, which `settings_model` adds."""
 
     auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None
     http: Http = Http()
@@ -471,7 +431,6 @@ class HostSettings(Part):
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
     quotas: Quotas = NO_QUOTAS
-    responses: ResponsesSettings | None = None
     sessions: SessionSettings = SessionSettings()
     store: Annotated[
         str,
@@ -480,8 +439,8 @@ class HostSettings(Part):
     ] = DEFAULT_STORE
     toolsets: Annotated[
         dict[str, ToolsetSettings], Field(description="tools under a prefix, by id, in the order of listings")
-    ] = {}
-    agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}
+    ] = {}  # noqa: RUF012  pydantic copies it
+    agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  pydantic copies it
 
     @property
     def session_limits(self) -> SessionLimits:
@@ -496,3 +455,10 @@ class HostSettings(Part):
             max_sessions=sessions.max_sessions,
             quotas=self.quotas,
         )
+
+    @classmethod
+    def section_names(cls) -> tuple[str, ...]:
+        """Return the keys of the sections in the order of the reference: those of parts come before `sessions`."""
+        own = [*HostSettings.model_fields]
+        at = own.index("sessions")
+        return (*own[:at], *(name for name in cls.model_fields if name not in own), *own[at:])

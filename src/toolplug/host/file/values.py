@@ -28,7 +28,7 @@ from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.provider_entries import origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import McpServerSettings
-from toolplug.host.file.settings import HostSettings, ProviderSettings
+from toolplug.host.file.settings import ProviderSettings
 
 ValueSource = Literal["file", "environment", "secret file", "default", "code", "runtime"]
 
@@ -91,11 +91,12 @@ def configured_values(configuration: Configuration) -> Iterator[ConfiguredValue]
         yield from _of_node(file, path, (McpServerSettings,))
         if name in configuration.servers.servers:
             yield from _defaults(file, path, McpServerSettings.model_construct())
-    for name in HostSettings.model_fields:
-        shapes = shapes_at((HostSettings,), name)
+    model = type(configuration.settings)
+    for name in model.section_names():
+        shapes = shapes_at((model,), name)
         if name in document.root.entries:
             yield from _of_node(document, (name,), shapes)
-        yield from _default(document, (name,), getattr(configuration.settings, name), HostSettings.model_fields[name])
+        yield from _default(document, (name,), getattr(configuration.settings, name), model.model_fields[name])
 
 
 def value_changes(before: Configuration, after: Configuration) -> tuple[ValueChange, ...]:
@@ -146,8 +147,8 @@ def _change(old: ConfiguredValue | None, new: ConfiguredValue) -> ValueChange | 
 
 def _unequal(before: Configuration, after: Configuration) -> Iterator[str]:
     """Yield the path of each section and of each provider's entry that differs once references are replaced."""
-    for name in HostSettings.model_fields:
-        if getattr(before.settings, name) != getattr(after.settings, name):
+    for name in type(after.settings).section_names():
+        if getattr(before.settings, name, None) != getattr(after.settings, name):
             yield name
     old = before.providers.wanted
     for key, item in after.providers.wanted.items():

@@ -18,13 +18,14 @@ from pydantic import BeforeValidator
 
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import counted
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.masking import MASK, masked, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
 from toolplug.discovery.record import DiscoveryRecord, ServerName
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
-from toolplug.host.file.settings import Part, rule
+from toolplug.host.file.settings import rule
 from toolplug.mcp.server_config import Command, Endpoint, Server, Transport
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.net.egress import Egress
@@ -39,7 +40,7 @@ _HOST_ID = 16
 Rules = dict[str, Annotated[ToolRule, BeforeValidator(rule)]]
 
 
-class ServerRecord(Part):
+class ServerRecord(FileMapping):
     """A server in a request and in the store; None is not set.
 
     With a `tenant` it is a server of that tenant, which has an address, since only the operator's file defines

@@ -10,9 +10,10 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import Offer
+from toolplug.config.file_mapping import FileMapping
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
-from toolplug.host.file.settings import MCP, PROVIDER, Part, Scope, split_source
+from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import AGENT_RULE, is_agent_id
 from toolplug.toolsets.registered import Allowlist
 
@@ -69,7 +70,7 @@ Way = Literal["http", "cli"]
 _WAYS: dict[Way, str] = {"http": "PUT /api/agents/{}/toolsets by {}", "cli": "toolplug agents ({}) by {}"}
 
 
-class AllowlistRecord(Part):
+class AllowlistRecord(FileMapping):
     """The toolsets of a tenant's agent, with the subject and the way of the last change."""
 
     tenant: str
@@ -84,7 +85,7 @@ class AllowlistRecord(Part):
         return Allowlist(tuple(self.toolsets), _WAYS[self.way].format(self.agent, self.by))
 
 
-class BindingRecord(Part):
+class BindingRecord(FileMapping):
     """A toolset of one tenant; `source` is `provider:KEY` or `mcp:ID`."""
 
     tenant: str

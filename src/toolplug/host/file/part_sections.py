@@ -1,0 +1,29 @@
+"""The sections that parts add to the file, and the parts that come with toolplug."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from pydantic import create_model
+
+from toolplug.host.file.settings import HostSettings
+from toolplug.providers.host_part import HostPart
+
+
+@cache
+def settings_model(parts: tuple[HostPart[Any], ...]) -> type[HostSettings]:
+    """Return the model of a file with the sections of these parts, of which each may be absent."""
+    sections: dict[str, Any] = {part.name: (part.settings | None, None) for part in parts}
+    return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **sections)
+
+
+BUILT_IN = ("toolplug.parts.responses.part",)
+"""The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
+
+
+@cache
+def built_in() -> tuple[HostPart[Any], ...]:
+    """Return the parts that come with toolplug, in the order of their routes."""
+    return tuple(import_module(name).PART for name in BUILT_IN)

@@ -1,0 +1,199 @@
+"""Background responses, made by tasks of this process whether or not a client listens.
+
+task    handles each event; a lease in the store tells other processes that it is alive
+tape    of a streamed response: its events, replayed to the listeners of this process
+record  the events in the store: after the end, and in a store that several processes share also before it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, aclosing, nullcontext
+from dataclasses import dataclass
+from typing import cast
+
+from toolplug.errors import ResponseRefused, StoreConflict, StoreError
+from toolplug.parts.responses.background.events import EventBuffer, StoredEvents, is_over
+from toolplug.parts.responses.background.other_processes import MakerLeases
+from toolplug.parts.responses.builder import Event, ResponseAnswer, ResponseBuilder
+from toolplug.parts.responses.items.input_items import Item
+from toolplug.parts.responses.stored import StoredResponse, StoredResponses, with_ids
+from toolplug.stores.processes import Processes
+
+_LOG = logging.getLogger("toolplug.responses")
+_MAKER_GONE = {"code": "server_error", "message": "the process that made the response has ended"}
+
+
+class ResponseWriter:
+    """Writes a response and remembers the revision, so that one stopped or deleted by another process stays so."""
+
+    def __init__(
+        self, stored: StoredResponses, tenant: str, draft: ResponseBuilder, sent: Sequence[Item], conversation: str
+    ) -> None:
+        self._stored = stored
+        self._tenant = tenant
+        self._draft = draft
+        self._sent = with_ids(sent, draft.key)
+        self._conversation = conversation
+        self._revision = 0
+
+    async def write(self) -> None:
+        """Store the current response. Raises `StoreConflict` if another process has ended it, and `StoreError`."""
+        try:
+            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=self._revision)
+        except StoreConflict:
+            mine = await self._stored.unfinished(self._tenant, self._draft.id)
+            if mine is None:
+                raise
+            # A write of ours has been done though it failed: nobody else writes a response but to end it.
+            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=mine)
+
+    async def write_cancelled(self) -> None:
+        """Store the response as cancelled, also if the last write failed, unless it is deleted. Raises `StoreError`."""
+        if not self._revision or await self._stored.status(self._tenant, self._draft.id) is not None:
+            await self._stored.keep(self._tenant, self._kept())
+
+    def _kept(self) -> StoredResponse:
+        return StoredResponse(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
+
+
+@dataclass(slots=True)
+class _Running:
+    task: asyncio.Task[None]
+    tape: EventBuffer | None
+    ending: bool = False
+
+
+class Background:
+    """The background responses of one host.
+
+    `processes` are those that share the store: each can be asked for the responses of the others, and can stop them.
+    """
+
+    def __init__(self, stored: StoredResponses, processes: Processes | None) -> None:
+        self._stored = stored
+        self._events = StoredEvents(stored)
+        self._leases = MakerLeases(stored.store, processes, self._end_stopped)
+        self._running: dict[tuple[str, str], _Running] = {}
+
+    async def begin(self, tenant: str, events: AsyncGenerator[Event], *, streamed: bool) -> ResponseAnswer:
+        """Start a response in the background and return its first state; `streamed`: keep its events for listeners.
+
+        Raises what making its first event raises, and `StoreError`.
+        """
+        async with AsyncExitStack() as broken_off:
+            broken_off.push_async_callback(events.aclose)
+            first = await anext(events)
+            response = cast("ResponseAnswer", first["response"])
+            key = (tenant, response["id"])
+            await self._leases.take(key[1])
+            tape = EventBuffer([first]) if streamed else None
+            if tape is not None:
+                await self._events.keep(*key, ())
+            broken_off.pop_all()
+        task = asyncio.create_task(self._make(key, events, tape), name="toolplug-response")
+        self._running[key] = _Running(task, tape)
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return response
+
+    async def current(self, tenant: str, response: str) -> StoredResponse:
+        """Return the response, `failed` if its process has died. Raises `ResponseRefused` and `StoreError`."""
+        kept = await self._stored.read(tenant, response)
+        if kept.is_over or await self._leases.lives(response):
+            return kept
+        return await self._stored.end(tenant, response, {"status": "failed", "error": _MAKER_GONE})
+
+    async def listen(self, tenant: str, response: str, after: int) -> AsyncGenerator[Event]:
+        """Yield the events after that number, whichever process makes the response.
+
+        Raises `ResponseRefused` if the events are not kept, and `StoreError`.
+        """
+        running = self._running.get((tenant, response))
+        if running is not None and running.tape is not None:
+            return running.tape.play(after)
+        if await self._events.read(tenant, response) is None:
+            message = "there are no events of this response: only those that are made with background and stream"
+            raise ResponseRefused("invalid_request", f"stream: {message} have them", param="stream")
+        return self._followed(tenant, response, after + 1)
+
+    async def stop(self, tenant: str, response: str) -> None:
+        """Stop a response of this process, and wait for its end."""
+        running = self._running.get((tenant, response))
+        if running is not None:
+            running.task.cancel()
+            await asyncio.wait([running.task])
+
+    async def stopped(self, response: str) -> None:
+        """Let another process that makes the response end it, as it is cancelled or deleted. Raises `StoreError`."""
+        await self._leases.stop(response)
+
+    async def aclose(self) -> None:
+        """Stop all responses of this process and wait for their ends."""
+        tasks = [running.task for running in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._leases.aclose()
+
+    async def _make(self, key: tuple[str, str], events: AsyncGenerator[Event], tape: EventBuffer | None) -> None:
+        shares = tape is not None and self._leases.shared
+        try:
+            async with self._leases.held(key[1]):
+                try:
+                    sharing = self._events.shared(*key, tape) if tape is not None and shares else nullcontext()
+                    async with aclosing(events), sharing:
+                        async for event in events:
+                            if tape is not None:
+                                tape.add(event)
+                finally:
+                    self._running[key].ending = True
+                    if tape is not None:
+                        await self._end(key, tape)
+        except StoreError as error:
+            _LOG.error("a response in the background ended: %s", error)
+
+    async def _end(self, key: tuple[str, str], tape: EventBuffer) -> None:
+        """Store the events of the response, with final events if it was stopped."""
+        try:
+            if not is_over(tape.events):
+                tape.break_off((await self._stored.read(*key)).response)
+            await self._events.keep(*key, tape.events)
+        except ResponseRefused:
+            return
+        finally:
+            tape.end()
+
+    async def _followed(self, tenant: str, response: str, place: int) -> AsyncGenerator[Event]:
+        """Yield the events from this number on that another process makes or has made."""
+        async with aclosing(self._events.follow(tenant, response)) as news:
+            known = -1
+            async for events in news:
+                if len(events) == known and not is_over(events):
+                    await self._end_orphan(tenant, response, events)
+                known = len(events)
+                for event in events[place:]:
+                    yield event
+                place = max(place, known)
+
+    async def _end_orphan(self, tenant: str, response: str, events: Sequence[Event]) -> None:
+        """End the events of a response whose process has died, unless it has ended them itself."""
+        if await self._leases.lives(response):
+            return
+        kept = await self._events.read(tenant, response)
+        if kept is None or is_over(kept.events):
+            return
+        tape = EventBuffer(events)
+        tape.break_off((await self.current(tenant, response)).response)
+        try:
+            await self._events.keep(tenant, response, tape.events, expected=kept.revision)
+        except StoreConflict:
+            return  # another process has ended them
+
+    async def _end_stopped(self, responses: Collection[str]) -> None:
+        """End those of these responses that another process has cancelled or deleted. Raises `StoreError`."""
+        for (tenant, response), running in tuple(self._running.items()):
+            ended = response in responses and await self._stored.status(tenant, response) in (None, "cancelled")
+            if ended and not running.ending and not running.task.cancelling():
+                running.task.cancel()

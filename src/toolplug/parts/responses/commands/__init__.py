@@ -1,0 +1,1 @@
+"""The commands that ask a model: `toolplug chat` and `toolplug eval`."""

@@ -1,0 +1,229 @@
+"""`toolplug chat`: a conversation with a model that calls the tools of a host."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Protocol, cast
+
+import orjson
+import typer
+
+from toolplug.cli.logs import log_warnings
+from toolplug.cli.options import (
+    DEFAULT_FILE,
+    AgentOption,
+    ConfigOption,
+    JsonOption,
+    SessionOption,
+    TenantOption,
+    config_file,
+    found_config,
+    missing_package,
+)
+from toolplug.cli.output import echo, print_problems, problems_in
+from toolplug.cli.running_host import KeyFileOption, check_url, host_problem, read_key
+from toolplug.errors import ConfigError, HostError, Problem, ToolplugError
+from toolplug.parts.responses.commands.answer_display import AnswerDisplay
+from toolplug.parts.responses.items.hosted import ticket_of
+
+_IN_PROCESS = "toolplug.parts.responses.commands.chat_in_process"
+_OVER_HTTP = "toolplug.parts.responses.commands.chat_over_http"
+"""Imports packages of the extra `client`, which the help and the other commands do not need."""
+
+_YAML = """\
+responses:
+  backend:
+    base_url: http://127.0.0.1:8000/v1   # any server with the Chat Completions API
+    model: small
+    api_key: ${MODEL_KEY:-none}"""
+
+Item = Mapping[str, object]
+
+app: typer.Typer = typer.Typer()
+
+
+class Answering(Protocol):
+    """A host that makes responses."""
+
+    def is_ready(self) -> bool:
+        """Return whether a model is configured. Raises `ToolplugError` if no message can be sent."""
+        ...
+
+    def events(self, request: dict[str, object]) -> Generator[Item]:
+        """Yield the events of a new response; closing cancels it. Raises `ToolplugError`."""
+        ...
+
+
+@app.command()
+def chat(
+    message: Annotated[
+        str | None,
+        typer.Argument(metavar="[MESSAGE]", help="One message. Without it: those typed, or stdin.", show_default=False),
+    ] = None,
+    agent: AgentOption = None,
+    session: SessionOption = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="M", help="Ask this model of the host.", show_default=False)
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Ask the running host there. Default: open the configuration."),
+    ] = None,
+    key_file: KeyFileOption = None,
+    config: ConfigOption = None,
+    tenant: TenantOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Talk to the configured model, and see which tools it calls.
+
+    At a terminal it is a conversation: Ctrl-C cancels an answer, pressed twice or Ctrl-D ends the chat. Otherwise it
+    answers one message, with the calls on stderr, and exits 1 without a complete answer. With --json it prints the
+    events of the response, one a line. With --url the caller is that of the key, otherwise the operator in a tenant.
+
+    Examples: toolplug chat · toolplug chat 'How many otters?' --agent researcher · toolplug chat --url
+    http://127.0.0.1:8080 --session ABCDEFGH
+    """
+    log_warnings(config)
+    file = str(found_config(config) or DEFAULT_FILE)
+    try:
+        with _host(url, key_file, config, tenant, agent, session) as host:
+            if not host.is_ready():
+                raise ConfigError([_no_backend(file)])
+            talk = Chat(host, model, file, as_json=as_json)
+            if message is None and not as_json and sys.stdin.isatty():
+                code = talk.converse()
+            else:
+                code = talk.answer_once(sys.stdin.read() if message is None else message)
+    except HostError as error:
+        raise ConfigError([host_problem(error, file, session or "")]) from None
+    raise typer.Exit(code)
+
+
+class Chat:
+    """One conversation. Each message continues the last complete answer."""
+
+    def __init__(self, host: Answering, model: str | None, config: str, *, as_json: bool) -> None:
+        self._host = host
+        self._model = model
+        self._config = config
+        self._as_json = as_json
+        self._display = AnswerDisplay()
+        self._previous: str | None = None
+
+    def answer_once(self, message: str) -> int:
+        """Answer one message and return the exit code. Raises `ToolplugError` and `typer.BadParameter`."""
+        if not message.strip():
+            raise typer.BadParameter("the message is empty; pass it as an argument or on stdin")
+        response = self._ask(message.strip())
+        waiting = _approvals(response)
+        for request in waiting:
+            text = f"{request['name']} {request['arguments']} waits for approval {ticket_of(str(request['id']))}"
+            echo(f"{text}; a chat at a terminal asks for it", err=True)
+        return int(bool(waiting) or response["status"] != "completed")
+
+    def converse(self) -> int:
+        """Answer the messages typed at a terminal until Ctrl-D, or Ctrl-C twice."""
+        import_module("readline")  # `input` then has a history and can be edited
+        echo("Type a message. Ctrl-C cancels an answer, Ctrl-D ends the chat.", err=True)
+        interrupted = False
+        while True:
+            try:
+                message = input("> ").strip()
+                interrupted = False
+                if message:
+                    self._answer(message)
+            except EOFError:
+                echo("", err=True)
+                return 0
+            except KeyboardInterrupt:
+                if interrupted:
+                    echo("", err=True)
+                    return 0
+                interrupted = True
+                echo("\ncancelled; Ctrl-C again ends the chat", err=True)
+
+    def _answer(self, message: str) -> None:
+        """Answer a message, and ask about the calls in it that wait for approval."""
+        given: str | list[Item] = message
+        asked: set[str] = set()
+        try:
+            while requests := _approvals(self._ask(given)):
+                given = [decision for request in requests if (decision := _decision(request, asked)) is not None]
+                if not given:
+                    return
+        except HostError as error:
+            print_problems([host_problem(error, self._config)], as_json=False)
+        except ToolplugError as error:
+            print_problems(problems_in(error), as_json=False)
+
+    def _ask(self, given: str | Sequence[Item]) -> Item:
+        """Show the answer to a message as it is made, and return the response. Raises `ToolplugError`."""
+        request: dict[str, object] = {"input": given, "stream": True}
+        if self._model is not None:
+            request["model"] = self._model
+        if self._previous is not None:
+            request["previous_response_id"] = self._previous
+        response: Item = {"status": "cancelled", "output": []}
+        with closing(self._host.events(request)) as events, nullcontext() if self._as_json else self._display:
+            for event in events:
+                self._show(event)
+                if event["type"] in ("response.completed", "response.incomplete", "response.failed"):
+                    response = cast("Item", event["response"])
+        if response["status"] in ("completed", "incomplete"):
+            self._previous = str(response["id"])
+        return response
+
+    def _show(self, event: Item) -> None:
+        if self._as_json:
+            echo(orjson.dumps(event).decode())
+        else:
+            self._display.show(event)
+
+
+def _host(
+    url: str | None, key_file: Path | None, config: Path | None, tenant: str, agent: str | None, session: str | None
+) -> AbstractContextManager[Answering]:
+    if url is None:
+        opened = import_module(_IN_PROCESS).opened(config_file(config), tenant, agent, session)
+    else:
+        check_url(url)
+        try:
+            over_http = import_module(_OVER_HTTP)
+        except ModuleNotFoundError as error:
+            raise missing_package("chat --url", error, "client") from None
+        opened = over_http.connected(url, read_key(key_file), agent, session)
+    return cast("AbstractContextManager[Answering]", opened)
+
+
+def _no_backend(file: str) -> Problem:
+    message = f"there is no model to ask; add these lines to {file}:\n\n{_YAML}\n"
+    return Problem(code="no_backend", message=message, path="responses")
+
+
+def _approvals(response: Item) -> list[Item]:
+    """Return the calls of a response that wait for approval."""
+    output = cast("list[Item]", response["output"])
+    return [item for item in output if item["type"] == "mcp_approval_request"]
+
+
+def _decision(request: Item, asked: set[str]) -> Item | None:
+    """Ask about a call at the terminal; None leaves it undecided. `asked` has the tickets asked about before."""
+    ticket = ticket_of(str(request["id"]))
+    if ticket in asked:
+        echo(f"this key may not decide it; toolplug approvals approve {ticket} does, then repeat", err=True)
+    asked.add(ticket)
+    arguments = json.dumps(request["arguments"]) if not isinstance(request["arguments"], str) else request["arguments"]
+    answer = input(f"Approve {request['name']} {arguments}? [y/n, Enter: later] ").strip().lower()
+    if answer not in ("y", "yes", "n", "no"):
+        echo("left undecided", err=True)
+        return None
+    return {
+        "type": "mcp_approval_response",
+        "approval_request_id": request["id"],
+        "approve": answer.startswith("y"),
+    }

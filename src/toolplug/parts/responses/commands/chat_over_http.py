@@ -1,0 +1,82 @@
+"""Answers for `toolplug chat` from a running host, over HTTP. Needs the extra `client`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import cast
+
+import orjson
+import typer
+from httpx2 import Client, EventSource, InvalidURL, RequestError, SSEError, Timeout
+
+from toolplug.catalog.exact_json import dump_json
+from toolplug.cli.session_calls import refusal
+from toolplug.errors import HostRefused, HostUnreachable
+from toolplug.parts.responses.builder import Event
+
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+_CONNECT_S = 10.0
+_ANSWER_S = 660.0
+"""A host waits for a model for ten minutes by default, and sends nothing in that time."""
+_SERVER_ERROR = 500
+_END = "[DONE]"
+
+
+class RunningHost:
+    """The answers of one running host to one key."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def is_ready(self) -> bool:
+        """Return whether a model is configured. Raises `HostError` if the host would refuse a message too."""
+        with _reached(self._client):
+            response = self._client.get("/v1/models")
+        if response.is_success or response.status_code >= _SERVER_ERROR:
+            return True
+        error = refusal(response)
+        if isinstance(error, HostRefused) and error.code == "not_configured":
+            return False
+        raise error
+
+    def events(self, request: dict[str, object]) -> Generator[Event]:
+        """Yield the events of a new response; closing hangs up, which cancels it. Raises `HostError`."""
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        body = dump_json(request)
+        with (
+            _reached(self._client),
+            self._client.stream("POST", "/v1/responses", content=body, headers=headers) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise refusal(response)
+            try:
+                for sent in EventSource(response, _MAX_EVENT_BYTES):
+                    if sent.data == _END:
+                        return
+                    yield cast("Event", orjson.loads(sent.data))
+            except (SSEError, orjson.JSONDecodeError):
+                raise HostUnreachable(f"what answers at {response.url} is no toolplug host") from None
+        raise HostUnreachable(f"the host at {self._client.base_url} closed the connection before the end of the answer")
+
+
+@contextmanager
+def connected(url: str, key: str | None, agent: str | None, session: str | None) -> Generator[RunningHost]:
+    """Connect for the length of the block. Raises `typer.BadParameter` for an invalid URL."""
+    given = {"Authorization": key and f"Bearer {key}", "X-Toolplug-Agent": agent, "X-Toolplug-Session": session}
+    headers = {name: value for name, value in given.items() if value}
+    try:
+        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
+            yield RunningHost(client)
+    except InvalidURL as error:
+        raise typer.BadParameter(f"--url {url!r}: {error}") from None
+
+
+@contextmanager
+def _reached(client: Client) -> Generator[None]:
+    try:
+        yield
+    except RequestError as error:
+        reason = str(error) or type(error).__name__
+        raise HostUnreachable(f"no host answers at {client.base_url}: {reason}") from None

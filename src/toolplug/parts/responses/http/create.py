@@ -1,0 +1,261 @@
+"""`POST /v1/responses`: a new response, whole or as a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from functools import partial
+from math import inf
+from types import TracebackType
+from typing import Literal, Self
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.exact_json import dump_json
+from toolplug.errors import ApiError
+from toolplug.execution.approvals import Decision
+from toolplug.http.auth.authentication import ANYBODY
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
+from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
+from toolplug.net.sse import frame
+from toolplug.parts.responses.builder import Event, ResponseAnswer
+from toolplug.parts.responses.items.input_items import Item
+from toolplug.parts.responses.offer import ToolCaller
+from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.running import ResponsesService
+from toolplug.parts.responses.service import Responses
+
+
+class DeletedAnswer(TypedDict):
+    """A response that is there no more."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class ItemList(TypedDict):
+    """A page of items."""
+
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+STUCK_S = 300.0
+"""Seconds after which a connection that accepts no data is closed."""
+
+LARGE_BYTES = 64 * 1024
+"""An event that takes a millisecond to encode and send."""
+
+_END = b"data: [DONE]\n\n"
+
+
+class ResponseSender:
+    """Sends chunks inside this scope, and closes a connection that accepts no data for `stuck_s`.
+
+    It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
+    """
+
+    def __init__(self, stream: EventStream, *, stuck_s: float = STUCK_S) -> None:
+        self._stream = stream
+        self._stuck_s = stuck_s
+        self._loop = asyncio.get_running_loop()
+        self._since = inf
+        self._timer = self._loop.call_later(stuck_s, self._look)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+
+    async def send(self, chunk: bytes) -> None:
+        """Send one chunk; the work behind the stream is cancelled where the client never takes it.
+
+        After a large one it lets others run, as a call with long arguments has five of them in a row.
+        """
+        self._since = self._loop.time()
+        await self._stream.send(chunk)
+        self._since = inf
+        if len(chunk) > LARGE_BYTES:
+            await asyncio.sleep(0)
+
+    def _look(self) -> None:
+        left = self._since + self._stuck_s - self._loop.time()
+        if left <= 0:
+            self._stream.hang_up()
+        else:
+            self._timer = self._loop.call_later(min(left, self._stuck_s), self._look)
+
+
+async def send_events(stream: EventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
+    """Send the events; `first` comes before them, where it has been taken already."""
+    with ResponseSender(stream) as sender:
+        await stream.start()
+        if first is not None:
+            await sender.send(_framed(first))
+        async for event in events:
+            await sender.send(_framed(event))
+        await sender.send(_END)
+
+
+def _framed(event: Event) -> bytes:
+    return frame(str(event["type"]), dump_json(event))
+
+
+class ResponseCaller:
+    """The caller of one request, as its agent and in its session."""
+
+    def __init__(self, request: HostRequest, agent: str | None, session: str | None, strict: bool) -> None:
+        self._state = request.state
+        self._trace_context = passed_trace_context(request.scope)
+        self._host = request.state["host"]
+        self._running = running_of(request)
+        self._agent = agent
+        self._session = session
+        self._strict = strict
+
+    async def asker(self, conversation: str) -> ToolCaller:
+        """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
+        host, principal = self._host, self._state["principal"]
+        if self._session is not None:
+            await host.sessions.find(self._session, principal.tenant)
+        context = CallContext(
+            principal=principal,
+            session=self._session,
+            agent=self._agent,
+            request_id=self._state["request_id"],
+            credentials=passed_credentials(self._state["headers"]),
+            conversation=conversation,
+            trace_context=self._trace_context,
+        )
+        return self._running.tools_of(host, context, conversation, self._decide, strict=self._strict)
+
+    async def _decide(self, ticket: str, approve: bool) -> None:
+        """Decide a ticket of a response, or another caller's with the scope for it; an earlier decision stays."""
+        principal, approvals = self._state["principal"], self._host.approvals
+        asked = await approvals.decidable(ticket, principal) is not None
+        if not asked and (principal is ANYBODY or not principal.has_scope(APPROVALS)):
+            return
+        decision: Decision = "approve" if approve else "deny"
+        request_id, own = self._state["request_id"], None if asked else ""
+        with suppress(ApiError):
+            await approvals.decide(ticket, decision, principal, decided="responses", request_id=request_id, own=own)
+
+
+def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
+    """Return the caller that headers and metadata name. Raises `HttpProblem` if the two differ."""
+    strict = _named(request, body, "strict") or "false"
+    if strict not in {"true", "false"}:
+        raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
+    agent, session = _named(request, body, "agent"), _named(request, body, "session")
+    return ResponseCaller(request, agent, session, strict == "true")
+
+
+def _named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:
+    by_header = request.headers.get(f"x-toolplug-{name}")
+    by_metadata = (body.metadata or {}).get(f"toolplug_{name}")
+    if by_header and by_metadata and by_header != by_metadata:
+        message = f"metadata.toolplug_{name} and the header X-Toolplug-{name.title()} do not agree; send one of them"
+        raise invalid_request(message, f"metadata.toolplug_{name}")
+    return by_header or by_metadata or None
+
+
+_AGENT = Parameter("X-Toolplug-Agent", "whose tools: an agent's; metadata.toolplug_agent says the same", place="header")
+_SESSION = Parameter(
+    "X-Toolplug-Session", "whose tools: those of this session as well; metadata.toolplug_session", place="header"
+)
+_STRICT = Parameter(
+    "X-Toolplug-Strict",
+    "refuse a built-in tool that no provider declares; metadata.toolplug_strict",
+    ("true", "false"),
+    place="header",
+)
+
+
+@route(
+    "POST",
+    "/v1/responses",
+    CALL,
+    "A model's response, with the caller's tools",
+    ResponseRequest,
+    parameters=(_AGENT, _SESSION, _STRICT),
+)
+@answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
+async def create_response(request: HostRequest) -> Response:
+    """Answer the model's response; its work is cancelled when the client hangs up, except in the background.
+
+    Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed`, `StoreError` and `ClientDisconnect`.
+    """
+    body = await read_json(request, ResponseRequest)
+    service = service_of(request)
+    caller = response_caller(request, body)
+    await request.state["host"].quotas.count_call(request.state["principal"])
+    tenant = request.state["principal"].tenant
+    if body.background:
+        return await _in_background(service, tenant, body, caller)
+    if body.stream:
+        return EventStreamResponse(partial(_stream_events, service, tenant, body, caller))
+    with ClientWatch(request.receive):
+        async with aclosing(service.events(body, tenant, caller.asker)) as events:
+            last = await anext(events)
+            async for event in events:
+                last = event
+        return OrjsonResponse(last["response"])
+    raise ClientDisconnect
+
+
+def running_of(request: HostRequest) -> ResponsesService:
+    """Return the part of the host. Raises `HttpProblem` if no model's server is configured."""
+    running = request.state["host"].part(ResponsesService)
+    if running is None or running.service is None:
+        message = "this host asks no model; its configuration has no section responses"
+        raise HttpProblem(404, "not_configured", message)
+    return running
+
+
+def service_of(request: HostRequest) -> Responses:
+    """Return the service for the caller's responses. Raises like `running_of`."""
+    service = running_of(request).service
+    assert service is not None, "checked just now"
+    return service.of(request.state["principal"])
+
+
+async def _stream_events(
+    service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: EventStream
+) -> None:
+    """Send the events of a new response. What fails before the first one is an error of the request."""
+    async with aclosing(service.events(body, tenant, caller.asker)) as events:
+        await send_events(stream, events, first=await anext(events))
+
+
+async def _in_background(service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller) -> Response:
+    if not body.is_stored:
+        raise invalid_request("store: a response in the background is read with GET, so it must be stored", "store")
+    begun = await service.begin(body, tenant, caller.asker)
+    return response_events(service, tenant, str(begun["id"]), -1) if body.stream else OrjsonResponse(begun)
+
+
+def response_events(service: Responses, tenant: str, response: str, after: int) -> EventStreamResponse:
+    """Return a stream of a background response's events, those with a number over `after`.
+
+    A client that hangs up ends only this stream. Sending it raises `ResponseRefused` and `StoreError`.
+    """
+
+    async def write(stream: EventStream) -> None:
+        async with aclosing(await service.listen(tenant, response, after)) as events:
+            await send_events(stream, events)
+
+    return EventStreamResponse(write)

@@ -1,0 +1,1 @@
+"""Items of a response: how the input, calls of tools and their results are written."""

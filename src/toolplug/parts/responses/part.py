@@ -1,0 +1,30 @@
+"""The part of a host that answers `/v1/responses`; off without the section `responses`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from toolplug.parts.responses.settings import ResponsesSettings
+from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
+
+_HERE = "toolplug.parts.responses"
+
+
+async def _open(services: PartServices, settings: ResponsesSettings) -> RunningPart[ResponsesSettings]:
+    return await import_module(f"{_HERE}.running").open_responses(services, settings)
+
+
+def _routes() -> HostRoutes:
+    return import_module(f"{_HERE}.http.routes").ROUTES
+
+
+PART: HostPart[ResponsesSettings] = HostPart(
+    name="responses",
+    settings=ResponsesSettings,
+    open=_open,
+    routes=_routes,
+    paths=("/v1/responses", "/v1/models"),
+    shared=("/v1/models", "/v1/responses"),
+    address="/v1/responses",
+    commands={"chat": f"{_HERE}.commands.chat", "eval": f"{_HERE}.commands.eval"},
+)

@@ -1,0 +1,205 @@
+"""Stored responses by tenant, with their input."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from typing import Any, NamedTuple, Self, cast
+
+from toolplug.catalog.call import Principal
+from toolplug.catalog.definition import HostedItem
+from toolplug.catalog.exact_json import as_object, dump_json, load_json
+from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
+from toolplug.parts.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
+from toolplug.parts.responses.items.hosted import shown
+from toolplug.parts.responses.items.input_items import Item, parts_of, response_key_of
+from toolplug.stores.store import Store, tenant_digest
+
+MAX_CHAIN = 1_000
+"""Responses of one conversation."""
+
+_LOG = logging.getLogger("toolplug.responses")
+_ID = re.compile(r"resp_[0-9a-f]{32}")
+
+
+class StoredResponse(NamedTuple):
+    """A response as stored.
+
+    `conversation` is equal for responses that continue each other; `hidden` are items with hidden fields by id, with
+    how they are shown without them; `subject` is the creator.
+    """
+
+    response: ResponseAnswer
+    sent: Sequence[Item]
+    conversation: str
+    hidden: Mapping[str, object]
+    subject: str = ""
+
+    def included(self, include: Collection[str]) -> ResponseAnswer:
+        """Return the response with the hidden fields that `include` names."""
+        if not self.hidden or not include:
+            return self.response
+        return {**self.response, "output": [self._shown(item, include) for item in self.response["output"]]}
+
+    def _shown(self, item: Item, include: Collection[str]) -> Item:
+        kept = as_object(self.hidden.get(str(item.get("id"))))
+        if not kept:
+            return item
+        whole, paths = as_object(kept["item"]), cast("list[str]", kept["on_include"])
+        shape = HostedItem(str(whole["type"]), fields=as_object(kept["fields"]), on_include=tuple(paths))
+        return shown(whole, shape, include)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the response has ended."""
+        return self.response["status"] in FINAL
+
+    @property
+    def items(self) -> list[Item]:
+        """The input and output items, with hidden fields."""
+        return [*self.sent, *whole_items(self.response["output"], self.hidden)]
+
+
+class _Found(NamedTuple):
+    kept: StoredResponse
+    revision: int
+
+
+class StoredResponses:
+    """The stored responses of one host. Each method may raise `StoreError`."""
+
+    def __init__(self, store: Store, ttl_s: float) -> None:
+        self.store: Store = store
+        self._maker = ""
+        self._only: str | None = None
+        self.ttl_s: float = ttl_s
+
+    def of(self, principal: Principal) -> Self:
+        """Return the responses of this caller; a credential with agents is limited to those of its subject."""
+        own = copy(self)
+        own._maker = principal.subject
+        own._only = None if principal.agents is None else principal.subject
+        return own
+
+    async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
+        """Store a response, return its revision. Raises `StoreConflict` unless the last was `expected`, 0 for none."""
+        if not kept.subject:
+            kept = kept._replace(subject=self._maker)
+        key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
+        return await self.store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
+
+    async def read(self, tenant: str, response: str) -> StoredResponse:
+        """Return a response. Raises `ResponseRefused` if the tenant has none of this id."""
+        return (await self._there(tenant, response)).kept
+
+    async def unfinished(self, tenant: str, response: str) -> int | None:
+        """Return the revision of a response in progress; None if it has ended or does not exist."""
+        found = await self._find(tenant, response)
+        return None if found is None or found.kept.is_over else found.revision
+
+    async def status(self, tenant: str, response: str) -> str | None:
+        """Return the status of a response; None if it does not exist."""
+        found = await self._find(tenant, response)
+        return None if found is None else found.kept.response["status"]
+
+    async def end(self, tenant: str, response: str, how: Mapping[str, object]) -> StoredResponse:
+        """End a response in progress with these fields, and return what is stored then.
+
+        Raises `ResponseRefused` if the tenant has none of this id.
+        """
+        while True:
+            found = await self._there(tenant, response)
+            if found.kept.is_over:
+                return found.kept
+            ended = found.kept._replace(response=cast("ResponseAnswer", {**found.kept.response, **how}))
+            with suppress(StoreConflict):
+                await self.keep(tenant, ended, expected=found.revision)
+                return ended
+
+    async def delete(self, tenant: str, response: str) -> None:
+        """Delete a response. Raises `ResponseRefused` if the tenant has none of this id."""
+        await self.read(tenant, response)
+        await self.store.commit(_key(tenant, response), None)
+        await self.store.commit(events_key(tenant, response), None)
+
+    async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
+        """Return a response and those that it continues, the oldest first, as far as they are still stored.
+
+        Raises `ResponseRefused` if the response itself is not stored.
+        """
+        chain: list[StoredResponse] = []
+        wanted: object = previous
+        while isinstance(wanted, str) and len(chain) < MAX_CHAIN:
+            found = await self._find(tenant, wanted)
+            if found is None:
+                break
+            chain.append(found.kept)
+            wanted = found.kept.response["previous_response_id"]
+        if not chain:
+            message = f"there is no response {previous!r} to continue, or it has expired"
+            raise ResponseRefused("previous_response_not_found", message, param="previous_response_id")
+        return chain[::-1]
+
+    async def item(self, tenant: str, item_id: str) -> Item | None:
+        """Return the item of this id in the response that the id names; None if there is none."""
+        key = response_key_of(item_id)
+        found = None if key is None else await self._find(tenant, response_id(key))
+        for item in found.kept.items if found else ():
+            if item.get("id") == item_id:
+                return item
+        return None
+
+    async def _there(self, tenant: str, response: str) -> _Found:
+        found = await self._find(tenant, response)
+        if found is None:
+            raise ResponseRefused("response_not_found", "no such response, or it has expired", param="id")
+        return found
+
+    async def _find(self, tenant: str, response: str) -> _Found | None:
+        if not _ID.fullmatch(response):
+            return None
+        record = await self.store.read(_key(tenant, response))
+        if record is None:
+            return None
+        try:
+            kept = StoredResponse(**cast("dict[str, Any]", load_json(record.value)))
+        except (InvalidJson, TypeError):
+            _LOG.error("response %s cannot be read: it counts as none, and expires by itself", response)
+            return None
+        return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
+
+
+def with_ids(items: Sequence[Item], key: str) -> list[Item]:
+    """Return the input items with ids; our own stay, as does that of an approval request, which its answer repeats."""
+    return [item if _keeps_id(item) else {**item, "id": f"in_{key}i{number:03x}"} for number, item in enumerate(items)]
+
+
+def _keeps_id(item: Item) -> bool:
+    return item.get("type") == "mcp_approval_request" or response_key_of(str(item.get("id"))) is not None
+
+
+def as_listed(item: Item) -> Item:
+    """Return an item as listings show it: with hidden fields, and its content as parts."""
+    shown: dict[str, object] = {"status": "completed", **item}
+    if item.get("type") == "message":
+        kind = "output_text" if item.get("role") == "assistant" else "input_text"
+        shown["content"] = [_part(part, kind) for part in parts_of(item["content"])]
+    return shown
+
+
+def _part(part: Mapping[str, object], kind: str) -> Mapping[str, object]:
+    if part.get("type") == "input_text" and kind == "output_text":
+        part = {**part, "type": kind}
+    return {"annotations": [], **part} if part.get("type") == "output_text" else part
+
+
+def _key(tenant: str, response: str) -> str:
+    return f"response/{tenant_digest(tenant)}/{response}"
+
+
+def events_key(tenant: str, response: str) -> str:
+    """Return the key of the record of a background response's events."""
+    return f"response-events/{tenant_digest(tenant)}/{response}"

@@ -1,0 +1,91 @@
+"""Parts of a host: what adds a feature with a section in the file, routes, commands and state of its own.
+
+The host, its HTTP application and the command line know their parts by this protocol only. Those of toolplug itself are
+in `toolplug.parts`; `toolplug.host.file.part_sections` names their modules.
+
+A part is described without being loaded: its module imports its settings, and `open`, `routes` and `commands` import
+the rest when they are called. What the file does not name is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from toolplug.execution.plans import CallServices
+from toolplug.stores.processes import Processes
+from toolplug.stores.store import Store
+
+HostRoutes = Iterable[Any]
+"""Routes that `toolplug.http.routing.route` has made."""
+
+S = TypeVar("S", bound=BaseModel)
+S_contra = TypeVar("S_contra", bound=BaseModel, contravariant=True)
+
+
+class PartServices(NamedTuple):
+    """What a part gets of its host, for as long as it runs.
+
+    * `store`: the records of the host; a part's own keys begin with its name and a slash
+    * `processes`: those that share the store, this one among them
+    * `calls`: what the plan of each tool needs
+    * `serving`: False for a command that inspects the host beside the process that serves
+    * `end_conversation`: closes the toolsets that are open for the key of a conversation
+    """
+
+    store: Store
+    processes: Processes
+    calls: CallServices
+    serving: bool
+    end_conversation: Callable[[str], object]
+
+
+class RunningPart(Protocol[S_contra]):
+    """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only."""
+
+    def configure(self, settings: S_contra | None) -> None:
+        """Apply its section as it was read again, None if the file has none; raises nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """End it, before what it uses is closed."""
+        ...
+
+    async def ready(self) -> str:
+        """Return why it cannot do its work now, for `/readyz` and the log; empty if it can."""
+        return ""
+
+    def session_over(self, code: str) -> None:
+        """Forget a session that has ended, the one of this code."""
+
+    def stop(self) -> None:
+        """End its event streams: the host is about to stop, and waits for running calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HostPart(Generic[S]):
+    """One feature of a host, before any host runs.
+
+    * `name`: the key of its section, and the part in messages
+    * `settings`: the model of its section, which has no default: the feature is off without it
+    * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
+    * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
+    * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`
+    * `shared`: those of them that are meant for web pages of allowed origins, with everything below them
+    * `address`: the path that `toolplug serve` shows for it when the file has its section
+    * `scopes`: those that its routes need besides the host's own; the keys of the file may have them
+    * `commands`: its commands, in the order of the help, with the module that has each as its Typer application `app`
+    """
+
+    name: str
+    settings: type[S]
+    open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
+    routes: Callable[[], HostRoutes] = tuple
+    paths: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    address: str = ""
+    scopes: tuple[str, ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict[str, str])
