@@ -35,11 +35,6 @@ class Monitored:
         """The values of the label `provider`: keys of providers, and `mcp:` with the ids of servers."""
         return (*self.providers, *(f"mcp:{server}" for server in self.servers))
 
-    @property
-    def any_source(self) -> str:
-        """A regular expression of PromQL that matches each of the sources."""
-        return "|".join(self.sources)
-
 
 def monitored(configuration: Configuration) -> Monitored:
     """Return what a valid configuration has."""
