@@ -69,7 +69,8 @@ def _first_cells(name: str) -> list[str]:
 
 def _codes_in_the_code() -> Iterator[tuple[str, int]]:
     """Each `HttpProblem(status, code, …)` whose status and code stand there, and each code of the `_CODES` table."""
-    for source in sources("src/toolplug/http/**/*.py", "src/toolplug/parts/*/http/*.py", "src/toolplug/cli/serving/*.py"):
+    folders = ("src/toolplug/http/**/*.py", "src/toolplug/parts/*/http/*.py", "src/toolplug/cli/serving/*.py")
+    for source in sources(*folders):
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "HttpProblem":
                 status, code = node.args[0], ast.unparse(node.args[1])

@@ -17,30 +17,6 @@ from toolplug.cli.output import echo, print_problems, problems_in
 from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.errors import Problem, ToolplugError
 
-COMMANDS = {
-    "init": "toolplug.cli.init",
-    "new-provider": "toolplug.cli.new_provider",
-    "keys": "toolplug.cli.keys",
-    "schema": "toolplug.cli.schema",
-    "dashboard": "toolplug.cli.dashboard",
-    "serve": "toolplug.cli.serve",
-    "call": "toolplug.cli.call",
-    "discover": "toolplug.cli.discover",
-    "providers": "toolplug.cli.providers",
-    "doctor": "toolplug.cli.doctor",
-    "check": "toolplug.cli.check",
-    "tools": "toolplug.cli.tools",
-    "explain": "toolplug.cli.explain",
-    "why": "toolplug.cli.why",
-    "diff": "toolplug.cli.diff",
-    "sessions": "toolplug.cli.sessions",
-    "approvals": "toolplug.cli.approvals",
-    "agents": "toolplug.cli.agents",
-    "toolsets": "toolplug.cli.toolsets",
-    "notes": "toolplug.cli.notes",
-}
-"""The module of each command of the host itself. Each has a Typer application `app`."""
-
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "keys", "schema", "dashboard"),
     "Run": ("serve", "call", "chat", "eval", "discover"),
@@ -49,10 +25,15 @@ PANELS: Mapping[str, tuple[str, ...]] = {
 }
 """The groups of the help, and the commands of each in their order, those of parts included."""
 
-NAMES = frozenset(name for names in PANELS.values() for name in names)
+NAMES = tuple(name for names in PANELS.values() for name in names)
 
 PARTS = "toolplug.host.file.part_sections"
 """The module that knows the parts, which most commands do not need."""
+
+_OF_PARTS = frozenset(("chat", "eval"))
+
+COMMANDS = {name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS}
+"""The module of each command of the host itself. Each has a Typer application `app`."""
 
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"
 """The module that adds the commands of plugins, which takes long to import."""
@@ -156,9 +137,14 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
         _group(command)
     if isinstance(command, TyperGroup) and wanted == known and not completes:
         import_module(PLUGIN_COMMANDS).add_plugin_commands(command, given)
-    add_log_options(command)
-    _unwrap_help(command)
-    _omit_types_of_flags(command)
+    for each in _every(command):
+        if isinstance(each, TyperCommand):
+            add_log_options(each)
+            # Join the lines of each paragraph of the help, so that it wraps at any width.
+            each.help = "\n\n".join(" ".join(part.split()) for part in (each.help or "").split("\n\n"))
+        for option in each.get_params(typer.Context(each, help_option_names=list(HELP))):
+            if isinstance(option, TyperOption) and (option.is_flag or option.count):
+                option.metavar = ""  # else the help has `<bool>` and `<int>` for options that take no value
     return command
 
 
@@ -166,7 +152,7 @@ def command_modules() -> Mapping[str, str]:
     """Return the module of each command, those of parts included, in the order of the help."""
     parts = import_module(PARTS).built_in()
     known = {**COMMANDS, **{name: module for part in parts for name, module in part.commands.items()}}
-    return {name: known[name] for names in PANELS.values() for name in names}
+    return {name: known[name] for name in NAMES}
 
 
 def _group(group: TyperGroup) -> None:
@@ -178,24 +164,13 @@ def _group(group: TyperGroup) -> None:
                 command.rich_help_panel = panel
 
 
-def _unwrap_help(command: object) -> None:
-    """Join the lines of each paragraph of the help, so that it wraps at any width."""
-    if isinstance(command, TyperGroup):
-        for inner in command.commands.values():
-            _unwrap_help(inner)
-    elif isinstance(command, TyperCommand):
-        command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
-
-
-def _omit_types_of_flags(command: object) -> None:
-    """Leave out `<bool>` and `<int>` in the help of options that take no value."""
-    if isinstance(command, TyperGroup):
-        for inner in command.commands.values():
-            _omit_types_of_flags(inner)
+def _every(command: object) -> Iterator[TyperCommand | TyperGroup]:
+    """Yield a command, and every command of a group."""
     if isinstance(command, TyperCommand | TyperGroup):
-        for option in command.get_params(typer.Context(command, help_option_names=list(HELP))):
-            if isinstance(option, TyperOption) and (option.is_flag or option.count):
-                option.metavar = ""
+        yield command
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            yield from _every(inner)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,9 +12,8 @@ import yaml
 
 from toolplug.catalog.text import counted
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.monitoring.alerts import alerts
-from toolplug.cli.monitoring.board import board
 from toolplug.cli.monitoring.monitored import monitored
+from toolplug.cli.monitoring.templates import alerts, board
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json
 from toolplug.host.file.configuration import read_configuration

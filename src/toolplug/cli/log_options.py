@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -79,17 +79,12 @@ def _every_command(
     """Declare the options of every command."""
 
 
-def add_log_options(command: object) -> None:
-    """Add the options to a command, or to every command of a group."""
-    if isinstance(command, TyperGroup):
-        for inner in command.commands.values():
-            add_log_options(inner)
-    elif isinstance(command, TyperCommand):
-        donor = typer.Typer(add_completion=False)
-        donor.command()(_every_command)
-        params = typer.main.get_command(donor).params
-        known = {param.name for param in command.params}
-        command.params.extend(param for param in params if param.name not in {"help", *known})
+def add_log_options(command: TyperCommand) -> None:
+    """Add the options to a command."""
+    donor = typer.Typer(add_completion=False)
+    donor.command()(_every_command)
+    known = {"help", *(param.name for param in command.params)}
+    command.params.extend(param for param in typer.main.get_command(donor).params if param.name not in known)
 
 
 def reset_log_options() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
-from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import counted
 from toolplug.cli.completion import keep_for_completion
@@ -22,20 +21,8 @@ from toolplug.providers.entry import ProviderState
 app: typer.Typer = typer.Typer()
 
 
-class Format(StrEnum):
-    """The dialects of model APIs."""
-
-    CHAT = "chat"
-    RESPONSES = "responses"
-    ANTHROPIC = "anthropic"
-    MCP = "mcp"
-
-
-class _Parameters(BaseModel):
-    """The part of a tool's schema that names its parameters."""
-
-    properties: dict[str, object] = {}
-    required: list[str] = []
+Format = Literal["chat", "responses", "anthropic", "mcp"]
+"""The dialects of model APIs."""
 
 
 @async_command(app)
@@ -52,7 +39,7 @@ async def tools(
 
     Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
     """
-    dialect = Format.CHAT if options.as_json and format is None else format
+    dialect = "chat" if options.as_json and format is None else format
     agent, session = options.agent, options.session
     async with entered(open_host(config_file(options.config), serving=False)) as host:
         caller = operator(options.tenant)
@@ -62,7 +49,7 @@ async def tools(
         if session is None:
             keep_for_completion(catalog, options.config, options.tenant, agent)
         if dialect is not None:
-            print_json({"tools": json.loads(catalog.render(dialect.value))})
+            print_json({"tools": json.loads(catalog.render(dialect))})
         elif catalog:
             shown = [(name, tool.definition) for name, tool in catalog.items()]
             rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
@@ -99,5 +86,6 @@ async def _elsewhere(host: Host, caller: Principal) -> list[str]:
 
 def _parameters(schema: Schema) -> str:
     """Return the names of the parameters, each optional one with a question mark."""
-    shape = _Parameters.model_validate_json(schema.text)
-    return ", ".join(name if name in shape.required else f"{name}?" for name in shape.properties) or "-"
+    shape = schema.value
+    required = cast("list[str]", shape.get("required", []))
+    return ", ".join(name if name in required else f"{name}?" for name in as_object(shape.get("properties"))) or "-"

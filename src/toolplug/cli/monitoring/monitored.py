@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolplug.execution.limits.resolved_limits import Limits
-from toolplug.execution.plans import ToolPolicy, ToolRule
+from toolplug.execution.plans import ToolPolicy
 from toolplug.host.file.configuration import Configuration
 
 LIMITING = ("rate", "max_concurrency", "breaker")
@@ -35,11 +34,6 @@ class Monitored:
         """The values of the label `provider`: keys of providers, and `mcp:` with the ids of servers."""
         return (*self.providers, *(f"mcp:{server}" for server in self.servers))
 
-    @property
-    def any_source(self) -> str:
-        """A regular expression of PromQL that matches each of the sources."""
-        return "|".join(self.sources)
-
 
 def monitored(configuration: Configuration) -> Monitored:
     """Return what a valid configuration has."""
@@ -54,13 +48,13 @@ def monitored(configuration: Configuration) -> Monitored:
         ToolPolicy(settings.sessions.policy),
     ]
     limits = [settings.limits, *(toolset.limits for toolset in settings.toolsets.values())]
-    limits += [part.limits for part in (*running.values(), *servers.values())]
+    limits += [part.limits for part in (*running.values(), *servers.values(), *rules)]
     return Monitored(
         namespace=settings.metrics.namespace,
         providers=tuple(running),
         servers=tuple(servers),
         asks=any(policy.word == "ask" for policy in policies),
-        limits=any(_limiting(item) for item in _every_limit(limits, rules)),
+        limits=any(getattr(item, name) is not None for item in limits for name in LIMITING),
         quotas=settings.quotas.model_fields_set != set(),
         auth=settings.auth is not None,
         sessions="sessions" in settings.model_fields_set,
@@ -70,12 +64,3 @@ def monitored(configuration: Configuration) -> Monitored:
             if key in running
         ),
     )
-
-
-def _every_limit(limits: Sequence[Limits | None], rules: Sequence[ToolRule]) -> Iterator[Limits]:
-    yield from (item for item in limits if item is not None)
-    yield from (rule.limits for rule in rules)
-
-
-def _limiting(limits: Limits) -> bool:
-    return any(getattr(limits, name) is not None for name in LIMITING)

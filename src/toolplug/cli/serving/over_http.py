@@ -8,6 +8,7 @@ import logging
 import math
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -28,7 +29,6 @@ from toolplug.cli.serving.reload import (
     Watched,
     can_restart,
     changes,
-    file_time_ns,
     provider_code,
     replace_process,
 )
@@ -102,7 +102,7 @@ class Service:
         self._restarting = False
         self._starting: asyncio.Timeout | None = None
         self._latest: tuple[Generation, ...] = ()
-        self._begun_ns = file_time_ns()
+        self._begun_ns = time.time_ns()
 
     async def run(self, address: str, port: int, *, watch: bool, insecure_no_auth: bool) -> int:
         """Start the providers, listen, serve until a signal, drain, and return the exit code."""

@@ -81,7 +81,7 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
         folders = {folder for name in code.packages for folder in _folders(name)}
         seen = _marks(files, folders) | seen
         if since_ns:
-            now_ns, first_ns = file_time_ns(), since_ns - CLOCK_STEP_NS  # one from the future has a wrong clock
+            now_ns, first_ns = time.time_ns(), since_ns - CLOCK_STEP_NS  # one from the future has a wrong clock
             late = {path for path, (changed_ns, _) in seen.items() if first_ns <= changed_ns <= now_ns}
             since_ns = 0
             if late:
@@ -97,11 +97,6 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
             if changed:
                 break
         yield Watched.FILE if changed <= files else Watched.CODE
-
-
-def file_time_ns() -> int:
-    """Return the time in nanoseconds, by the clock that stamps files."""
-    return time.time_ns()
 
 
 class ProviderCode(NamedTuple):
