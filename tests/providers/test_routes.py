@@ -14,9 +14,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message, Scope
 
 from toolplug.errors import InvalidDefinition
+from toolplug.providers.answering_routes import AnswerNotJson
 from toolplug.providers.authoring import route
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.routes import AnswerNotJson, BoundRoute, bound_routes
+from toolplug.providers.routes import BoundRoute, bound_routes
 
 
 async def answer(bound: BoundRoute, path: str) -> tuple[int, str, str]:

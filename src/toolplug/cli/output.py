@@ -6,13 +6,10 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from types import MappingProxyType
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from toolplug.cli.standard_output import answers
 from toolplug.errors import ApiError, ConfigError, Problem
@@ -47,6 +44,9 @@ COLOURS = MappingProxyType(
 
 STATUS_COLOURS = MappingProxyType({"success": "green", "panic": "red", "timeout": "red", "unavailable": "red"})
 """Colours of statuses of calls; the others, errors of the caller, are yellow."""
+
+_TERMINAL_TABLE = "toolplug.cli.terminal_table"
+"""Imports Rich, which takes longer than the rest of what most commands print with."""
 
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -84,10 +84,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for line in lines:
             echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    Console(file=answers()).print(table)
+    import_module(_TERMINAL_TABLE).print_on_terminal(columns, rows, COLOURS, answers())
 
 
 def problems_in(error: Exception) -> Sequence[Problem]:

@@ -10,4 +10,4 @@ from pydantic import BaseModel, ConfigDict
 class FileMapping(BaseModel):
     """A mapping of the file: frozen, without unknown keys and without implicit conversions."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

@@ -9,13 +9,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
+import orjson
+
+from toolplug.catalog.call import (
+    EMPTY,
+    CallContext,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+)
 from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.validation.compiled import MAX_REPORTED
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidArguments, StoreError, ToolError, ToolUnavailable
-from toolplug.signatures.values import as_json, why_not_json
+from toolplug.signatures.values import as_json, encoded, why_not_json
 
 MAX_WAITING = 256
 """The most progress reports that wait for a slow client; the oldest is dropped first."""
@@ -307,3 +315,35 @@ def _is_unicode(text: str) -> bool:
 def _pause(seconds: float | None) -> float | None:
     """Return the seconds if they are finite and not negative, else None."""
     return float(seconds) if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
+
+
+REPLAYED = "idempotent_replayed"
+
+
+def call_answer(result: ToolResult) -> bytes:
+    """Return the body of the answer; what is absent (`structured`, `parts`, `retry_after_s`) is left out."""
+    head = orjson.dumps(
+        {
+            "call_id": result.call_id,
+            "output": result.output,
+            "is_error": result.status is not ToolStatus.SUCCESS,
+            "status": result.status,
+        }
+    )
+    parts = [head[:-1], b',"metadata":', _metadata(result)]
+    if result.structured is not None:
+        parts += [b',"structured":', (encoded(result.structured) or "null").encode()]
+    if result.parts:
+        parts += [b',"parts":', (encoded(result.parts) or "[]").encode()]
+    if result.retry_after_s is not None:
+        parts += [b',"retry_after_s":', orjson.dumps(result.retry_after_s)]
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+def _metadata(result: ToolResult) -> bytes:
+    """Return the metadata as JSON, without the mark of a replay, which is a header."""
+    metadata = result.metadata
+    if not metadata:
+        return b"{}"
+    return (encoded({name: value for name, value in metadata.items() if name != REPLAYED}) or "{}").encode()

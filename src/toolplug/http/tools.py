@@ -43,7 +43,7 @@ from toolplug.catalog.validation.json_size import MAX_NAMES
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
-from toolplug.execution.results import Reports, unavailable
+from toolplug.execution.results import REPLAYED, Reports, call_answer, unavailable
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
@@ -70,7 +70,6 @@ from toolplug.http.routing import (
     route,
 )
 from toolplug.net.sse import frame
-from toolplug.signatures.values import encoded
 
 MAX_TIMEOUT_MS = 300_000
 MAX_ID = 256
@@ -241,38 +240,8 @@ def progress_frame(call_id: str, progress: float, total: float | None, message: 
         return None
 
 
-REPLAYED = "idempotent_replayed"
 STORE_UNAVAILABLE = "store_unavailable"
 TOO_MANY_WAITING = "too_many_waiting_calls"
-
-
-def call_answer(result: ToolResult) -> bytes:
-    """Return the body of the answer; what is absent (`structured`, `parts`, `retry_after_s`) is left out."""
-    head = orjson.dumps(
-        {
-            "call_id": result.call_id,
-            "output": result.output,
-            "is_error": result.status is not ToolStatus.SUCCESS,
-            "status": result.status,
-        }
-    )
-    parts = [head[:-1], b',"metadata":', _metadata(result)]
-    if result.structured is not None:
-        parts += [b',"structured":', (encoded(result.structured) or "null").encode()]
-    if result.parts:
-        parts += [b',"parts":', (encoded(result.parts) or "[]").encode()]
-    if result.retry_after_s is not None:
-        parts += [b',"retry_after_s":', orjson.dumps(result.retry_after_s)]
-    parts.append(b"}")
-    return b"".join(parts)
-
-
-def _metadata(result: ToolResult) -> bytes:
-    """Return the metadata as JSON, without the mark of a replay, which is a header."""
-    metadata = result.metadata
-    if not metadata:
-        return b"{}"
-    return (encoded({name: value for name, value in metadata.items() if name != REPLAYED}) or "{}").encode()
 
 
 def replay_problem(result: ToolResult, context: CallContext) -> HttpProblem | None:

@@ -4,61 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
-
+from toolplug import library_types
 from toolplug.crashes import CodeOwner
 from toolplug.errors import InvalidDefinition, Problem
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.providers.authoring import RouteMark, marked
 from toolplug.providers.entry import ProviderEntry
-from toolplug.signatures.values import encoded, why_not_json
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[[Any], Awaitable[Any]]
+"""Takes a Starlette request and returns a response. Starlette is imported once a provider has a route."""
 
-
-class AnswerNotJson(TypeError):
-    """What a route's method returned is neither a response nor JSON; the text says of which type, at which pointer."""
-
-
-def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
-    """Return an endpoint for a method that returns a response or a JSON value, else it raises `AnswerNotJson`."""
-
-    async def endpoint(request: Request) -> Response:
-        value = await method(request)
-        if isinstance(value, Response):
-            return value
-        text = encoded(value)
-        if text is None:
-            fault = why_not_json(value)
-            raise AnswerNotJson(str(fault)) from fault.__cause__
-        return Response(text, media_type="application/json")
-
-    return endpoint
-
-
-def delegating(app: ASGIApp) -> Endpoint:
-    """Return an endpoint that passes requests on to a Starlette route of any kind: a function, a class, middleware."""
-
-    async def endpoint(request: Request) -> Response:
-        return _Delegated(app)
-
-    return endpoint
-
-
-class _Delegated(Response):
-    """A response by another application to the same request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__()
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+_ANSWERING = "toolplug.providers.answering_routes"
 
 
 class BoundRoute(NamedTuple):
@@ -74,21 +33,25 @@ class BoundRoute(NamedTuple):
 class GivesRoutes(Protocol):
     """A provider's method that returns Starlette routes."""
 
-    def routes(self) -> Sequence[BaseRoute]: ...
+    def routes(self) -> Sequence[object]: ...
 
 
 def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     """Return the `@route` methods of an instance, in the order of definition, then the routes of its `routes()`."""
+    marks, given = list(marked(type(provider), RouteMark)), provider.routes()
+    if not marks and not given:
+        return []
+    made = import_module(_ANSWERING)
     bound = [
-        BoundRoute(mark.method, mark.path, answering(getattr(provider, attribute)), mark.public, mark.scope)
-        for attribute, _, mark in marked(type(provider), RouteMark)
+        BoundRoute(mark.method, mark.path, made.answering(getattr(provider, attribute)), mark.public, mark.scope)
+        for attribute, _, mark in marks
     ]
-    for item in provider.routes():
-        if not isinstance(item, Route):
+    for item in given:
+        if not isinstance(item, library_types.Route):
             raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
         methods = item.methods or {"GET"}
         automatic = {"HEAD"} if "GET" in methods else set[str]()
-        bound += [BoundRoute(method, item.path, delegating(item.app)) for method in sorted(methods - automatic)]
+        bound += [BoundRoute(method, item.path, made.delegating(item.app)) for method in sorted(methods - automatic)]
     return bound
 
 

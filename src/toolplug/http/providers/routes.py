@@ -45,8 +45,9 @@ from toolplug.http.errors import (
 )
 from toolplug.http.requests import HostState, SentResponse, enter_tenant, key_of, leave_tenant
 from toolplug.http.routing import CALL
+from toolplug.providers.answering_routes import AnswerNotJson
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.providers.routes import AnswerNotJson, MountedRoute
+from toolplug.providers.routes import MountedRoute
 
 _LOG = logging.getLogger("toolplug.http")
 _NOTHING: dict[str, object] = {}

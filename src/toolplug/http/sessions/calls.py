@@ -9,21 +9,14 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.execution.results import call_answer
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.sessions import models
 from toolplug.http.sessions.handlers import NO_STORE, ONE, plugin_session, session_of
-from toolplug.http.tools import (
-    CallAnswer,
-    call_answer,
-    call_id,
-    call_response,
-    deadline,
-    idempotency_key,
-    too_many_waiting,
-)
+from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.executors import SessionRoute
 from toolplug.sessions.peers.calls import Progress
