@@ -67,7 +67,10 @@ def url(host: Host) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Forked]:
-    """The command of a server of the SDK that starts in milliseconds."""
+    """The command of a server of the SDK that starts in milliseconds.
+
+    Name it as a parameter: what a test first asks for by `getfixturevalue` counts as left behind by that test.
+    """
     with forking() as command:
         yield command
 

@@ -56,7 +56,7 @@ def over_http(forked: Forked) -> Iterator[Entry]:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def library(request: pytest.FixtureRequest) -> Entry:
+def library(request: pytest.FixtureRequest, forked: Forked) -> Entry:
     """The SDK's server, on pipes or over HTTP."""
     if request.param == "stdio":
         return {"command": sys.executable, "args": [str(offering_server.__file__), "stdio"]}

@@ -43,7 +43,7 @@ def endpoint(forked: Forked) -> Iterator[Endpoint]:
 
 
 @pytest.fixture(params=["stdio", "http"])
-def transport(request: pytest.FixtureRequest) -> Transport:
+def transport(request: pytest.FixtureRequest, forked: Forked) -> Transport:
     return request.getfixturevalue("command" if request.param == "stdio" else "endpoint")
 
 
