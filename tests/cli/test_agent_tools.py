@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.cli.conftest import Run
-from tests.cli.process import toolplug
 from tests.host.plain_server import PlainServer
 
 GREETING = """
@@ -49,7 +48,7 @@ def test_a_session_that_is_not_there_is_refused(run: Run, write: Callable[..., P
 
 @pytest.mark.mcp
 @pytest.mark.requirement("C-10-agent-session", "C-2-server-prefix")
-def test_what_discover_has_found_is_listed_and_called(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_what_discover_has_found_is_listed_and_called(run: Run, tmp_path: Path, write: Callable[..., Path]) -> None:
     entry = PlainServer(tmp_path / "plain", "read").entry
     write(
         yaml.safe_dump(
@@ -61,12 +60,12 @@ def test_what_discover_has_found_is_listed_and_called(tmp_path: Path, write: Cal
             }
         )
     )
-    before = toolplug("tools", folder=tmp_path)
+    before = run("tools")
     assert "MCP server files: its tools are not known yet (toolplug discover files)" in before.err
-    assert toolplug("discover", folder=tmp_path).code == 0
-    assert "files.read" in toolplug("tools", folder=tmp_path).out
-    called = toolplug("call", "files.read", "text=a", folder=tmp_path)
+    assert run("discover").code == 0
+    assert "files.read" in run("tools").out
+    called = run("call", "files.read", "text=a")
     assert json.loads(called.out)["text"] == "a"
-    assert "fs.read" in toolplug("tools", "--agent", "writer", folder=tmp_path).out
-    called = toolplug("call", "fs.read", "text=b", "--agent", "writer", folder=tmp_path)
+    assert "fs.read" in run("tools", "--agent", "writer").out
+    called = run("call", "fs.read", "text=b", "--agent", "writer")
     assert json.loads(called.out)["text"] == "b"

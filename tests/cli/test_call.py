@@ -38,12 +38,10 @@ SHOW = """
 """
 
 
-@pytest.mark.process
 @pytest.mark.requirement("C-10-call", "C-10-stderr")
-def test_a_tool_answers_on_stdout_without_server(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_a_tool_answers_on_stdout_without_server(run: Run, write: Callable[..., Path]) -> None:
     write(HELLO)
-    done = toolplug("call", "hello", "name=Ada", folder=tmp_path)
-    assert done == (0, "Hello, Ada!\n", "")
+    assert run("call", "hello", "name=Ada") == (0, "Hello, Ada!\n", "")
 
 
 @pytest.mark.requirement("C-10-call-json", "C-10-json")

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.cli.process import toolplug
-from tests.providers.fake_distribution import install, provides
 
 Write = Callable[..., Path]
 Package = Callable[..., None]
@@ -112,12 +110,12 @@ def test_what_stops_a_host_is_told_also_where_it_stands_among_the_servers(run: R
         assert (done.code, done.codes) == (1, ["duplicate_key"]), line
 
 
-@pytest.mark.process
 @pytest.mark.requirement("C-10-providers", "I2-done-wheel-listed", "C-10-config")
-def test_an_installed_package_is_listed_with_the_yaml_to_paste_also_without_a_configuration(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    install(site, "toolplug-rain", provides(rain="rain_mod:Rain"))
-    done = toolplug("providers", folder=tmp_path, site=site)
+def test_an_installed_package_is_listed_with_the_yaml_to_paste_also_without_a_configuration(
+    run: Run, package: Package
+) -> None:
+    package("toolplug-rain", {"rain": "rain_mod:Rain"})
+    done = run("providers")
     assert done.code == 0
     assert "installed-not-enabled" in done.out
     assert "providers:\n    rain:\n      enabled: true" in done.out.replace("  providers", "providers")

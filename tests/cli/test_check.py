@@ -27,11 +27,10 @@ limts: {}
 """
 
 
-@pytest.mark.process
 @pytest.mark.requirement("C-10-check", "C-2-all-problems", "H-configuration-all-at-once", "C-10-exit-codes")
-def test_every_problem_of_a_file_is_reported_at_once_and_the_exit_code_is_1(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_reported_at_once_and_the_exit_code_is_1(tmp_path: Path, run: Run) -> None:
     (tmp_path / "providers.yaml").write_text(WRONG)
-    done = toolplug("check", folder=tmp_path)
+    done = run("check")
     places = [line.split(": ")[0] for line in done.out.splitlines()]
     assert done.code == 1
     assert places == [

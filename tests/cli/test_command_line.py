@@ -96,20 +96,23 @@ def test_without_the_extra_one_line_names_it(tmp_path: Path, package: str) -> No
         assert (done.code, done.out, done.err) == (1, "", said)
 
 
-@pytest.mark.process
-def test_without_aiosqlite_the_line_of_the_store_names_the_extra(tmp_path: Path) -> None:
-    missing("aiosqlite", tmp_path)
+def test_without_aiosqlite_the_line_of_the_store_names_the_extra(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiosqlite", None)
+    for module in [name for name in sys.modules if name.startswith("toolplug.stores.sqlite")]:
+        monkeypatch.delitem(sys.modules, module)
     said = "store: a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which"
     (tmp_path / "providers.yaml").write_text("providers: {}\nstore: sqlite:///./state.db\n")
     for line in (["check"], ["tools"]):
-        done = toolplug(*line, folder=tmp_path, site=tmp_path)
+        done = run(*line)
         assert done.code == 1
         assert f"providers.yaml:2:8: {said}" in done.out + done.err
     (tmp_path / "providers.yaml").write_text("providers: {}\n")
-    done = toolplug("check", folder=tmp_path, site=tmp_path)
+    done = run("check")
     assert (done.code, said in done.out + done.err) == (1, True)
     (tmp_path / "providers.yaml").write_text("providers: {}\nstore: memory://\n")
-    assert toolplug("tools", folder=tmp_path, site=tmp_path).code == 0
+    assert run("tools").code == 0
 
 
 def missing(package: str, site: Path) -> None:

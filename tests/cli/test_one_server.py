@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import PIPE, Popen, run
+from subprocess import PIPE, Popen
 
 import pytest
-from tests.cli.process import serving, toolplug
+from tests.cli.conftest import Run
+from tests.cli.process import serving
 
 from toolplug import Host, open_host
 from toolplug.errors import StoreError, StoreInUse, StoreRefused
@@ -21,11 +23,13 @@ pytestmark = [pytest.mark.process, pytest.mark.requirement("C-2-store-one-server
 SHORT = "providers: {hello: {enabled: true, limits: {drain: 500ms}}}\nstore: sqlite:///./state.db"
 
 
-def test_a_second_server_is_refused_with_the_first_ones_process_id(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_a_second_server_is_refused_with_the_first_ones_process_id(
+    tmp_path: Path, run: Run, write: Callable[..., Path]
+) -> None:
     write(SHORT)
     with serving(folder=tmp_path) as first:
         first.wait_for("toolplug listening on ")
-        second = toolplug("serve", "--port", "0", "--json", folder=tmp_path)
+        second = run("serve", "--port", "0", "--json")
         assert (second.code, second.codes) == (1, ["store_in_use"])
         assert f"is served by process {first.process.pid} on " in second.out
         assert "waiting up to 0.5 s for its end" in second.err
@@ -65,12 +69,12 @@ def test_a_killed_server_leaves_no_lock(tmp_path: Path, write: Callable[..., Pat
         second.wait_for("toolplug listening on ")
 
 
-def test_commands_work_beside_a_server(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_commands_work_beside_a_server(tmp_path: Path, run: Run, write: Callable[..., Path]) -> None:
     write(SHORT)
     with serving(folder=tmp_path) as first:
         first.wait_for("toolplug listening on ")
         for command in (["call", "hello"], ["tools"], ["providers"], ["approvals", "list"], ["check"], ["doctor"]):
-            assert toolplug(*command, folder=tmp_path).code == 0, command
+            assert run(*command).code == 0, command
 
 
 @pytest.mark.anyio
@@ -151,7 +155,7 @@ if __name__ == "__main__":
 def test_a_store_in_memory_of_several_workers_is_a_warning(tmp_path: Path, count: int, warnings: int) -> None:
     (tmp_path / "application.py").write_text(WORKERS)
     command = [sys.executable, "application.py", str(count)]
-    done = run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.count("store: memory:// in one of several workers") == warnings
 
 

@@ -14,7 +14,8 @@ from threading import Event
 
 import httpx2
 import pytest
-from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
+from tests.cli.conftest import Run
+from tests.cli.process import PATIENCE_S, Serving, serving
 from tests.providers.fake_distribution import install, provides
 
 pytestmark = pytest.mark.process
@@ -275,12 +276,12 @@ def test_sighup_under_load_loses_no_call(tmp_path: Path, write: Callable[..., Pa
 
 
 @pytest.mark.requirement("C-10-exit-codes")
-def test_what_cannot_be_served_is_said_before_anything_listens(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_what_cannot_be_served_is_said_before_anything_listens(run: Run, write: Callable[..., Path]) -> None:
     write(HELLO)
-    open_to_all = toolplug("serve", "--host", "0.0.0.0", "--json", folder=tmp_path)
+    open_to_all = run("serve", "--host", "0.0.0.0", "--json")
     assert (open_to_all.code, open_to_all.codes) == (1, ["auth_required"])
-    with serving(folder=tmp_path) as service:
-        taken = toolplug("serve", "--port", service.url.rsplit(":", 1)[1], "--json", folder=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = run("serve", "--port", str(listening.getsockname()[1]), "--json")
         assert (taken.code, taken.codes) == (1, ["cannot_listen"])
     assert "listening" not in open_to_all.err + taken.err
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.cli.conftest import Run
 from tests.cli.process import PATIENCE_S, Serving, serving, toolplug
 
 from toolplug.client import Application
@@ -50,7 +51,7 @@ def calls(service: Serving, count: int) -> None:
 
 
 @pytest.mark.process
-def test_workers_serve_one_port_until_a_signal(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_workers_serve_one_port_until_a_signal(tmp_path: Path, run: Run, write: Callable[..., Path]) -> None:
     write(TWO)
     with serving("--workers", "2", folder=tmp_path) as service:
         calls(service, 20)
@@ -61,7 +62,7 @@ def test_workers_serve_one_port_until_a_signal(tmp_path: Path, write: Callable[.
         assert (found["antwort_worker_up", "1"], found["antwort_worker_up", "2"]) == (1.0, 1.0)
         assert found["antwort_config_last_reload_successful", "2"] == 1.0
 
-        assert toolplug("call", "hello", folder=tmp_path).code == 0
+        assert run("call", "hello").code == 0
         refused = toolplug("serve", "--port", str(service.url.rpartition(":")[2]), "--workers", "2", folder=tmp_path)
         assert (refused.code, "cannot listen on" in refused.err) == (1, True)
 
@@ -82,12 +83,11 @@ def test_workers_serve_one_port_until_a_signal(tmp_path: Path, write: Callable[.
             os.kill(first, 0)
 
 
-@pytest.mark.process
-def test_what_serves_one_process_only_is_refused(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_what_serves_one_process_only_is_refused(run: Run, write: Callable[..., Path]) -> None:
     write("store: memory://")
-    done = toolplug("serve", "--workers", "2", "--json", folder=tmp_path)
+    done = run("serve", "--workers", "2", "--json")
     assert (done.code, done.codes) == (1, ["store_not_shared"])
-    done = toolplug("serve", "--workers", "2", "--reload", folder=tmp_path)
+    done = run("serve", "--workers", "2", "--reload")
     assert (done.code, "--reload runs one process" in done.err) == (2, True)
 
 

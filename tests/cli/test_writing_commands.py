@@ -10,21 +10,23 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import jsonschema_rs
 import pytest
 import yaml
 from packaging.version import Version
 from tests.cli.conftest import Run
-from tests.cli.process import toolplug
 from tests.providers.fake_distribution import install, provides
 from tests.requirement_table import ROOT
+
+from toolplug.host.file.schema import SettingsSchema, settings_schemas
+from toolplug.host.file.settings_child import settings_of
+from toolplug.providers.entry_points import installed
 
 Write = Callable[..., Path]
 
@@ -77,26 +79,52 @@ def test_a_new_key_is_shown_once_with_the_line_that_lets_it_in(run: Run, write: 
     assert run("check").code == 0
 
 
-@pytest.fixture
-def schema(tmp_path: Path) -> Callable[[], Any]:
-    """The schema of a process that has further packages, and a validator for it."""
-    site = tmp_path / "site"
+ASKED_APART = ("hello", "heavy", "free", "bare", "gone")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with further packages."""
+    folder = tmp_path_factory.mktemp("site")
     types = provides(heavy="heavy_mod:Heavy", free="heavy_mod:Free", bare="heavy_mod:Bare", gone="no_such:X")
-    install(site, "toolplug-heavy", types, modules={"heavy_mod": dedent(HEAVY)})
+    install(folder, "toolplug-heavy", types, modules={"heavy_mod": dedent(HEAVY)})
+    return folder
 
-    def taken() -> Any:
-        done = toolplug("schema", "--json", folder=tmp_path, site=site)
-        assert done.code == 0
-        assert "gone: its settings are not known" in done.err
-        return done.json
 
-    return taken
+@pytest.fixture(scope="module")
+def settings(site: Path) -> dict[str, SettingsSchema]:
+    """The settings of every type: those of the further packages from child processes, of the others from this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(site))
+        apart = settings_schemas(ASKED_APART)
+    here = {name: SettingsSchema.model_validate(settings_of(name)) for name in installed().types if name not in apart}
+    assert {name: answer.error for name, answer in here.items() if answer.error} == {}
+    return here | apart
+
+
+@pytest.fixture
+def further(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+
+@pytest.fixture
+def ask_nobody(settings: dict[str, SettingsSchema], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `toolplug schema` find the answers of the packages without asking them again."""
+
+    def answered(types: Iterable[str], asked: Callable[[], object]) -> dict[str, SettingsSchema]:
+        return {name: settings[name] for name in types}
+
+    monkeypatch.setattr("toolplug.cli.schema.settings_schemas", answered)
 
 
 @pytest.mark.process
 @pytest.mark.requirement("C-10-schema", "C-10-schema-child")
-def test_the_schema_takes_right_files_and_refuses_wrong_ones(schema: Callable[[], Any]) -> None:
-    taken = schema()
+@pytest.mark.usefixtures("further", "ask_nobody")
+def test_the_schema_takes_right_files_and_refuses_wrong_ones(run: Run) -> None:
+    done = run("schema", "--json")
+    assert (done.code, "gone: its settings are not known" in done.err) == (0, True)
+    taken = done.json
     validator = jsonschema_rs.validator_for(taken)
     right = [
         "{}",
@@ -133,20 +161,22 @@ def test_the_schema_takes_right_files_and_refuses_wrong_ones(schema: Callable[[]
 
 @pytest.mark.process
 @pytest.mark.requirement("C-10-schema-alone")
-def test_no_other_command_imports_what_the_configuration_does_not_name(
-    tmp_path: Path, write: Write, schema: Callable[[], Any]
-) -> None:
-    site = tmp_path / "site"
+@pytest.mark.usefixtures("further")
+def test_no_other_command_imports_what_the_configuration_does_not_name(run: Run, write: Write, site: Path) -> None:
+    imported = site / "imported"
+    imported.unlink(missing_ok=True)
     write("providers: {heavy: {enabled: false}}")
     lines = ["providers", "doctor", "check", "tools", "call x", "explain x", "diff providers.yaml", "keys new"]
     for line in lines:
-        toolplug(*line.split(), folder=tmp_path, site=site)
-        assert not (site / "imported").exists(), line
-    schema()
-    assert (site / "imported").exists()
+        run(*line.split())
+        assert not imported.exists(), line
+    assert run("check").out.startswith("providers.yaml is valid: 0 providers enabled, 1 disabled")
+    assert settings_schemas(["heavy"])["heavy"].error == ""
+    assert imported.exists()
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("ask_nobody")
 @pytest.mark.requirement("C-10-schema-child")
 def test_the_schema_is_written_beside_the_configuration(run: Run, write: Write, tmp_path: Path) -> None:
     write("providers: {hello: {}}")
@@ -260,7 +290,6 @@ class Counter(FunctionProvider):
 """
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I14-3-new-provider-from")
 @pytest.mark.parametrize(
     ("file", "text", "named", "entry"),
@@ -270,7 +299,7 @@ class Counter(FunctionProvider):
     ],
 )
 def test_a_package_of_a_file_has_its_code_and_passes_its_tests(
-    run: Run, tmp_path: Path, file: str, text: str, named: str, entry: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, named: str, entry: str
 ) -> None:
     (tmp_path / file.partition(":")[0]).write_text(text)
     done = run("new-provider", *([named] if named == "count" else []), "--from", file, "--json")
@@ -278,17 +307,10 @@ def test_a_package_of_a_file_has_its_code_and_passes_its_tests(
     assert (done.code, done.json["folder"], done.json.get("warnings")) == (0, folder.name, None)
     assert (folder / "src" / f"toolplug_{named}" / "provider.py").read_text() == text
     assert f'{named} = "{entry}"' in (folder / "pyproject.toml").read_text()
-    assert "1 passed" in _must(
-        "env",
-        f"PYTHONPATH={folder / 'src'}",
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        folder=folder,
-    )
+    monkeypatch.syspath_prepend(folder / "src")
+    monkeypatch.syspath_prepend(folder / "tests")
+    [test] = [value for key, value in vars(import_module(f"test_{named}")).items() if key.startswith("test_")]
+    test()
 
 
 @pytest.mark.requirement("I14-3-new-provider-from")

@@ -20,13 +20,13 @@ ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAM
 """They run in the environment of their framework: tests/clients/test_integrations.py."""
 CONTAINERS = "docs/how-to/run-replicas.md"
 """What it says runs without containers in tests/docs/test_replicas.py."""
-GUIDES = "docs/how-to/"
+ADVANCED = ("docs/how-to/", "plugins/")
 """These pages take minutes together and are read by the slow tests; what a newcomer follows is read by each run."""
 WITH_EXAMPLES = [
     pytest.param(
         page,
         marks=(
-            pytest.mark.judge if page.startswith(GUIDES) else pytest.mark.process,
+            pytest.mark.judge if page.startswith(ADVANCED) else pytest.mark.process,
             pytest.mark.needs(*(["bwrap"] if "code-interpreter" in page else [])),
         ),
         id=page,

@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.client.fixtures import QUICK
 from tests.http.conftest import KEYS, with_agents_of_keys
 from tests.http.served import served
+from tests.mcp.forking import Forked, forking
 
 from toolplug import Host, open_host
 from toolplug.client import Application
@@ -62,6 +63,16 @@ def url(host: Host) -> Iterator[str]:
     """Where the host is served."""
     with served(host, create_app(host)) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """The command of a server of the SDK that starts in milliseconds.
+
+    Name it as a parameter: what a test first asks for by `getfixturevalue` counts as left behind by that test.
+    """
+    with forking() as command:
+        yield command
 
 
 @pytest.fixture(params=sorted(ERAS))

@@ -14,6 +14,7 @@ from tests.http.conftest import KEYS, ROOT, with_agents_of_keys
 from tests.http.served import served
 from tests.mcp.client import hostile
 from tests.mcp.conftest import Opened
+from tests.mcp.forking import Forked
 from tests.mcp.servers import offering_server
 from tests.mcp.test_passed_through import WAIT_S, refusal, texts
 from tests.mcp.test_tools import text_of
@@ -27,7 +28,7 @@ MODES = {"mute": "offers and is mute", "flood": "offers a flood", "dying": "offe
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(forked: Forked) -> Iterator[str]:
     """Where a host with each of them and a sane server is served, after it has discovered and started all."""
     script = Path(hostile.__file__)
     servers = {
@@ -41,7 +42,8 @@ def url() -> Iterator[str]:
         }
         for name, mode in MODES.items()
     }
-    library = {"command": sys.executable, "args": [str(offering_server.__file__), "stdio"], "prefix": "library"}
+    command, *arguments = forked(offering_server.__file__, "stdio")
+    library = {"command": command, "args": arguments, "prefix": "library"}
     whole = {"store": "memory://", "auth": KEYS, "mcp_servers": {**servers, "library": library}}
     host = open_host(with_agents_of_keys(whole), environ={})
     with (

@@ -27,6 +27,7 @@ from tests.http.conftest import ALICE, KEYS, ROOT, with_agents_of_keys
 from tests.http.served import served
 from tests.kept_port import kept_port
 from tests.mcp.conftest import Opened
+from tests.mcp.forking import Forked
 from tests.mcp.reference.servers import everything_over_http, node_server
 from tests.mcp.servers import offering_server
 
@@ -45,8 +46,8 @@ TRANSPORTS = [pytest.param("stdio", marks=pytest.mark.judge), pytest.param("http
 
 
 @pytest.fixture
-def over_http() -> Iterator[Entry]:
-    with Popen([sys.executable, str(offering_server.__file__), "http"], stdout=PIPE) as process:
+def over_http(forked: Forked) -> Iterator[Entry]:
+    with Popen(forked(offering_server.__file__, "http"), stdout=PIPE) as process:
         assert process.stdout is not None
         try:
             yield {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"}
@@ -55,7 +56,7 @@ def over_http() -> Iterator[Entry]:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def library(request: pytest.FixtureRequest) -> Entry:
+def library(request: pytest.FixtureRequest, forked: Forked) -> Entry:
     """The SDK's server, on pipes or over HTTP."""
     if request.param == "stdio":
         return {"command": sys.executable, "args": [str(offering_server.__file__), "stdio"]}

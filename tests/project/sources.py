@@ -22,6 +22,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, filename=self.name)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, which is walked once for all tests."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         return self.text.count("\n")

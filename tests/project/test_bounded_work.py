@@ -122,7 +122,7 @@ def expressions(source: Source) -> Iterator[tuple[int, str | bytes, int]]:
 
     The value of one that is put together is taken from its module; what a function fills in counts as a letter.
     """
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
         if node.func.attr in TAKES_PATTERN and ast.unparse(node.func.value) == "re":

@@ -29,12 +29,12 @@ def messages() -> Iterator[tuple[str, str]]:
     for source in product():
         docstrings = {
             id(node.body[0].value)
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and node.body
             and isinstance(node.body[0], ast.Expr)
         }
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 yield f"{source.name}:{node.lineno}", node.value
 

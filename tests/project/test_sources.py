@@ -32,7 +32,7 @@ def test_nothing_is_imported_inside_a_function() -> None:
     found = [
         f"{source.name}:{inner.lineno}"
         for source in product()
-        for outer in ast.walk(source.tree)
+        for outer in source.nodes
         if isinstance(outer, FUNCTIONS)
         for inner in ast.walk(outer)
         if isinstance(inner, ast.Import | ast.ImportFrom)
@@ -44,7 +44,7 @@ def test_no_import_is_for_the_type_checker_alone() -> None:
     found = [
         f"{source.name}:{node.lineno}"
         for source in product()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
     ]
     assert found == []
@@ -52,10 +52,7 @@ def test_no_import_is_for_the_type_checker_alone() -> None:
 
 def test_no_module_keeps_state_that_a_function_rebinds() -> None:
     found = [
-        f"{source.name}:{node.lineno}"
-        for source in product()
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Global)
+        f"{source.name}:{node.lineno}" for source in product() for node in source.nodes if isinstance(node, ast.Global)
     ]
     assert found == []
 
@@ -102,7 +99,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     found = {
         f"{source.name}:{node.lineno} {node.name}": node.end_lineno - node.lineno
         for source in product()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, FUNCTIONS) and node.end_lineno is not None
         if node.end_lineno - node.lineno > LONGEST_FUNCTION
     }
@@ -121,7 +118,7 @@ def test_no_type_of_a_provider_stands_in_the_framework() -> None:
         f"{source.name}:{node.lineno} {node.value!r}"
         for source in product()
         if source.name.startswith("src/")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and types.fullmatch(node.value)
     ]
     assert found == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -81,10 +83,17 @@ def _every_command(
 
 def add_log_options(command: TyperCommand) -> None:
     """Add the options to a command."""
+    known = {param.name for param in command.params}
+    command.params.extend(param for param in _params() if param.name not in known)
+
+
+@cache
+def _params() -> Sequence[TyperOption]:
+    """Return the options, which all commands share: Typer takes a hundredth of a second to make them."""
     donor = typer.Typer(add_completion=False)
     donor.command()(_every_command)
-    known = {"help", *(param.name for param in command.params)}
-    command.params.extend(param for param in typer.main.get_command(donor).params if param.name not in known)
+    params = typer.main.get_command(donor).params
+    return [param for param in params if isinstance(param, TyperOption) and param.name != "help"]
 
 
 def reset_log_options() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -11,6 +10,7 @@ import pytest
 from tests.http.served import serving_apart
 from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
+from tests.mcp.forking import Forked
 
 from toolplug.mcp.connection import Answer, Connect, ServerConnection
 from toolplug.mcp.server_config import Command, Endpoint
@@ -33,13 +33,13 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["pipes", "http"])
-def opened(request: pytest.FixtureRequest, connect: Connect, era: str) -> Opened:
+def opened(request: pytest.FixtureRequest, connect: Connect, era: str, forked: Forked) -> Opened:
     """A connection to a new server: `async with opened(on_change) as connection`."""
 
     @asynccontextmanager
     async def over_pipes(on_change: Callable[[], None] = nobody) -> AsyncIterator[ServerConnection]:
-        arguments = (good.__file__, *(["handshake"] if era == ERAS[0] else []))
-        async with connect(Command(command=sys.executable, args=arguments), on_change) as connection:
+        program, *arguments = forked(good.__file__, *(["handshake"] if era == ERAS[0] else []))
+        async with connect(Command(command=program, args=tuple(arguments)), on_change) as connection:
             yield connection
 
     @asynccontextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
+from tests.mcp.forking import Forked
 from tests.mcp.servers import sdk_server
 from tests.mcp.servers.scripted import TIME, Harness, record, run
 
@@ -22,14 +22,18 @@ from toolplug.net.egress import Egress
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
-COMMAND = Command(command=sys.executable, args=(str(sdk_server.__file__), "stdio"))
-"""Starts a server of its own for each connection."""
+
+@pytest.fixture
+def command(forked: Forked) -> Command:
+    """Starts a server of its own for each connection."""
+    program, *arguments = forked(sdk_server.__file__, "stdio")
+    return Command(command=program, args=tuple(arguments))
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
+def endpoint(forked: Forked) -> Iterator[Endpoint]:
     """One server for all connections."""
-    with Popen([sys.executable, sdk_server.__file__, "http"], stdout=PIPE) as process:
+    with Popen(forked(sdk_server.__file__, "http"), stdout=PIPE) as process:
         assert process.stdout is not None
         try:
             port = int(process.stdout.readline())
@@ -39,8 +43,8 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture(params=["stdio", "http"])
-def transport(request: pytest.FixtureRequest) -> Transport:
-    return COMMAND if request.param == "stdio" else request.getfixturevalue("endpoint")
+def transport(request: pytest.FixtureRequest, forked: Forked) -> Transport:
+    return request.getfixturevalue("command" if request.param == "stdio" else "endpoint")
 
 
 @pytest.fixture
