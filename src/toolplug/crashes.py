@@ -124,9 +124,9 @@ def described(error: BaseException, package: str = "") -> str:
         text += f", innermost {innermost}"
     members = list(_members(error))
     if members:
-        text += f"; members: {_named(members, package)}"
+        text += f"; members: {_name_errors(members, package)}"
     causes = list(_causes(error))
-    return f"{text}; caused by {_named(causes, package)}" if causes else text
+    return f"{text}; caused by {_name_errors(causes, package)}" if causes else text
 
 
 def outlined(error: BaseException, package: str = "") -> str:
@@ -160,7 +160,7 @@ def _leading_own(error: BaseException) -> int:
     return next((index for index, module in enumerate(modules) if module != OURS), 0)
 
 
-def _named(errors: list[BaseException], package: str) -> str:
+def _name_errors(errors: list[BaseException], package: str) -> str:
     shown = [f"{_type_name(error)} at {blamed(error, package)}" for error in errors[:MAX_NAMED]]
     more = len(errors) - MAX_NAMED
     return ", ".join(shown) + (f", and {more} more" if more > 0 else "")

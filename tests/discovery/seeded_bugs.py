@@ -42,8 +42,8 @@ class _LosesToolsByFailure(WatchedServer):
 class _HidesThatToolsAreOld(WatchedServer):
     """The tools of the last configuration stand for those of the next."""
 
-    def _begun(self, listing: str, kept: ServerState) -> ServerState | None:
-        after = super()._begun(listing, kept)
+    def _begin(self, listing: str, kept: ServerState) -> ServerState | None:
+        after = super()._begin(listing, kept)
         return after and replace(after, record=replace(after.record, stale=False))
 
 

@@ -23,7 +23,7 @@ class _EndsBlindly(Way):
 class _EndsAtTheDeadline(WatchedRelay):
     """The caller is told of the deadline, whatever another process has accepted."""
 
-    async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
         return None
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.project.sources import sources
 
 BY_THE_WALL = {
+    "src/toolplug/cli/serving/over_http.py",
     "src/toolplug/cli/serving/reload.py",
     "src/toolplug/execution/accounting.py",
     "src/toolplug/parts/responses/loop.py",

@@ -34,8 +34,8 @@ class _OnePlanAName(Planner):
 class _JoinsWhereverItIs(EventFanout):
     """A stream joins although what came after its beginning has been told already."""
 
-    def _joined(self, reader: Reader, position: int) -> bool:
-        return super()._joined(reader, max(position, self._position))
+    def _join(self, reader: Reader, position: int) -> bool:
+        return super()._join(reader, max(position, self._position))
 
 
 class _ForgetsWhatTheSnapshotHeld(EventFanout):
@@ -49,9 +49,9 @@ class _ForgetsWhatTheSnapshotHeld(EventFanout):
 class _DropsWhatIsTooMuch(EventFanout):
     """A slow reader loses events and is not told."""
 
-    def _joined(self, reader: Reader, position: int) -> bool:
+    def _join(self, reader: Reader, position: int) -> bool:
         reader.__class__ = _Dropping
-        return super()._joined(reader, position)
+        return super()._join(reader, position)
 
 
 class _Dropping(Reader):

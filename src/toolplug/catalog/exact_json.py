@@ -66,7 +66,7 @@ def load_json(text: bytes) -> object:
     that the reader of arguments or results can refuse it with its place. In a text over 64 KiB they raise.
     """
     try:
-        return _parsed(text)
+        return _parse(text)
     except ValueError as error:
         message = str(error)
         if not message.startswith(("number out of range", "recursion limit exceeded")):
@@ -74,7 +74,7 @@ def load_json(text: bytes) -> object:
     if len(text) > _MAX_REWRITTEN_BYTES:
         raise InvalidJson(message)
     try:
-        return _parsed(_within_range(text))
+        return _parse(_within_range(text))
     except ValueError as error:
         raise _invalid(str(error)) from None
 
@@ -92,7 +92,7 @@ def load_own_json(text: bytes) -> Any:
     return load_json(text) if _LONG_INTEGER.search(text) else orjson.loads(text)
 
 
-def _parsed(text: bytes) -> object:
+def _parse(text: bytes) -> object:
     if len(text) <= _MAX_COLLECTED_BYTES:
         return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
     with without_collections():

@@ -31,7 +31,7 @@ def layered(*catalogs: Catalog) -> Catalog:
         return given[0]
     prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
     unavailable = [catalog.unavailable for catalog in given if catalog.unavailable]
-    return _stacked(parts, prefixes, layered(*unavailable) if unavailable else None)
+    return _stack(parts, prefixes, layered(*unavailable) if unavailable else None)
 
 
 class _Layers(Catalog):
@@ -125,7 +125,7 @@ class _Layers(Catalog):
         """Return the visible part of each part, which caches it."""
         seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
         hidden = (self._roots() - seen._roots()) & self.prefixes
-        return _stacked(_flat(seen), self.prefixes - hidden, seen.unavailable) if hidden else seen
+        return _stack(_flat(seen), self.prefixes - hidden, seen.unavailable) if hidden else seen
 
     def diff(self, newer: Catalog) -> CatalogDiff:
         """Compare part by part, unless a name has moved from one part to another."""
@@ -152,7 +152,7 @@ class _Layers(Catalog):
         unavailable = self.unavailable and change(self.unavailable)
         if unavailable is self.unavailable and all(new is old for new, old in zip(parts, self._parts, strict=True)):
             return self
-        return _stacked(parts, prefixes, unavailable)
+        return _stack(parts, prefixes, unavailable)
 
 
 def _flat(catalog: Catalog) -> tuple[Catalog, ...]:
@@ -170,7 +170,7 @@ def _remaining(catalog: Catalog, earlier: Sequence[Catalog]) -> Catalog:
     return catalog.where(lambda tool: id(tool) not in lost) if lost else catalog
 
 
-def _stacked(parts: Sequence[Catalog], prefixes: frozenset[str], unavailable: Catalog | None) -> Catalog:
+def _stack(parts: Sequence[Catalog], prefixes: frozenset[str], unavailable: Catalog | None) -> Catalog:
     """Return one catalog of parts that do not clash and are not layered."""
     kept = tuple([part for part in parts if part])
     if not kept:

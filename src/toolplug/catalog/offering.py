@@ -85,7 +85,7 @@ class Offering:
 
     def prefixed(self, prefix: str) -> Offering:
         """Return the offering with each prompt named `prefix.name`."""
-        prompts = {f"{prefix}.{name}": _renamed(item, f"{prefix}.{name}") for name, item in self.prompts.items()}
+        prompts = {f"{prefix}.{name}": _rename(item, f"{prefix}.{name}") for name, item in self.prompts.items()}
         return Offering(
             prompts=prompts,
             resources=self.resources,
@@ -100,7 +100,7 @@ class Offering:
         return {key: as_object(item) for key, item in entries.items()}
 
 
-def _renamed(item: Offered, key: str) -> Offered:
+def _rename(item: Offered, key: str) -> Offered:
     return Offered(key=key, fields=item.fields, plan=item.plan, completion=item.completion, follow=item.follow)
 
 

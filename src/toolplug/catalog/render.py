@@ -164,19 +164,19 @@ def wraps(definition: ToolDefinition) -> bool:
 
 def _object_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """Return the schema of an object with the result, with references to its parts moved along."""
-    result = {key: _moved(value) for key, value in schema.items() if key != "$defs"}
+    result = {key: _move(value) for key, value in schema.items() if key != "$defs"}
     whole: dict[str, object] = {"type": "object", "properties": {WRAPPED: result}, "required": [WRAPPED]}
     if "$defs" in schema:
-        whole["$defs"] = _moved(schema["$defs"])
+        whole["$defs"] = _move(schema["$defs"])
     return whole
 
 
-def _moved(value: object) -> object:
+def _move(value: object) -> object:
     if isinstance(value, list):
-        return [_moved(item) for item in cast("list[object]", value)]
+        return [_move(item) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
-    moved = {key: _moved(item) for key, item in cast("dict[str, object]", value).items()}
+    moved = {key: _move(item) for key, item in cast("dict[str, object]", value).items()}
     reference = moved.get("$ref")
     if isinstance(reference, str) and reference.startswith("#") and not reference.startswith("#/$defs/"):
         moved["$ref"] = f"#/properties/{WRAPPED}{reference[1:]}"

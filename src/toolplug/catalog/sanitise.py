@@ -328,7 +328,7 @@ class _Walk:
                 if is_short and self._hidden_in([keyword, value]) is None:
                     kept[keyword] = value
         elif keyword == "required" and isinstance(value, list):
-            self._required(kept, cast("list[object]", value), at)
+            self._keep_required(kept, cast("list[object]", value), at)
         elif not fits(keyword, value) or (keyword == "$id" and not is_address(value)):
             self._put(kept, keyword, None, at)
         elif keyword in TEXTS or keyword in EXAMPLES:
@@ -342,7 +342,7 @@ class _Walk:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
 
-    def _required(self, kept: Node, names: list[object], at: Path) -> None:
+    def _keep_required(self, kept: Node, names: list[object], at: Path) -> None:
         texts = [name for name in names if isinstance(name, str)]
         if len(texts) < len(names):
             self._cuts.add(at, "names that are no text")

@@ -49,7 +49,7 @@ class Schema:
 
     def __init__(self, value: Mapping[str, object]) -> None:
         _check_size(value)
-        text = _encoded(value if isinstance(value, dict) else dict(value))
+        text = _encode(value if isinstance(value, dict) else dict(value))
         if len(text) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
@@ -87,7 +87,7 @@ class Schema:
     def is_valid(self, instance: object) -> bool:
         """Return True if the instance is valid; False also if it is not JSON or would take too long to validate."""
         try:
-            return self._compiled().is_valid(instance)
+            return self._compile().is_valid(instance)
         except (TypeError, ValueError, TooLargeToValidate):
             return False
 
@@ -99,7 +99,7 @@ class Schema:
         """
         handle = self._validator
         try:
-            compiled = (handle.compiled if handle is not None else None) or self._compiled()
+            compiled = (handle.compiled if handle is not None else None) or self._compile()
             return () if compiled.is_valid(instance) else compiled.explain(instance)
         except TooLargeToValidate:
             return (TOO_LARGE_TO_VALIDATE,)
@@ -116,7 +116,7 @@ class Schema:
             lines = self.refusals(orjson.loads(orjson.dumps(result)))
         return () if lines and lines[0].startswith((_UNREADABLE, TOO_LARGE_TO_VALIDATE)) else lines
 
-    def _compiled(self) -> CompiledSchema:
+    def _compile(self) -> CompiledSchema:
         handle = self._validator
         if handle is None:
             handle = self._validator = _VALIDATORS.handle(self.text)
@@ -132,7 +132,7 @@ class Schema:
         return f"Schema({self.text.decode()})"
 
 
-def _encoded(value: dict[str, object]) -> bytes:
+def _encode(value: dict[str, object]) -> bytes:
     try:
         return orjson.dumps(value)
     except (TypeError, orjson.JSONEncodeError) as error:

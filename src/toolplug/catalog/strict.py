@@ -112,12 +112,12 @@ def _mapping(value: object) -> Iterator[tuple[str, object]]:
 
 def _without_nulls(schema: object, value: object, root: Node) -> object:
     if isinstance(value, list):
-        items = _resolved(schema, cast("object", value), root).get("items")
+        items = _resolve(schema, cast("object", value), root).get("items")
         return [_without_nulls(items, item, root) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     given = cast("dict[str, object]", value)
-    node = _resolved(schema, given, root)
+    node = _resolve(schema, given, root)
     properties, required = cast("Node", node.get("properties", {})), cast("list[str]", node.get("required", []))
     return {
         name: _without_nulls(properties.get(name), item, root)
@@ -133,7 +133,7 @@ def _takes_null(schema: object, root: Node) -> bool:
     )
 
 
-def _resolved(schema: object, value: object, root: Node) -> Node:
+def _resolve(schema: object, value: object, root: Node) -> Node:
     """Return the alternative for the value: the one with exactly its properties, else the first of its type."""
     wanted = "array" if isinstance(value, list) else "object"
     fitting = [node for node in _alternatives(schema, root) if wanted in _types(node)]

@@ -58,12 +58,12 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
 
 def complete_tool(context: typer.Context, args: list[str], incomplete: str) -> list[str]:
     """Return the names of tools that begin with a text."""
-    return [name for name in _known(context.params) if name.startswith(incomplete)]
+    return [name for name in _read_known(context.params) if name.startswith(incomplete)]
 
 
 def complete_argument(context: typer.Context, args: list[str], incomplete: str) -> list[str]:
     """Return the words of the named tool's parameters that begin with a text, without those that are given."""
-    words = _known(context.params).get(str(context.params.get("name")), [])
+    words = _read_known(context.params).get(str(context.params.get("name")), [])
     given = {word.partition("=")[0] for word in _texts(context.params.get("arguments"))}
     return [word for word in words if word.startswith(incomplete) and word.partition("=")[0] not in given]
 
@@ -72,7 +72,7 @@ def _texts(value: object) -> Iterable[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _known(params: Mapping[str, object]) -> dict[str, list[str]]:
+def _read_known(params: Mapping[str, object]) -> dict[str, list[str]]:
     config, agent = params.get("config"), params.get("agent")
     file = _file(None if config is None else Path(str(config)))
     if file is None:

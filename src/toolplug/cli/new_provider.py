@@ -115,7 +115,7 @@ def new_provider(
     if folder.exists():
         message, hint = "exists already and is unchanged", "take another name, or move it away"
         raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)])
-    chosen = frozenset(parts or ()) or (_asked() if code is None and not as_json and sys.stdin.isatty() else USUAL)
+    chosen = frozenset(parts or ()) or (_ask() if code is None and not as_json and sys.stdin.isatty() else USUAL)
     written = _write(folder, key, code, chosen)
     text = (
         f"Created {folder}. Next steps:\n\n  cd {folder}\n  pip install -e . pytest\n  python -m pytest\n\n"
@@ -123,7 +123,7 @@ def new_provider(
     )
     warnings = [
         *(() if code is None else code.warnings),
-        *(_taken(key, each) for each in installed().types.get(key, ())),
+        *(_report_taken(key, each) for each in installed().types.get(key, ())),
     ]
     fields: dict[str, object] = {"folder": str(folder), "files": [str(file) for file in written]}
     print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)
@@ -131,14 +131,14 @@ def new_provider(
         print_problems(warnings, as_json=False)
 
 
-def _asked() -> frozenset[Part]:
+def _ask() -> frozenset[Part]:
     """Ask the person at the terminal for each part."""
     echo("A tool and a setting are in it. What else should it have?", err=True)
     asked = ((part, typer.confirm(f"  {what}", default=part in USUAL, err=True)) for part, what in QUESTIONS.items())
     return frozenset(part for part, wanted in asked if wanted)
 
 
-def _taken(key: str, owner: InstalledProvider) -> Problem:
+def _report_taken(key: str, owner: InstalledProvider) -> Problem:
     message = f"{owner.package} is installed and has the provider type {key!r} too: no configuration can name both"
     return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
 
@@ -207,7 +207,7 @@ def _unknown(from_file: str, module: str) -> Problem:
 
 def _imports(source: str) -> tuple[tuple[str, ...], list[str]]:
     """The requirements for what the source imports, and the modules that no installed package has."""
-    imported = sorted({name.partition(".")[0] for name in _imported(ast.parse(source))} - sys.stdlib_module_names)
+    imported = sorted({name.partition(".")[0] for name in _list_imported(ast.parse(source))} - sys.stdlib_module_names)
     owners = packages_distributions()
     known = sorted({owners[name][0] for name in imported if name in owners} - {"toolplug"})
     return (
@@ -216,7 +216,7 @@ def _imports(source: str) -> tuple[tuple[str, ...], list[str]]:
     )
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _list_imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -235,7 +235,7 @@ def _names(names: Mapping[str, Sequence[str]], parts: frozenset[Part]) -> str:
     return ", ".join(sorted(every, key=lambda name: (name.islower(), name)))
 
 
-def _needed(parts: frozenset[Part]) -> tuple[str, ...]:
+def _list_needed(parts: frozenset[Part]) -> tuple[str, ...]:
     starlette = ("starlette>=1.3.1,<2",) if Part.ROUTES in parts else ()
     prometheus = ("prometheus-client>=0.22",) if Part.METRICS in parts else ()
     return ("pydantic>=2.12,<3", *prometheus, *starlette)
@@ -249,7 +249,7 @@ def _write(folder: Path, key: str, code: _Code | None, parts: frozenset[Part]) -
     folder.mkdir()
     running = Version(version("toolplug"))  # the next minor of a 0.x version may be incompatible
     requirement = f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
-    needed = _needed(parts) if code is None else code.dependencies
+    needed = _list_needed(parts) if code is None else code.dependencies
     words = {
         "name": key,
         "dashed": key.replace("_", "-"),

@@ -69,7 +69,7 @@ def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
     names_command = any(given[:1]) and not given[0].startswith("-")
     owners: dict[str, str] = dict.fromkeys(group.commands, "is built in")
     try:
-        loaded, warnings = _loaded(_config(given), optional_too=names_command)
+        loaded, warnings = _load_plugins(_config(given), optional_too=names_command)
     except (ToolplugError, OSError) as error:
         loaded, warnings = (), list(problems_in(error))
     for plugin in loaded:
@@ -105,7 +105,7 @@ def _config(given: Sequence[str]) -> Path | None:
     return None
 
 
-def _loaded(config: Path | None, *, optional_too: bool) -> tuple[Sequence[LoadedEntry], list[Problem]]:
+def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[LoadedEntry], list[Problem]]:
     """Return the enabled plugins with commands, and a problem for each plugin that cannot be loaded.
 
     optional_too: also for those of providers that are not required

@@ -207,24 +207,24 @@ class Application:
         """Lend another tool, or replace the one of the same name."""
         self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        lent = _lent(tool, around)
+        lent = _lend(tool, around)
         self._tools[lent.name] = lent
-        self._changed(reason or f"{lent.name} was added")
+        self._on_change(reason or f"{lent.name} was added")
 
     def remove(self, name: str, *, reason: str | None = None) -> None:
         """Stop lending a tool; running calls go on. Raises `KeyError` for an unknown name."""
         self._check_thread()
         del self._tools[name]
-        self._changed(reason or f"{name} was removed")
+        self._on_change(reason or f"{name} was removed")
 
     def replace(self, tools: Iterable[Tool | Function], *, reason: str | None = None) -> None:
         """Lend these tools and no others; unchanged tools are not sent again."""
         self._check_thread()
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        lent = [_lent(tool, around) for tool in tools]
+        lent = [_lend(tool, around) for tool in tools]
         self._tools.clear()
         self._tools.update({tool.name: tool for tool in lent})
-        self._changed(reason or "the tools were replaced")
+        self._on_change(reason or "the tools were replaced")
 
     async def settled(self) -> None:
         """Wait until the host has all changes made so far.
@@ -303,12 +303,12 @@ class Application:
                 "make this one `async def`, or use `loop.call_soon_threadsafe`"
             )
 
-    def _changed(self, reason: str) -> None:
+    def _on_change(self, reason: str) -> None:
         if self._entered is not None:
             self._entered.session.tools.changed(reason)
 
 
-def _lent(tool: Tool | Function, around: Mapping[str, object]) -> Tool:
+def _lend(tool: Tool | Function, around: Mapping[str, object]) -> Tool:
     return tool if isinstance(tool, Tool) else Tool(tool, around=around)
 
 

@@ -121,7 +121,7 @@ class HostRequests:
                 raise ValueError("the body is not JSON")
             content = json.text.encode()
             given["Content-Type"] = "application/json"
-        response = await self._sent(self._request(method, path, given, Timeout(self._timeout_s), content), stream=False)
+        response = await self._send(self._request(method, path, given, Timeout(self._timeout_s), content), stream=False)
         if not response.is_success:
             raise refusal(response)
         return response
@@ -130,7 +130,7 @@ class HostRequests:
         """Open an event stream that fails after so many seconds of silence; the caller closes it."""
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
-        response = await self._sent(self._request("GET", path, asking, timeout), stream=True)
+        response = await self._send(self._request("GET", path, asking, timeout), stream=True)
         if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
         try:
@@ -147,7 +147,7 @@ class HostRequests:
         given = {**self._headers, **headers}
         return self._http.build_request(method, self._url + path, content=content, headers=given, timeout=timeout)
 
-    async def _sent(self, request: Request, *, stream: bool) -> Response:
+    async def _send(self, request: Request, *, stream: bool) -> Response:
         try:
             return await self._http.send(request, stream=stream)
         except RequestError as error:

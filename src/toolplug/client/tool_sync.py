@@ -129,7 +129,7 @@ class ToolSync:
                     return error.code
                 raise
             self._has, self._revision = wanted, updated.revision
-        self._done(reasons)
+        self._finish(reasons)
         return None
 
     async def _register(self) -> None:
@@ -142,7 +142,7 @@ class ToolSync:
         self._refused = {name: (wanted[name], error) for name, error in failed.items()}
         self._has = {name: definition for name, definition in wanted.items() if name not in failed}
         self._revision = answer.revision
-        self._done(reasons)
+        self._finish(reasons)
 
     async def _read(self) -> None:
         """Read the host's tools; treat them as none if another application has registered."""
@@ -156,6 +156,6 @@ class ToolSync:
         refused = self._refused.get(tool.name)
         return refused is not None and refused[0] is tool.definition
 
-    def _done(self, reasons: tuple[str, ...]) -> None:
+    def _finish(self, reasons: tuple[str, ...]) -> None:
         for reason in reasons:
             del self._reasons[reason]

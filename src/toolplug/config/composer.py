@@ -128,7 +128,7 @@ class Composer:
         text: str = event.value
         plain = not event.style and event.tag is None
         node = ScalarNode(
-            value=resolve_scalar(text) if plain else self._tagged(event.tag, text, mark),
+            value=resolve_scalar(text) if plain else self._tag(event.tag, text, mark),
             plain=plain,
             mark=mark,
             weight=1 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))),
@@ -139,7 +139,7 @@ class Composer:
         self._close_anchor(event.anchor, node)
         self._add(node, mark)
 
-    def _tagged(self, tag: str | None, text: str, mark: Mark) -> ScalarValue:
+    def _tag(self, tag: str | None, text: str, mark: Mark) -> ScalarValue:
         if tag is None or tag in {"!", f"{_CORE}str"}:
             return text
         wanted = _SCALAR_TAGS.get(tag.removeprefix(_CORE)) if tag.startswith(_CORE) else None
@@ -177,14 +177,14 @@ class Composer:
         mark, weight, depth, nodes = done.mark, done.weight, done.depth, done.nodes
         node: Node
         if done.is_mapping:
-            node = MappingNode(entries=self._merged(done), mark=mark, weight=weight, depth=depth, nodes=nodes)
+            node = MappingNode(entries=self._merge(done), mark=mark, weight=weight, depth=depth, nodes=nodes)
         else:
             node = ListNode(items=tuple(done.items), mark=mark, weight=weight, depth=depth, nodes=nodes)
         self._open.pop()
         self._close_anchor(done.anchor, node)
         self._add(node, mark)
 
-    def _merged(self, done: _Open) -> dict[str, Entry]:
+    def _merge(self, done: _Open) -> dict[str, Entry]:
         """Merge the mappings of `<<` with the own keys: an own key wins, then the first mapping."""
         entries: dict[str, Entry] = {}
         for key, node in done.pairs:

@@ -76,14 +76,14 @@ def named_arguments(args: Iterable[str]) -> Iterator[NamedArgument]:
     for text in args:
         if text.startswith("--") or (text.startswith("-") and not looks_secret((flag,))):
             name, equals, value = text.partition("=")
-            yield _named(f"{name}=", name.strip("-"), value) if equals else NamedArgument("", "", text)
+            yield _read_named(f"{name}=", name.strip("-"), value) if equals else NamedArgument("", "", text)
             flag = "" if equals else name.strip("-")
         else:
-            yield _named("", flag, text)
+            yield _read_named("", flag, text)
             flag = ""
 
 
-def _named(before: str, name: str, value: str) -> NamedArgument:
+def _read_named(before: str, name: str, value: str) -> NamedArgument:
     # A name in the value itself counts unless its flag already names a secret.
     if not looks_secret((name,)) and (found := _NAMED.fullmatch(value)):
         return NamedArgument(before + found["before"], found["name"], found["value"])

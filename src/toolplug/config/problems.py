@@ -65,7 +65,7 @@ class _Report:
 
     def problems(self, error: ValidationError) -> Iterator[Problem]:
         """Yield a problem for each unknown key, missing key and wrong value; one for all members of a union."""
-        faults = [_located(details, self.section.value) for details in error.errors(include_url=False)]
+        faults = [_locate(details, self.section.value) for details in error.errors(include_url=False)]
         deeper = {fault.path[:length] for fault in faults for length in range(len(fault.path))}
         shapes: dict[KeyPath, list[str]] = {}
         for fault in faults:
@@ -127,7 +127,7 @@ class _Report:
 
     def _wrong_value(self, path: KeyPath, expected: list[str]) -> Problem:
         message = f"should be {' or '.join(expected)}"
-        found = self._shown(path)
+        found = self._show(path)
         return self.section.problem(
             self._whole(path),
             code="wrong_value",
@@ -140,20 +140,20 @@ class _Report:
         if "text" in expected and isinstance(value, int | float):
             return "write it in quotes"
         choices = [choice for phrase in expected if phrase.startswith("'") for choice in _QUOTED.findall(phrase)]
-        if choices and isinstance(value, str) and self._shown(path):
+        if choices and isinstance(value, str) and self._show(path):
             hint = name_hint(value, choices)
             return hint if hint.startswith("nearest") else ""
         return ""
 
     def _in_own_words(self, fault: _Fault) -> Problem:
         scalar = not isinstance(self._value(fault.path), dict | list)
-        if scalar and not self._shown(fault.path):
+        if scalar and not self._show(fault.path):
             message = "is not valid (the value is not shown)"
         else:
             message = masked(own_text(fault.error), secrets_of(self.section, self.model)) or "is not valid"
         return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
 
-    def _shown(self, path: KeyPath) -> str:
+    def _show(self, path: KeyPath) -> str:
         """Return the value as the file has it, the kind of a collection, or an empty text for a secret."""
         try:
             node = self.section.document.node(self._whole(path))
@@ -177,7 +177,7 @@ def secrets_of(section: Section, model: type[BaseModel]) -> frozenset[str]:
     return section.withheld.union(_secret_texts(section.value, section.path, shapes_of(model)))
 
 
-def _located(error: ErrorDetails, value: Value) -> _Fault:
+def _locate(error: ErrorDetails, value: Value) -> _Fault:
     """Separate the keys and indices in an error's location from the names of union members and validators."""
     path: list[str | int] = []
     tags: set[str] = set()

@@ -69,14 +69,14 @@ async def read_offers(raw: RawOffers, left_out: RemovedParts) -> FoundOffers:
         left_out.add((line.partition(" ")[0],), line)
     room = [MAX_OFFERS_BYTES]
     return FoundOffers(
-        prompts=await _kept("prompts", "name", raw.prompts, _prompt, room, left_out),
-        resources=await _kept("resources", "uri", raw.resources, _resource, room, left_out),
-        templates=await _kept("resourceTemplates", "uriTemplate", raw.templates, _template, room, left_out),
+        prompts=await _keep("prompts", "name", raw.prompts, _prompt, room, left_out),
+        resources=await _keep("resources", "uri", raw.resources, _resource, room, left_out),
+        templates=await _keep("resourceTemplates", "uriTemplate", raw.templates, _template, room, left_out),
         instructions=bounded_text(raw.instructions, MAX_DESCRIPTION_BYTES),
     )
 
 
-async def _kept(
+async def _keep(
     what: str,
     key: str,
     raw: Sequence[object],
@@ -114,7 +114,7 @@ async def _kept(
 
 def _prompt(raw: Object) -> dict[str, object]:
     prompt: dict[str, object] = {"name": _name(raw.get("name"))}
-    prompt |= _described(raw)
+    prompt |= _describe(raw)
     if arguments := list_of(raw.get("arguments"))[:MAX_ARGUMENTS]:
         prompt["arguments"] = [_argument(_object(item)) for item in arguments]
     return prompt
@@ -128,7 +128,7 @@ def _argument(raw: Object) -> dict[str, object]:
 
 
 def _resource(raw: Object) -> dict[str, object]:
-    resource = {"uri": _uri(raw.get("uri")), **_labelled(raw)}
+    resource = {"uri": _uri(raw.get("uri")), **_label(raw)}
     size = raw.get("size")
     if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 53:
         resource["size"] = size
@@ -139,15 +139,15 @@ def _template(raw: Object) -> dict[str, object]:
     template = _uri(raw.get("uriTemplate"))
     if template.count("{") + template.count(",") > MAX_VARIABLES:
         raise InvalidDefinition(f"the URI template has more than {MAX_VARIABLES} variables", at="uriTemplate")
-    return {"uriTemplate": template, **_labelled(raw)}
+    return {"uriTemplate": template, **_label(raw)}
 
 
-def _labelled(raw: Object) -> dict[str, object]:
+def _label(raw: Object) -> dict[str, object]:
     """Return name, media type, annotations and descriptions of a resource or template."""
     name = bounded_text(raw.get("name"), MAX_TITLE_BYTES)
     if not name:
         raise InvalidDefinition("name must be text", at="name")
-    labelled: dict[str, object] = {"name": name, **_described(raw)}
+    labelled: dict[str, object] = {"name": name, **_describe(raw)}
     if mime_type := bounded_text(raw.get("mimeType"), MAX_TITLE_BYTES):
         labelled["mimeType"] = mime_type
     known = as_object(raw.get("annotations"))
@@ -162,7 +162,7 @@ def _labelled(raw: Object) -> dict[str, object]:
     return {**labelled, "annotations": annotations} if annotations else labelled
 
 
-def _described(raw: Object) -> dict[str, object]:
+def _describe(raw: Object) -> dict[str, object]:
     """Return title, description, icons and `_meta` of an entry."""
     described: dict[str, object] = {}
     for key, limit in (("title", MAX_TITLE_BYTES), ("description", MAX_DESCRIPTION_BYTES)):

@@ -185,10 +185,10 @@ def _size(definition: ToolDefinition) -> int:
 
 def quarantining(tools: Iterable[FoundTool], pins: Pins, held: Held = NO_HELD) -> tuple[FoundTool, ...]:
     """Return the tools with the pinned ones quarantined; those that need no change stay the same objects."""
-    return tuple(_judged(tool, pins.get(tool.name), held.get(tool.name)) for tool in tools)
+    return tuple(_judge(tool, pins.get(tool.name), held.get(tool.name)) for tool in tools)
 
 
-def _judged(tool: FoundTool, pin: str | None, held: FoundTool | None) -> FoundTool:
+def _judge(tool: FoundTool, pin: str | None, held: FoundTool | None) -> FoundTool:
     """Return the tool with its quarantine; `pin` is None for one that is accepted."""
     quarantined, is_new = pin is not None, pin == ""
     accepted = held.definition if held is not None and quarantined else None

@@ -93,7 +93,7 @@ class Discovery:
         pause_s: float = PAUSE_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        self.records: Records = Records(store, self._changed, self._wanted, pause_s=pause_s)
+        self.records: Records = Records(store, self._on_change, self._wants, pause_s=pause_s)
         self._services = DiscoveryServices(
             records=self.records,
             places=places or FairSemaphore(),
@@ -219,14 +219,14 @@ class Discovery:
         await self.records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
         return self.record(name)
 
-    def _changed(self, name: ServerName, kept: ServerState) -> None:
+    def _on_change(self, name: ServerName, kept: ServerState) -> None:
         watched = self._known.get(name)
         if watched is None:
             self._notify(name, kept.record)
         else:
             watched.adopt(kept)
 
-    def _wanted(self, name: ServerName, kept: ServerState) -> bool:
+    def _wants(self, name: ServerName, kept: ServerState) -> bool:
         watched = self._known.get(name)
         return watched is None or watched.server.config_hash == kept.config_hash
 

@@ -309,7 +309,7 @@ class WatchedServer:
             self._listings += 1
             listing = f"{self._services.process}.{id(self)}.{self._listings}"
             self._listing = listing
-            if await self._services.records.change(self.server.name, partial(self._begun, listing)):
+            if await self._services.records.change(self.server.name, partial(self._begin, listing)):
                 before = self._own.record
                 result = await self._listed() if free else "its last listing, which was given up, has not ended yet"
                 await self._end(listing, result, before)
@@ -318,14 +318,14 @@ class WatchedServer:
                 self._rest(SPACING_S)
             self._listing = ""
 
-    def _begun(self, listing: str, kept: ServerState) -> ServerState | None:
+    def _begin(self, listing: str, kept: ServerState) -> ServerState | None:
         if kept.config_hash == self.server.config_hash and self._lease_left_s(kept):
             return None
         self._before = kept
         now = self._services.records.now()
         return begun(self.base(kept), self.server.config_hash, attempt=listing, at=now, until=self._lease_end())
 
-    def _renewed(self, kept: ServerState) -> ServerState | None:
+    def _renew(self, kept: ServerState) -> ServerState | None:
         return replace(kept, believed_until=self._lease_end()) if kept.attempt == self._listing else None
 
     def _lease_end(self) -> float:
@@ -333,12 +333,12 @@ class WatchedServer:
 
     async def _listed(self) -> Listing | str:
         """Return the list that the server gives within its timeout, or the error."""
-        task = self._started()
+        task = self._start()
         now = asyncio.get_running_loop().time
         until = now() + self.server.timeout_s
         try:
-            while not await _ended(task, min(until - now(), RENEWAL_S)) and now() < until:
-                await self._services.records.change(self.server.name, self._renewed)
+            while not await _wait_for_end(task, min(until - now(), RENEWAL_S)) and now() < until:
+                await self._services.records.change(self.server.name, self._renew)
         finally:
             task.cancel()
         if not task.done():
@@ -353,7 +353,7 @@ class WatchedServer:
         _LOG.error("listing the tools of server %r raised", self.server.name.id, exc_info=error)
         return f"the listing failed: {type(error).__name__}"
 
-    def _started(self) -> asyncio.Task[Sequence[object]]:
+    def _start(self) -> asyncio.Task[Sequence[object]]:
         name, listings = self.server.name, self._services.listings
         fresh, self._fresh = self._fresh, False
         task = asyncio.create_task(self.server.listing(fresh), name=f"toolplug-listing-{name.id}")
@@ -371,7 +371,7 @@ class WatchedServer:
     async def _last_has_ended(self) -> bool:
         """Wait for a listing that was given up, at most the timeout of one; return whether it has ended."""
         last = self._services.listings.get(self.server.name)
-        return last is None or await _ended(last, self.server.timeout_s)
+        return last is None or await _wait_for_end(last, self.server.timeout_s)
 
     async def _end(self, listing: str, result: Listing | str, before: DiscoveryRecord) -> None:
         """Save the result, if the record still waits for it."""
@@ -404,7 +404,7 @@ class WatchedServer:
         self._rests_until = asyncio.get_running_loop().time() + seconds
 
 
-async def _ended(task: asyncio.Task[Sequence[object]], within_s: float) -> bool:
+async def _wait_for_end(task: asyncio.Task[Sequence[object]], within_s: float) -> bool:
     """Wait for a task at most so many seconds, and return whether it has ended."""
     await asyncio.wait({task}, timeout=max(within_s, 0.0))
     return task.done()

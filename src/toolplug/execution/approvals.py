@@ -156,13 +156,13 @@ class Approvals:
 
         A record that cannot be read is left out, with an error in the log.
         """
-        return await self._listed(_key(tenant, ""))
+        return await self._list(_key(tenant, ""))
 
     async def everywhere(self) -> list[Ticket]:
         """Return the tickets of all tenants as `waiting` does, at most `MAX_WAITING`. Raises `StoreError`."""
-        return await self._listed(_TICKETS)
+        return await self._list(_TICKETS)
 
-    async def _listed(self, prefix: str) -> list[Ticket]:
+    async def _list(self, prefix: str) -> list[Ticket]:
         tickets: list[Ticket] = []
         for key in await self._store.keys(prefix, limit=MAX_WAITING):
             found = await self._find(key)
@@ -201,14 +201,14 @@ class Approvals:
         """
         event = f"approval.{decision}"
         try:
-            ticket = await self._decided(ticket_id, decision, by, own)
+            ticket = await self._decide(ticket_id, decision, by, own)
         except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
         audit(event, "done", by, f"approval:{ticket.id}", request_id, decided=decided)
         return ticket
 
-    async def _decided(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
+    async def _decide(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
         while True:
             found = await self._record(by.tenant, ticket_id)
             if found is None:
@@ -259,7 +259,7 @@ class Approvals:
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
         await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied(call, _GATE, reason, approval=_shown(ticket_id, kept))
+        return denied(call, _GATE, reason, approval=_show(ticket_id, kept))
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
         tenant = context.principal.tenant
@@ -272,7 +272,7 @@ class Approvals:
                 return denied(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
                 case "waiting":
-                    shown = _shown(ticket_id, kept)
+                    shown = _show(ticket_id, kept)
                     return denied(call, _GATE, "no decision yet; try again later", approval=shown)
                 case "denied":
                     return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
@@ -366,6 +366,6 @@ def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
     )
 
 
-def _shown(ticket_id: str, kept: _Kept) -> dict[str, object]:
+def _show(ticket_id: str, kept: _Kept) -> dict[str, object]:
     expires_at = timestamp(kept["expires_at"])
     return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}

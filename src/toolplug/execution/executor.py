@@ -203,19 +203,19 @@ class LazyExecutor(ModelTools):
 
     async def listed(self) -> Catalog:
         """Return the catalog after opening all toolsets."""
-        async with self._opened("", None) as executor:
+        async with self._open("", None) as executor:
             return executor.catalog
 
     async def _execute_opened(self, call: ToolCall, context: CallContext) -> ToolResult:
         began = asyncio.get_running_loop().time()
         try:
-            async with self._opened(call.name, context.deadline) as executor:
+            async with self._open(call.name, context.deadline) as executor:
                 return await executor.execute(call, context)
         except TimeoutError:
             return timed_out(call, asyncio.get_running_loop().time() - began)
 
     @asynccontextmanager
-    async def _opened(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
+    async def _open(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
         """Return the executor with the toolsets that may have the name open. Raises `TimeoutError` at the deadline."""
         if not self._tools.waits(self._choice, self._session, name):
             yield self._inner

@@ -50,7 +50,7 @@ class Reports(Generic[T]):
     def take(self, report: T) -> None:
         """Queue one report, from any thread. Never blocks, and drops the report once the loop is closed."""
         try:
-            self._loop.call_soon_threadsafe(self._taken, report)
+            self._loop.call_soon_threadsafe(self._on_report, report)
         except RuntimeError:  # the loop was closed while the tool ran on
             return
 
@@ -68,7 +68,7 @@ class Reports(Generic[T]):
         finally:
             running.cancel()
 
-    def _taken(self, report: T) -> None:
+    def _on_report(self, report: T) -> None:
         self._waiting.append(report)
         self._wake.set()
 
@@ -174,7 +174,7 @@ def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContex
     """Return the result of a tool that raised: the text of a `ToolError`; other exceptions are only logged."""
     try:
         if isinstance(error, ToolError):
-            return _said(call, error)
+            return _make_tool_error(call, error)
         if isinstance(error, InvalidArguments):
             return invalid(call, error.lines)
         if isinstance(error, ToolUnavailable):
@@ -189,7 +189,7 @@ def _owner(plan: Plan) -> CodeOwner:
     return plan.owner or CodeOwner(plan.ref.source)
 
 
-def _said(call: ToolCall, error: ToolError) -> ToolResult:
+def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:
     text = readable(str(error))
     metadata = as_json(dict(error.metadata))
     known = EMPTY if metadata is None else cast("Mapping[str, object]", metadata.value)

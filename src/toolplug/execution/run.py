@@ -44,16 +44,16 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 
 async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Run approval, replay, limiters and the target with its retries; plugins may change what a tool returned."""
-    return await (_replayed(it) if it.plan.approval is None else _approved(it.plan.approval, it))
+    return await (_replay_or_run(it) if it.plan.approval is None else _run_approved(it.plan.approval, it))
 
 
-async def _approved(approval: Approval, it: PipelineCall) -> ToolResult:
+async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     """Return the refusal of an unapproved call, else its result; the approval is released if no tool was reached."""
     claim = await approval.claim(it.plan, it.call, it.context)
     if isinstance(claim, ToolResult):
         return claim
     try:
-        result = await _replayed(it)
+        result = await _replay_or_run(it)
     except (asyncio.CancelledError, Exception):
         if not it.reached:
             await claim.release()
@@ -72,14 +72,14 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
     return it.reached and (lost or result.status not in _NOT_REACHED)
 
 
-async def _replayed(it: PipelineCall) -> ToolResult:
+async def _replay_or_run(it: PipelineCall) -> ToolResult:
     """Return the first result under the call's key, or this call's own, which is stored if the tool was reached.
 
     A call that is cancelled while its tool runs leaves `outcome_unknown`: the tool may still have its effect.
     """
     plan, call, context, replay = it.plan, it.call, it.context, it.plan.replay
     if replay is None or context.idempotency_key is None:
-        return await _tried(it)
+        return await _try(it)
     try:
         first = await replay.begin(plan, it.inner, context, it.seconds)
     except StoreError as error:
@@ -88,7 +88,7 @@ async def _replayed(it: PipelineCall) -> ToolResult:
     if first is not None:
         return first._replace(call_id=call.id, name=call.name)
     try:
-        result = await _tried(it)
+        result = await _try(it)
     except (asyncio.CancelledError, Exception):
         await replay.finish(plan, context, outcome_unknown(call) if it.reached else None)
         raise
@@ -96,7 +96,7 @@ async def _replayed(it: PipelineCall) -> ToolResult:
     return result
 
 
-async def _tried(it: PipelineCall) -> ToolResult:
+async def _try(it: PipelineCall) -> ToolResult:
     result = await run_with_retries(it)
     if not it.ended:
         return result
@@ -127,9 +127,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     try:
         nested = current_frame.get()[1] >= MAX_DEPTH
         if plan.gates or nested or not plan.switch.open:
-            result = _refused(plan, call, context, nested)
+            result = _check_gates(plan, call, context, nested)
         if result is None:
-            inner = _prepared(plan, call)
+            inner = _prepare(plan, call)
             if hooks is not None:
                 shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
@@ -232,7 +232,7 @@ def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult
     return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 
-def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
+def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
     """Return the refusal of a gate; a hidden tool reads as an unknown one, before any refusal of a visible tool."""
     hidden = not plan.switch.open
     refusal = None
@@ -249,7 +249,7 @@ def _refused(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> 
     return refusal
 
 
-def _prepared(plan: Plan, call: ToolCall) -> ToolCall:
+def _prepare(plan: Plan, call: ToolCall) -> ToolCall:
     """Return the call under the tool's own name, with its arguments decoded, validated and converted."""
     given = call.arguments
     arguments: dict[str, object]

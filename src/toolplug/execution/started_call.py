@@ -98,7 +98,7 @@ class StartedCall:
         self._abandoned = False
         self._then: Callable[[], None] | None = None
         plan.counters.running.add(self)
-        running.when_done(self._ended)
+        running.when_done(self._on_end)
 
     @property
     def switch(self) -> Switch:
@@ -130,7 +130,7 @@ class StartedCall:
             self.plan.abandoned.abandon()
             self.plan.switch.abandon()
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         plan = self.plan
         plan.counters.running.discard(self)
         plan.counters.in_flight -= 1

@@ -243,7 +243,7 @@ class _Worker:
         self._call: DrivenCoroutine | None = None
         self._running: RunningCall | None = None
         self.task: asyncio.Task[None] = loop.create_task(self._main(), name="toolplug-call-worker", context=Context())
-        self.task.add_done_callback(self._gone)
+        self.task.add_done_callback(self._close_held_call)
 
     def carry(self, call: DrivenCoroutine) -> RunningCall:
         """Hand a call to this task and return its `RunningCall`."""
@@ -265,7 +265,7 @@ class _Worker:
         while True:
             if self._call is None:
                 self._runner.free(self)
-            cancelled = await self._called()
+            cancelled = await self._wait_for_call()
             call, running = self._call, self._running
             if call is None or running is None:
                 return
@@ -285,7 +285,7 @@ class _Worker:
             running.finish(value, error)
             del call, running, value, error
 
-    async def _called(self) -> bool:
+    async def _wait_for_call(self) -> bool:
         """Wait for a call; return True if the task was cancelled before it could take the call over."""
         if self.park.done() and not self.park.cancelled():
             return False
@@ -295,7 +295,7 @@ class _Worker:
             return True
         return False
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
+    def _close_held_call(self, task: asyncio.Task[None]) -> None:
         """Close a call that the ended task still holds: the task was cancelled before its first step."""
         call, running = self._call, self._running
         self._call = self._running = None

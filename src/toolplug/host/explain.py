@@ -136,7 +136,7 @@ class Explainer:
             found=True,
             provider=tool.definition.ref.source,
             gates=(*self._source(tool, principal.tenant), *before, *self._gates(tool, principal, session)),
-            settings=(*tool.plan.settings, *self._offered(tool, principal, agent, session)),
+            settings=(*tool.plan.settings, *self._explain_offer(tool, principal, agent, session)),
         )
 
     def _of_agents_only(
@@ -149,7 +149,7 @@ class Explainer:
         refusal = only_agents(self._agents, principal.tenant, path.toolset)
         return path.tool, (*path.gates, verdict("agent", refusal, "the request", ""))
 
-    def _offered(
+    def _explain_offer(
         self, tool: Tool, principal: Principal, agent: str | None, session: Session | None
     ) -> Iterator[Setting]:
         """Yield how models are offered the tool if that is configured, and for a deferred one how it is found."""
@@ -193,12 +193,12 @@ class Explainer:
         if equipped is not None:
             yield equipped_gate(equipped, always_listed(self._parts.current), tool, tool.definition.name)
         given = {gate.name: gate for gate in plan.gates}
-        yield _said("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
+        yield _make_verdict("tenants", given.pop("tenants", None), principal, "no list of tenants", DEFAULT_ORIGIN)
         yield _policy(plan, given.pop("policy", None), principal)
         scope = None if principal.has_scope(CALL_SCOPE) else NO_SCOPE
         yield verdict("scope", scope, CREDENTIAL, f"{CALL_SCOPE} is held")
         for gate in given.values():
-            yield _said(gate.name, gate, principal, "admits", gate.origin)
+            yield _make_verdict(gate.name, gate, principal, "admits", gate.origin)
         yield from limit_gates(plan)
         asked = self._registry.plugins.asked("before_call")
         if asked:
@@ -281,10 +281,10 @@ def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdic
     policy = next((item for item in plan.settings if item.knob == "policy"), default)
     if plan.approval is not None:
         return GateVerdict(gate="policy", verdict="asks", detail=ask_detail(plan), origin=policy.origin)
-    return _said("policy", denies, principal, policy.value, policy.origin)
+    return _make_verdict("policy", denies, principal, policy.value, policy.origin)
 
 
-def _said(name: str, gate: Gate | None, principal: Principal, otherwise: str, origin: str) -> GateVerdict:
+def _make_verdict(name: str, gate: Gate | None, principal: Principal, otherwise: str, origin: str) -> GateVerdict:
     if gate is None:
         return verdict(name, None, origin, otherwise)
     return verdict(name, gate.refusal(principal), gate.origin, "admits this caller")

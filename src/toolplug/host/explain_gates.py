@@ -228,7 +228,7 @@ def agent_path(
     path = toolset_path(tools, name, principal.tenant, session)
     if path is None:
         return AgentPath(None, (first, _no_toolset(tools, name, principal.tenant)))
-    return AgentPath(path.tool, (first, *path.gates, _allowed(tools, path.toolset, principal.tenant, acting)))
+    return AgentPath(path.tool, (first, *path.gates, _check_allowed(tools, path.toolset, principal.tenant, acting)))
 
 
 def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
@@ -260,7 +260,7 @@ def _no_toolset(tools: AgentTools, name: str, tenant: str) -> GateVerdict:
     return verdict("toolset", refusal, DEFAULT_ORIGIN, "")
 
 
-def _allowed(tools: AgentTools, toolset: Toolset, tenant: str, agent: str) -> GateVerdict:
+def _check_allowed(tools: AgentTools, toolset: Toolset, tenant: str, agent: str) -> GateVerdict:
     allowlist = tools.allowlists.of(tenant, agent)
     if allowlist is None:
         refusal = f"agent {agent!r} is not configured, so that its allowlist is empty"

@@ -121,7 +121,7 @@ class Host:
         self._open: Parts | None = None
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
-        self._admin = HostAdmin(self._entered, self._read, _say_wrong_servers, self.source_name)
+        self._admin = HostAdmin(self._require_entered, self._read, _say_wrong_servers, self.source_name)
         self.stopping: ChangeSignal = ChangeSignal()
         self._coded = Toolsets()
         self._coded_mcp: Mapping[str, McpRegistration] = MappingProxyType({})
@@ -146,7 +146,7 @@ class Host:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         async with self._admin.changing:
-            opened, self._open = self._entered(), None
+            opened, self._open = self._require_entered(), None
             await opened.life.aclose()
 
     @asynccontextmanager
@@ -168,12 +168,12 @@ class Host:
     @property
     def settings(self) -> HostSettings:
         """The present settings of the host: every section but `providers` and `mcp_servers`."""
-        return self._entered().configuration.settings
+        return self._require_entered().configuration.settings
 
     @property
     def registry(self) -> FunctionRegistry:
         """The providers as one executor."""
-        return self._entered().registry
+        return self._require_entered().registry
 
     @property
     def plugins(self) -> PluginManager:
@@ -188,47 +188,47 @@ class Host:
     @property
     def metrics(self) -> CollectorRegistry:
         """The registry of the metrics that `/metrics` shows."""
-        return self._entered().metrics
+        return self._require_entered().metrics
 
     @property
     def operations(self) -> Operations:
         """What the host counts of itself."""
-        return self._entered().operations
+        return self._require_entered().operations
 
     @property
     def store(self) -> Store:
         """The store of the host's records."""
-        return self._entered().store
+        return self._require_entered().store
 
     @property
     def approvals(self) -> Approvals:
         """The calls that wait for a person."""
-        return self._entered().approvals
+        return self._require_entered().approvals
 
     @property
     def decision_key(self) -> DecisionKey:
         """The key that decides on calls over HTTP while the configuration has no `auth`; made when first needed."""
-        return self._entered().decision_key
+        return self._require_entered().decision_key
 
     @property
     def sessions(self) -> Sessions:
         """The sessions of applications that lend their tools."""
-        return self._entered().sessions
+        return self._require_entered().sessions
 
     @property
     def queued(self) -> QueuedCalls:
         """The calls whose callers fetch the result later."""
-        return self._entered().queued
+        return self._require_entered().queued
 
     @property
     def toolsets(self) -> ToolsetService:
         """The toolsets and the allowlists of agents."""
-        return self._entered().toolsets
+        return self._require_entered().toolsets
 
     @property
     def servers(self) -> McpServers:
         """The MCP servers."""
-        return self._entered().servers
+        return self._require_entered().servers
 
     @property
     def admin(self) -> HostAdmin:
@@ -238,26 +238,26 @@ class Host:
     @property
     def mcp(self) -> Serving:
         """The state that clients of the host's MCP endpoint share."""
-        return self._entered().mcp
+        return self._require_entered().mcp
 
     def part(self, kind: type[P]) -> P | None:
         """Return the open part of this class; None if the file had no section for it since the host was entered."""
-        return self._entered().running.find(kind)
+        return self._require_entered().running.find(kind)
 
     @property
     def parts(self) -> Sequence[HostPart[Any]]:
         """The parts that the file can have a section for: those of toolplug, and those of enabled plugins."""
-        return self._entered().configuration.parts
+        return self._require_entered().configuration.parts
 
     @property
     def quotas(self) -> QuotaUse:
         """The present use of quotas by tenants and keys."""
-        return self._entered().quotas
+        return self._require_entered().quotas
 
     @property
     def saved_toolsets(self) -> SavedToolsets:
         """The saved toolsets of each owner, with notes."""
-        return self._entered().saved
+        return self._require_entered().saved
 
     def register_toolset(
         self,
@@ -317,11 +317,11 @@ class Host:
         """
         if isinstance(toolsets, str):
             raise TypeError(f"toolsets is a list of ids, not a text: host.allow({agent!r}, [{toolsets!r}])")
-        await self._entered().toolsets.allow(agent, tuple(toolsets), by=Principal(CODE, tenant), request_id="")
+        await self._require_entered().toolsets.allow(agent, tuple(toolsets), by=Principal(CODE, tenant), request_id="")
 
     async def load_session(self, code: str) -> None:
         """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
-        await self._entered().sessions.bring(code)
+        await self._require_entered().sessions.bring(code)
 
     async def catalog_for(
         self,
@@ -355,7 +355,7 @@ class Host:
         `SessionGone`; `load_session` must have loaded a session of another process. Without the scope `tools:call`
         every tool is listed and refused.
         """
-        opened = self._entered()
+        opened = self._require_entered()
         chosen = frozenset(toolsets) if toolsets else None
         return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
 
@@ -365,7 +365,7 @@ class Host:
         `within` is the key of a conversation, such as a session's code, for which `executor_for` was called before.
         Raises `AgentRequired` and `AgentNotAllowed`.
         """
-        return self._entered().views.offering_for(principal, agent, within)
+        return self._require_entered().views.offering_for(principal, agent, within)
 
     def catalog_page(
         self, principal: Principal, *, agent: str | None = None, session: str | None = None
@@ -374,21 +374,21 @@ class Host:
 
         With an agent, or for a credential of one: the tools that the agent can reach. Raises like `executor_for`.
         """
-        opened = self._entered()
+        opened = self._require_entered()
         return opened.infos.page(principal, agent, _session(opened, session, principal))
 
     def reach(self, principal: Principal) -> AgentReach | None:
         """Return what the agents of this principal can reach; None if its credential names no agents."""
-        return reach_of(self._entered().toolsets.tools, principal)
+        return reach_of(self._require_entered().toolsets.tools, principal)
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:
         """The problems of invalid `mcp_servers` entries; the host runs without these servers."""
-        return self._entered().configuration.servers.problems
+        return self._require_entered().configuration.servers.problems
 
     def records(self) -> tuple[ProviderRecord, ...]:
         """Return every provider: those of the configuration in file order, then those that are only installed."""
-        opened = self._entered()
+        opened = self._require_entered()
         entries = opened.configuration.providers
         return (*opened.registry.records(), *only_installed(entries.installed, entries.types.values()))
 
@@ -398,7 +398,7 @@ class Host:
         Secrets are masked, and what comes from the environment is as it is written. Without the scope `operator` the
         keys of other tenants, and their names in rules, are left out.
         """
-        return tuple(running_values(self._entered(), self._admin.overrides, principal))
+        return tuple(running_values(self._require_entered(), self._admin.overrides, principal))
 
     @property
     def last_reload(self) -> LastReload | None:
@@ -412,7 +412,7 @@ class Host:
 
         Raises like `executor_for` for the session. An agent that the principal may not use is a refusing gate.
         """
-        opened = self._entered()
+        opened = self._require_entered()
         return Explainer(opened).explain(tool, principal, agent, _session(opened, session, principal))
 
     def stop(self) -> None:
@@ -421,7 +421,7 @@ class Host:
         self.registry.stop()
         self.sessions.stop()
         self.mcp.stop()
-        self._entered().running.stop()
+        self._require_entered().running.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:
         """Return the parts that are down, none if calls can be served; each change is logged once.
@@ -467,7 +467,7 @@ class Host:
         source = seen_from(self._entered_in, self._source)
         return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents))
 
-    def _entered(self) -> Parts:
+    def _require_entered(self) -> Parts:
         if self._open is None:
             raise RuntimeError(
                 "the host is not entered: use `async with host:` or pass host.lifespan to the application"
@@ -475,7 +475,7 @@ class Host:
         return self._open
 
     def _say_what_runs(self) -> None:
-        _say_wrong_servers(self._entered().configuration)
+        _say_wrong_servers(self._require_entered().configuration)
         failed = logging.ERROR if self._serves.servers else logging.INFO  # other commands print the states
         for record in self.records():
             shown = (record.key, record.type, record.state, f" ({record.reason})" if record.reason else "")

@@ -71,7 +71,7 @@ async def findings(host: Host, installed: Installed, problems: Sequence[Problem]
     ]
     warnings = [
         *installed.problems,
-        *_doubled(installed),
+        *_find_doubled(installed),
         *(_failure(record) for record in host.records() if record.state is ProviderState.SHADOWED),
         *_conflicts(host),
         *_long_descriptions(host),
@@ -137,7 +137,7 @@ def _failure(record: ProviderRecord) -> Problem:
     )
 
 
-def _doubled(installed: Installed) -> Iterator[Problem]:
+def _find_doubled(installed: Installed) -> Iterator[Problem]:
     for name, packages in installed.types.items():
         if len(packages) > 1:
             owners = " and ".join(item.package for item in packages)
@@ -237,11 +237,11 @@ def _tolerant(configuration: Configuration, problems: list[Problem]) -> Configur
     wanted: dict[str, DesiredProvider] = {}
     for key in entries.keys:
         item = entries.wanted.get(key)
-        wanted[key] = _refused(configuration, key, problems) if item is None else item._replace(inspected=True)
+        wanted[key] = _make_refused(configuration, key, problems) if item is None else item._replace(inspected=True)
     return replace(configuration, providers=replace(entries, wanted=wanted))
 
 
-def _refused(configuration: Configuration, key: str, problems: list[Problem]) -> DesiredProvider:
+def _make_refused(configuration: Configuration, key: str, problems: list[Problem]) -> DesiredProvider:
     mine = [item for item in problems if _is_below(item.path, key)]
     found = configuration.providers.types.get(key)
     entry = ProviderEntry(

@@ -33,7 +33,7 @@ def tool_warnings(host: Host) -> Iterator[Problem]:
             message = f"the first parameter of the tool {name!r} is {first!r}: it gets the provider, not an argument"
             yield _of_tool(key, name, "no_self", message, "add self as the first parameter, or @staticmethod above it")
         for definition in generation.catalog.definitions():
-            yield from _undescribed(key, definition)
+            yield from _find_undescribed(key, definition)
     for one, other in _near_names(host.registry.catalog):
         message = f"the tools {one!r} and {other!r} have names that a model may confuse"
         hint = "rename one of them with @tool(name=…), or disable it"
@@ -64,7 +64,7 @@ def tool_costs(host: Host) -> list[ToolCost]:
     return [ToolCost(item.name, item.ref.source, size, -(-size // CHARACTERS_A_TOKEN)) for item, size in sizes.items()]
 
 
-def _undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
+def _find_undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]:
     name = definition.name
     if not definition.description.strip():
         hint = "write a docstring, or @tool(description=…)"

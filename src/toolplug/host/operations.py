@@ -104,7 +104,7 @@ class Operations(Collector):
             self._reloaded_at,
         )
         yield from self._http()
-        yield from self._stored()
+        yield from self._collect_stored()
         open_breakers = GaugeMetricFamily(
             f"{self._namespace}_builtin_breaker_open",
             "1 while a breaker of this provider, or of one of its tools, refuses calls.",
@@ -135,7 +135,7 @@ class Operations(Collector):
             took.add_metric(names, durations.cumulated(), durations.seconds)
         return iter((ended, took))
 
-    def _stored(self) -> Iterator[Metric]:
+    def _collect_stored(self) -> Iterator[Metric]:
         prefix = f"{self._namespace}_store"
         took = HistogramMetricFamily(
             f"{prefix}_operation_duration_seconds", "Time that an operation of the store takes.", labels=["operation"]

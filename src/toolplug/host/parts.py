@@ -76,7 +76,7 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offered(saved: SavedToolsets) -> Services:
+def _offer_services(saved: SavedToolsets) -> Services:
     """Return the services that providers may ask for by type: `SavedToolsets`."""
 
     def service(kind: type[S], /) -> S:
@@ -255,7 +255,7 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(current, store, services, artifacts, _offered(saved), coded.plugins)
+            own = registry_services(current, store, services, artifacts, _offer_services(saved), coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))

@@ -82,7 +82,7 @@ class CountingStore(DelegatingStore):
     ) -> int:
         """Write the record, and count it. Raises `StoredBytesExceeded` for a new one over the quota of its owner."""
         before = self._stored.get(key) if key.startswith(_COUNTED) else None
-        after = self._counted(key, before, value, ttl_s)
+        after = self._count_change(key, before, value, ttl_s)
         if before is None and after is None:
             return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
         self._put(key, after)  # before writing, so that two concurrent commits cannot both use the last room
@@ -96,7 +96,9 @@ class CountingStore(DelegatingStore):
         await self._store.commit(_owner_key(key), owner, ttl_s=ttl_s if owner is not None else None)
         return revision
 
-    def _counted(self, key: str, before: _Stored | None, value: bytes | None, ttl_s: float | None) -> _Stored | None:
+    def _count_change(
+        self, key: str, before: _Stored | None, value: bytes | None, ttl_s: float | None
+    ) -> _Stored | None:
         if value is None:
             return None
         expires_at = _NEVER if ttl_s is None else self.now() + ttl_s

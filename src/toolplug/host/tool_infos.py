@@ -89,7 +89,7 @@ class ToolInfos:
         and `AgentNotAllowed`.
         """
         if acts_as_nobody(principal, agent):
-            return self._joined(())
+            return self._join(())
         acting = acting_agent(principal, agent)
         if acting is None:
             sections = self._sections(principal, session)
@@ -98,9 +98,9 @@ class ToolInfos:
             sections = self._of_agent(principal, reach, session)
         owner = ToolsetOwner(principal.tenant, principal.subject, None if session is None else session.code)
         rules = _CallerRules(principal, self._equipment.of(owner), self._stays)
-        return self._joined(tuple([text for section in sections if (text := self._text(section, rules))]))
+        return self._join(tuple([text for section in sections if (text := self._text(section, rules))]))
 
-    def _joined(self, parts: tuple[bytes, ...]) -> CatalogPage:
+    def _join(self, parts: tuple[bytes, ...]) -> CatalogPage:
         key = tuple(map(id, parts))
         kept = self._pages.get(key)
         if kept is None:
@@ -112,19 +112,21 @@ class ToolInfos:
     def _sections(self, principal: Principal, session: Session | None) -> Iterator[_Section]:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
-            yield from _seen(_Section(session.executor.catalog), principal)
+            yield from _filter_seen(_Section(session.executor.catalog), principal)
         listed = self._servers.listed(principal.tenant)
         exposed: set[str] = set()
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
             section = self._of_toolset(toolset, principal, session, listed)
             exposed.update(() if section.server is None else (section.server,))
-            yield from _seen(
+            yield from _filter_seen(
                 section._replace(refusal=only_agents(self._toolsets, principal.tenant, toolset)), principal
             )
         for server in self._toolsets.toolsets.servers.values() if principal.agents is None else ():
             exposed.add(server.id)
             record = self._servers.record(principal.tenant, server.id)
-            yield from _seen(_Section(self._toolsets.part(server).catalog, "", None, server.id, record), principal)
+            yield from _filter_seen(
+                _Section(self._toolsets.part(server).catalog, "", None, server.id, record), principal
+            )
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)
@@ -134,9 +136,9 @@ class ToolInfos:
     def _of_agent(self, principal: Principal, reach: AgentReach, session: Session | None) -> Iterator[_Section]:
         listed = self._servers.listed(principal.tenant)
         for toolset in reach.toolsets:
-            yield from _seen(self._of_toolset(toolset, principal, session, listed), principal)
+            yield from _filter_seen(self._of_toolset(toolset, principal, session, listed), principal)
         if session is not None:
-            yield from _seen(_Section(session.executor.catalog), principal)
+            yield from _filter_seen(_Section(session.executor.catalog), principal)
 
     def _of_toolset(
         self, toolset: Toolset, principal: Principal, session: Session | None, listed: Mapping[str, Catalog]
@@ -165,7 +167,7 @@ class ToolInfos:
         return kept[2]
 
 
-def _seen(section: _Section, principal: Principal) -> Iterator[_Section]:
+def _filter_seen(section: _Section, principal: Principal) -> Iterator[_Section]:
     """Yield the tools that the principal may see, then the unavailable ones among them."""
     catalog = section.catalog.visible_to(principal)
     yield section._replace(catalog=catalog)

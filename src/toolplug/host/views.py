@@ -183,7 +183,7 @@ class Views:
         if acts_as_nobody(principal, agent):
             return self._nothing
         if acting_agent(principal, agent) is not None:
-            return self._composed(principal, agent, session, only, self._chooser(principal, session), within)
+            return self._compose(principal, agent, session, only, self._chooser(principal, session), within)
         code = None if session is None else session.code
         key = (principal, code, session and session.executor, only is None)
 
@@ -222,11 +222,11 @@ class Views:
         if acts_as_nobody(principal, agent):
             return self._nothing
         code = None if session is None else session.code
-        return self._composed(
+        return self._compose(
             principal, agent, session, None, lambda parts: merged_executor(self._unknown(), *parts, session=code)
         )
 
-    def _composed(
+    def _compose(
         self,
         principal: Principal,
         agent: str | None,
@@ -272,13 +272,13 @@ class Views:
             return (self._seen_by(principal, tools.view(order.whole)),)
         own = session.executor
         return (
-            self._shared(principal, tools, order.body),
+            self._share(principal, tools, order.body),
             self._seen_by(principal, own),
-            self._shared(principal, tools, order.tail),
+            self._share(principal, tools, order.tail),
             self._seen_by(principal, own.view(order.reader_for)),
         )
 
-    def _shared(self, principal: Principal, tools: LiveCatalog, part: CachedValue) -> LiveCatalog:
+    def _share(self, principal: Principal, tools: LiveCatalog, part: CachedValue) -> LiveCatalog:
         """Return a part of these tools that all sessions of the principal share."""
         return self._recent.view((principal, tools, part), lambda: self._seen_by(principal, tools.view(part)))
 

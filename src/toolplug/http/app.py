@@ -117,7 +117,7 @@ class _HostApp:
         routes = host_routes(lambda: host.parts)
         self._router = HostRouter(routes, self._serve_route, default=self._serve_provider)
         self._refusals = Refusals()
-        self._provided = ProviderRoutes(self._refusals, self._reached, self._open_stream)
+        self._provided = ProviderRoutes(self._refusals, self._reach, self._open_stream)
         self._checks: RequestChecks | None = None
         self._readmits = self._readmit
         self._bodies = unfinished_bodies(lambda: host.settings.http.edge.body_memory)
@@ -147,7 +147,7 @@ class _HostApp:
             if known is None:
                 log_crash(f"{scope['method']} {state['template']}", error, request_id=state["request_id"])
             else:
-                known = self._refused(scope, state, known)
+                known = self._note_refusal(scope, state, known)
             if isinstance(error, StoreRefused):  # the caller learns only that the store cannot answer
                 _LOG.error("%s %s: %s", scope["method"], state["template"], error)
             if not sent.started:  # else the response ends too early, and the server closes the connection
@@ -226,14 +226,14 @@ class _HostApp:
             self._note(request.scope, request.state, problem)
             raise
 
-    def _refused(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
+    def _note_refusal(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
         """Audit and count the problem; return the one to send to the client."""
         if self._host.entered:
             problem = challenged(self._refusals.braked(scope, problem), Request(scope))
             self._note(scope, state, problem)
         return problem
 
-    def _reached(self, principal: Principal) -> Collection[str]:
+    def _reach(self, principal: Principal) -> Collection[str]:
         """Return the keys of the providers that the agents of the principal can reach."""
         reach = self._host.reach(principal)
         return () if reach is None else reach.providers
@@ -281,7 +281,7 @@ def provider_routes(
     return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
 
 
-def _uncounted(tenant: str, key: str) -> AbstractContextManager[None]:
+def _count_none(tenant: str, key: str) -> AbstractContextManager[None]:
     """Count no stream: only a host has quotas."""
     return nullcontext()
 
@@ -294,7 +294,7 @@ class _ProviderApp:
         self._refusals = Refusals()
         self._bodies = unfinished_bodies()
         no_toolset: tuple[str, ...] = ()  # so no agent reaches anything
-        self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, _uncounted)
+        self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, _count_none)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

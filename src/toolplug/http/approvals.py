@@ -48,7 +48,7 @@ class ApprovalList(TypedDict):
     approvals: list[ApprovalAnswer]
 
 
-def _shown(ticket: Ticket) -> ApprovalAnswer:
+def _show(ticket: Ticket) -> ApprovalAnswer:
     return {
         "id": ticket.id,
         "tool": ticket.tool,
@@ -104,7 +104,7 @@ async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
         tickets = await approvals.everywhere()
     else:
         raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
-    return OrjsonResponse({"approvals": [_shown(ticket) for ticket in tickets]}, 200, _NO_STORE)
+    return OrjsonResponse({"approvals": [_show(ticket) for ticket in tickets]}, 200, _NO_STORE)
 
 
 @route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody, parameters=(_OF, _BY_KEY))
@@ -124,4 +124,4 @@ async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer
         request_id=state["request_id"],
         own=_own_call(host) if by_caller else "",
     )
-    return OrjsonResponse(_shown(ticket), 200, _NO_STORE)
+    return OrjsonResponse(_show(ticket), 200, _NO_STORE)

@@ -134,15 +134,15 @@ class EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `write`, and send what it returns, or the end of the stream."""
         if self._detached:
-            response = await self._written(EventStream(self, send, lambda: None))  # nothing to cancel
+            response = await self._write_to(EventStream(self, send, lambda: None))  # nothing to cancel
         else:
             response = None
             with ClientWatch(receive) as watch:
-                response = await self._written(EventStream(self, send, watch.hang_up))
+                response = await self._write_to(EventStream(self, send, watch.hang_up))
         if response is not None:
             await response(scope, receive, send)
 
-    async def _written(self, stream: EventStream) -> Response | None:
+    async def _write_to(self, stream: EventStream) -> Response | None:
         response = await self._write(stream)
         if response is None:
             await stream.end()

@@ -42,14 +42,14 @@ def check_host(scope: Scope, headers: Mapping[bytes, bytes], allowed: Collection
     found = headers.get(b"host")
     raw: RawHeaders = scope["headers"]
     if found is None or (len(headers) < len(raw) and sum(name == b"host" for name, _ in raw) > 1):
-        raise _misdirected("the request must have exactly one Host header")
+        raise _refuse_host("the request must have exactly one Host header")
     name = host_name(found.decode("latin-1"))
     if name is None:
-        raise _misdirected("the Host header is no host name with an optional port")
+        raise _refuse_host("the Host header is no host name with an optional port")
     if name not in allowed:
         bound = scope.get("server")
         if bound is None or name != bound[0].lower():
-            raise _misdirected("this server is not known by the name in the Host header")
+            raise _refuse_host("this server is not known by the name in the Host header")
 
 
 def host_name(header: str) -> str | None:
@@ -58,7 +58,7 @@ def host_name(header: str) -> str | None:
     return match[1].strip("[]").lower() if match else None
 
 
-def _misdirected(what: str) -> HttpProblem:
+def _refuse_host(what: str) -> HttpProblem:
     message = f"{what}; use the bound address or localhost, or list the name under http.allowed_hosts"
     return HttpProblem(421, "host_not_allowed", message, param="Host")
 

@@ -184,7 +184,7 @@ class HostRouter:
     def __init__(self, routes: Iterable[HostRoute], serve: Serve, *, default: ASGIApp) -> None:
         self._serve = serve
         self._default = default
-        self._own = dict(self._built(routes))
+        self._own = dict(self._build(routes))
         self._routers = self._own
         self._later: Mapping[str, LaterRoutes] = {}
 
@@ -203,10 +203,10 @@ class HostRouter:
         prefix = _first_segments(path)
         routes = self._later.get(prefix)
         if routes is not None:
-            self._routers = {**self._routers, **dict(self._built(await in_own_thread(routes)))}
+            self._routers = {**self._routers, **dict(self._build(await in_own_thread(routes)))}
         return self._routers.get(prefix)
 
-    def _built(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:
+    def _build(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:
         paths: dict[str, dict[str, HostRoute]] = {}
         for route in routes:
             paths.setdefault(route.path, {})[route.method] = route

@@ -257,10 +257,10 @@ def server_fields(view: ServerView, viewer: Principal) -> ServerAnswer:
 
 
 def _tool(view: ServerView, found: FoundTool) -> FoundToolAnswer:
-    before: _Before = {} if found.accepted is None else {"accepted": _defined(found.accepted)}
+    before: _Before = {} if found.accepted is None else {"accepted": _define(found.accepted)}
     return {
         "name": found.name,
-        **_defined(found.definition),
+        **_define(found.definition),
         "policy": _policy(view.tools.get(found.name, view.policy)),
         "cut": [*found.cut],
         "quarantined": found.quarantined,
@@ -269,7 +269,7 @@ def _tool(view: ServerView, found: FoundTool) -> FoundToolAnswer:
     }
 
 
-def _defined(definition: ToolDefinition) -> AcceptedDefinition:
+def _define(definition: ToolDefinition) -> AcceptedDefinition:
     output = definition.output_schema
     given: _Output = {} if output is None else {"outputSchema": output.value}
     return {"description": definition.description, "inputSchema": definition.parameters.value, **given}

@@ -78,13 +78,13 @@ class BoundedLines:
                 raise LineTooLong
             chunk = await self._stream.read(_CHUNK)
             if not chunk:
-                return self._taken(searched) or None
+                return self._take(searched) or None
             self._kept += chunk
         if end > self._max_bytes:
             raise LineTooLong
-        return self._taken(end)
+        return self._take(end)
 
-    def _taken(self, end: int) -> bytes:
+    def _take(self, end: int) -> bytes:
         line = bytes(self._kept[:end])
         del self._kept[: end + 1]
         return line

@@ -46,7 +46,7 @@ def descendants(pid: int) -> Collection[Descendant]:
     found: list[Descendant] = []
     while waiting and len(found) < _MAX_DESCENDANTS:
         for child in _children(waiting.pop()):
-            started = _started(child)
+            started = _read_start_time(child)
             if started is not None:
                 found.append(Descendant(child, started))
                 waiting.append(child)
@@ -56,7 +56,7 @@ def descendants(pid: int) -> Collection[Descendant]:
 def kill(processes: Collection[Descendant]) -> None:
     """Kill those of the processes that are still alive."""
     for process in processes:
-        if _started(process.pid) == process.started:
+        if _read_start_time(process.pid) == process.started:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, signal.SIGKILL)
 
@@ -72,7 +72,7 @@ def _children(pid: int) -> Iterator[int]:
             yield from map(int, (_PROC / str(pid) / "task" / thread / "children").read_text().split())
 
 
-def _started(pid: int) -> int | None:
+def _read_start_time(pid: int) -> int | None:
     fields = _fields(pid)
     return int(fields[_STARTED]) if fields else None
 
@@ -141,7 +141,7 @@ class Child:
             raise ValueError("a child needs all three pipes")
         secrets = secrets_of(command)
         self.log: RateLimitedLog = log
-        self.called: str = _called(command, secrets)
+        self.called: str = _name_command(command, secrets)
         self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
         self._process = process
         self._pipes = pipes
@@ -156,7 +156,7 @@ class Child:
         """Start the command without a shell, in `folder` unless it names its own. Raises `ConnectionFailed`."""
         loop = asyncio.get_running_loop()
         pipes = _Pipes(loop)
-        spawning = asyncio.create_task(_spawned(loop, pipes, command, environment, command.cwd or folder))
+        spawning = asyncio.create_task(_spawn(loop, pipes, command, environment, command.cwd or folder))
         try:
             process = await asyncio.shield(spawning)
         except asyncio.CancelledError:
@@ -251,7 +251,7 @@ class Child:
         return False
 
 
-async def _spawned(
+async def _spawn(
     loop: asyncio.AbstractEventLoop, pipes: _Pipes, command: Command, environment: Mapping[str, str], folder: Path
 ) -> asyncio.SubprocessTransport:
     try:
@@ -284,7 +284,7 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
     return f"cannot start {name!r}: {reason}"
 
 
-def _called(command: Command, secrets: Sequence[str]) -> str:
+def _name_command(command: Command, secrets: Sequence[str]) -> str:
     """Return the words that tell apart several servers which run the same program, without secrets."""
     line = masked(" ".join((command.command, *command.args)), secrets)
     return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"

@@ -98,7 +98,7 @@ class BackgroundCloses:
 
     def begin(self, ending: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run it in the background. Its errors are logged."""
-        task = asyncio.create_task(_logged(ending), name="toolplug-mcp-ending")
+        task = asyncio.create_task(_run_logged(ending), name="toolplug-mcp-ending")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -109,7 +109,7 @@ class BackgroundCloses:
             await asyncio.wait(self._tasks)
 
 
-async def _logged(ending: Coroutine[None, None, None]) -> None:
+async def _run_logged(ending: Coroutine[None, None, None]) -> None:
     try:
         await ending
     except Exception:  # noqa: BLE001  a named boundary: the task has no caller to raise to
@@ -200,7 +200,7 @@ class PersistentConnection(ConnectionStrategy):
         """Make a request, over a new connection if none is open. Raises `ServerDown`, `ServerRefused`, `BadAnswer`."""
         connection = self._connection
         if connection is None or not connection.open:
-            connection = await self._opened()
+            connection = await self._get_open()
         try:
             return await request(connection)
         except ConnectionFailed as error:
@@ -214,7 +214,7 @@ class PersistentConnection(ConnectionStrategy):
         if not all(in_time):
             _LOG.error("the connection to MCP server %r has not ended after %g s", self._server.name.id, CLOSE_S)
 
-    async def _opened(self) -> ServerConnection:
+    async def _get_open(self) -> ServerConnection:
         """Return the open connection; concurrent callers wait for the same opening."""
         server = self._server.name.id
         if self._ended:

@@ -93,12 +93,12 @@ def of_server(ask: Ask, ref: ToolRef) -> Ask:
         return ask
 
     async def as_server(question: str, schema: Mapping[str, object]) -> UserAnswer:
-        return await ask(_named(ref, question), schema)
+        return await ask(_name_server(ref, question), schema)
 
     return as_server
 
 
-def _named(ref: ToolRef, question: str) -> str:
+def _name_server(ref: ToolRef, question: str) -> str:
     return f'The MCP server "{ref.source}" asks, for the tool "{ref.name}":\n\n{question}'
 
 
@@ -126,7 +126,7 @@ async def answered_in_rounds(
         if not questions:
             await asyncio.sleep(_PAUSE_S)
         elif rounds is not None:
-            named = {key: item._replace(text=_named(ref, item.text)) for key, item in questions.items()}
+            named = {key: item._replace(text=_name_server(ref, item.text)) for key, item in questions.items()}
             rounds.open = Round(target, named, state, number)
             raise ToolError("its server asks the user first; the client repeats the call", metadata={"code": ASKED})
         answers = {key: await ask(item.text, item.schema) for key, item in questions.items()}

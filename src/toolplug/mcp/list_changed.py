@@ -229,12 +229,12 @@ class Watch:
         executor = self._executor
         marking = isinstance(executor, Invalidatable)
         if marking and not self._stop:
-            self._stop.append(executor.on_invalidate(self._told))
+            self._stop.append(executor.on_invalidate(self._notify_due))
         if not self._asks and not (marking and executor.invalidates):
             self._asks = True
-            self._stop.append(executor.subscribe(lambda _: self._told()))
+            self._stop.append(executor.subscribe(lambda _: self._notify_due()))
 
-    def _told(self) -> None:
+    def _notify_due(self) -> None:
         self._due(self)
 
 

@@ -92,7 +92,7 @@ class PeerMcpSessions(McpSessions):
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         handshake = self.find(session_id, owner)
         if handshake is None:
-            return await self._adopted(session_id, owner)
+            return await self._adopt(session_id, owner)
         known = self._records.get(session_id)
         if known is None or monotonic() - known.renewed_at > _RENEWED_EVERY_S:
             if not await self._store.extend(_PREFIX + session_id, ttl_s=IDLE_S):
@@ -130,7 +130,7 @@ class PeerMcpSessions(McpSessions):
             self._records[handshake.id] = known._replace(found=len(names))
             await self._append(handshake, "found", [*names])
 
-    async def _adopted(self, session_id: str, owner: SessionOwner) -> Handshake | None:
+    async def _adopt(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         record = await self._store.read(_PREFIX + session_id)
         if record is None:
             return None
@@ -166,10 +166,10 @@ class PeerMcpSessions(McpSessions):
         handshake.questions.name_after(self._processes.name)
 
         def pass_on(uri: str, resource: Offered) -> None:
-            self._tasks.start(_logged(self._pass_on(handshake.id, uri, resource)), "toolplug-mcp-update")
+            self._tasks.start(_run_logged(self._pass_on(handshake.id, uri, resource)), "toolplug-mcp-update")
 
         def left(uri: str) -> None:
-            self._tasks.start(_logged(self._leave(handshake, uri)), "toolplug-mcp-update")
+            self._tasks.start(_run_logged(self._leave(handshake, uri)), "toolplug-mcp-update")
 
         handshake.subscriptions.pass_on = pass_on
         handshake.subscriptions.left = left
@@ -275,7 +275,7 @@ class PeerMcpSessions(McpSessions):
                 handshake.found.add(value)
 
 
-async def _logged(work: Coroutine[None, None, None]) -> None:
+async def _run_logged(work: Coroutine[None, None, None]) -> None:
     try:
         await work
     except StoreError as error:

@@ -214,12 +214,12 @@ class SessionTools(MergedExecutor):
         reach, own = self._reach, self._own
         if reach is None or own is None or own.tools is None or self._is_closed:
             return
-        found = [self._checked(tool) for tool in own.tools]
+        found = [self._check_pin(tool) for tool in own.tools]
         before = EMPTY_CATALOG if anew else self._live.catalog
         self._live.publish(self._planner.catalog(found, reach, before))
         self.join(self._live)
 
-    def _checked(self, tool: FoundTool) -> FoundTool:
+    def _check_pin(self, tool: FoundTool) -> FoundTool:
         """Return the tool, quarantined if its definition differs from the accepted one of a pinned server."""
         accepted = self._tools.accepted
         quarantined = accepted is not None and accepted.get(tool.name) != tool.definition.ref.digest
@@ -257,7 +257,7 @@ class ServerTools:
         self._raw_offers: RawOffers | None = None
         self._offered, self._lone_offered = CachedOffering(), CachedOffering()
         self._followed = FollowedResources(lambda: self._link)
-        self.accepted: Mapping[str, str] | None = self._accepted()
+        self.accepted: Mapping[str, str] | None = self._list_accepted()
         self._listed_once = False
         self._announces: bool | None = None
         self._link: PersistentConnection | None = None
@@ -380,11 +380,11 @@ class ServerTools:
     def _open(self) -> None:
         server = self.server
         if server.enabled:
-            self._link = PersistentConnection(server, self.connect, self._on_change, begin=self._begun)
+            self._link = PersistentConnection(server, self.connect, self._on_change, begin=self._on_begin)
             self._shared = SwitchedConnection(self._link)
             self._lone = SwitchedConnection(PerCallConnection(server, self.connect, self.endings))
 
-    async def _begun(self, connection: ServerConnection) -> None:
+    async def _on_begin(self, connection: ServerConnection) -> None:
         """Report a new process as a change, as it may be another version than the listed one."""
         self._on_change()
 
@@ -401,11 +401,11 @@ class ServerTools:
         else:
             self.live.publish(self.planner.catalog(self._found, self._shared, before))
         self.services.offering_changed.send()
-        self.accepted = self._accepted()
+        self.accepted = self._list_accepted()
         for session in self.sessions:
             session.follow()
 
-    def _accepted(self) -> Mapping[str, str] | None:
+    def _list_accepted(self) -> Mapping[str, str] | None:
         if not self.server.pin:
             return None
         return {tool.name: tool.definition.ref.digest for tool in self._found if not tool.quarantined}

@@ -167,7 +167,7 @@ def tool(
         title=title,
         description=description,
         hints=ToolHints(read_only, idempotent, destructive, sensitive=sensitive),
-        hosted=_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options, item),
+        hosted=_make_hosted((stub,) if isinstance(stub, str) else tuple(stub), stub_options, item),
         timeout_s=_seconds(timeout),
     )
 
@@ -329,7 +329,7 @@ def _target(method: Callable[..., object], context_name: str | None) -> Target:
     return informed
 
 
-def _hosted(stubs: tuple[str, ...], options: StubOptions | None, item: HostedItem | None) -> Hosted | None:
+def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: HostedItem | None) -> Hosted | None:
     if item is not None and not _ITEM_TYPE.fullmatch(item.type):
         raise InvalidDefinition(f"@tool(item=…): {item.type!r} is no item type; write it as `slug:name`")
     if options is None:

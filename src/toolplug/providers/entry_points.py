@@ -82,7 +82,7 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
         try:
             if not _mentions_group(distribution):
                 continue  # its metadata is not parsed: that takes 0.2 ms each
-            name = _stated(distribution, "Name")
+            name = _read_stated(distribution, "Name")
             if canonicalize_name(name) in seen:
                 continue
             if name and not _mentions_group(next(iter(distributions(name=name, **where)))):
@@ -103,13 +103,13 @@ def _mentions_group(distribution: Distribution) -> bool:
     return GROUP in (distribution.read_text("entry_points.txt") or "")
 
 
-def _stated(distribution: Distribution, field: str) -> str:
+def _read_stated(distribution: Distribution, field: str) -> str:
     """Return a metadata field; empty if it is missing, for which `Distribution.name` warns since Python 3.12."""
     return next(iter(distribution.metadata.get_all(field, ())), "")
 
 
 def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> InstalledProvider | Problem:
-    name, release = _stated(distribution, "Name"), _stated(distribution, "Version")
+    name, release = _read_stated(distribution, "Name"), _read_stated(distribution, "Version")
     if not (name and release):
         raise ValueError("it has no name or no version")
     if not _TYPE.fullmatch(point.name):

@@ -95,7 +95,7 @@ class Generation:
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
         if not keep:
-            await _closed(self.entry, self.provider, self.site)
+            await _close(self.entry, self.provider, self.site)
 
 
 async def opened(
@@ -141,7 +141,7 @@ async def opened(
         )
     except (ProviderError, asyncio.CancelledError):
         if running is None:
-            await _closed(entry, provider, site)
+            await _close(entry, provider, site)
         raise
 
 
@@ -155,7 +155,7 @@ def _tracers(
     return tuple(tracer for ask in asked for tracer in called(entry, f"{name}()", lambda ask=ask: tuple(ask())))
 
 
-async def _closed(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:
+async def _close(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:
     forget_start(provider)
     try:
         await awaited(entry, "aclose()", provider.aclose, CLOSE_S)

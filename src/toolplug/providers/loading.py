@@ -93,12 +93,12 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
     """
     if found.excluded_by:
         raise _incompatible(found, f"it requires {found.excluded_by}", "install a version of it for this toolplug")
-    target = _imported(found, within_s)
+    target = _import(found, within_s)
     try:
         kind = _provider_class(found, target)
         config = config_model(target if kind is None else plugin_of(kind))
         if kind is not None:
-            plugin, hooks, tools = _checked(found, kind)
+            plugin, hooks, tools = _check_class(found, kind)
             overridden = (kind.tools is not FunctionProvider.tools, kind.routes is not FunctionProvider.routes)
             return ProviderType(
                 installed=found,
@@ -113,22 +113,22 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
                 unchecked=tuple(compress(("tools", "routes"), overridden)),
             )
     except InvalidDefinition as error:
-        raise _failed(found, str(error)) from error
+        raise _make_error(found, str(error)) from error
     except ProviderError:
         raise
     except Exception as error:  # types and values of the author are code, too: they are compared, hashed and shown
         raised = f"reading {found.entry_point.value}" if found.file is None else "reading it"
-        said = f"{raised} raised {_said(error, found.module)}"
-        raise _failed(found, said, f"{raised} raised {outlined(error, found.module)}") from error
+        said = f"{raised} raised {_describe_error(error, found.module)}"
+        raise _make_error(found, said, f"{raised} raised {outlined(error, found.module)}") from error
     if not callable(target) or not _takes_two(target):
         value = found.entry_point.value
-        raise _failed(
+        raise _make_error(
             found,
             f"{value} is no plugin: write a FunctionProvider subclass, a function or class of (key, config), or a "
             "module or an object with @hookimpl functions",
         )
     hooks = _checked_hooks(found, target) if isinstance(target, type) else NO_HOOKS
-    build = partial(_made, found, target)
+    build = partial(_make, found, target)
     return ProviderType(
         installed=found, config=config, open_settings=config is None, build=build, plugin=target, hooks=hooks
     )
@@ -169,7 +169,7 @@ def _building(
     A module of a file is executed anew for each provider but the first, so that each has globals of its own.
     """
     if isinstance(target, FunctionProvider):
-        return partial(_configured, target)
+        return partial(_configure, target)
     if found.file is None or not isinstance(target, ModuleType) or plugin_of(kind) is not target:
         return partial(built, kind)
 
@@ -181,7 +181,7 @@ def _building(
     return build
 
 
-def _configured(provider: FunctionProvider, key: str, config: object) -> FunctionProvider:
+def _configure(provider: FunctionProvider, key: str, config: object) -> FunctionProvider:
     """Return a provider that its package has made, with its key and settings."""
     provider.key = key
     if config is not None:
@@ -189,8 +189,8 @@ def _configured(provider: FunctionProvider, key: str, config: object) -> Functio
     return provider
 
 
-def _imported(found: InstalledProvider, within_s: float) -> object:
-    outcome = begun_in_own_thread(partial(_named, found), name=f"toolplug-import-{found.type}")
+def _import(found: InstalledProvider, within_s: float) -> object:
+    outcome = begun_in_own_thread(partial(_import_named, found), name=f"toolplug-import-{found.type}")
     began = looked = process_time()
     while True:
         try:
@@ -199,17 +199,17 @@ def _imported(found: InstalledProvider, within_s: float) -> object:
             before, looked = looked, process_time()
             if looked - began < within_s and looked - before >= within_s * IDLE_SHARE:
                 continue
-        raise _failed(found, f"importing {found.entry_point.module} has not ended after {within_s:g} s")
+        raise _make_error(found, f"importing {found.entry_point.module} has not ended after {within_s:g} s")
 
 
-def _named(found: InstalledProvider) -> object:
+def _import_named(found: InstalledProvider) -> object:
     point = found.entry_point
     try:
         module = import_module(point.module) if found.file is None else file_module(found)
     except BaseException as error:
         raised = f"importing {point.module} raised" if found.file is None else "it raised"
-        raise _failed(
-            found, f"{raised} {_said(error, found.module)}", f"{raised} {outlined(error, found.module)}"
+        raise _make_error(
+            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outlined(error, found.module)}"
         ) from error
     try:
         return reduce(getattr, (part for part in (point.attr or "").split(".") if part), module)
@@ -217,16 +217,18 @@ def _named(found: InstalledProvider) -> object:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
         there = f"; its providers are {', '.join(known)}" if known else ""
         if found.file is not None:
-            raise _failed(found, f"{found.file.name} has no {point.attr!r}{there}") from error
+            raise _make_error(found, f"{found.file.name} has no {point.attr!r}{there}") from error
         lacks = f"{point.module} has no {point.attr!r}"
-        raise _failed(found, f"{lacks} ({_said(error, found.module)}){there}", f"{lacks}{there}") from error
+        raise _make_error(
+            found, f"{lacks} ({_describe_error(error, found.module)}){there}", f"{lacks}{there}"
+        ) from error
 
 
 def _is_own_provider(value: object, module: str) -> bool:
     return isinstance(value, type) and issubclass(value, FunctionProvider) and value.__module__ == module
 
 
-def _checked(found: InstalledProvider, kind: type[FunctionProvider]) -> tuple[object, PluginHooks, tuple[str, ...]]:
+def _check_class(found: InstalledProvider, kind: type[FunctionProvider]) -> tuple[object, PluginHooks, tuple[str, ...]]:
     """Return the plugin of a provider class, its hooks and the names of its `@tool` methods, all valid."""
     plugin = plugin_of(kind)
     hooks = _checked_hooks(found, plugin)
@@ -241,7 +243,7 @@ def _checked_hooks(found: InstalledProvider, plugin: object) -> PluginHooks:
     return hooks
 
 
-def _made(
+def _make(
     found: InstalledProvider, make: Callable[[str, object], object], key: str, config: object
 ) -> FunctionProvider:
     """Return the provider that a factory makes, or one that delegates to the object that it makes."""
@@ -251,10 +253,10 @@ def _made(
         kind = delegating_provider(given) if provider is None else type(provider)
         if kind is None:
             value, what = found.entry_point.value, type(given).__qualname__
-            raise _failed(found, f"{value} gave a {what}, which is no FunctionProvider and has no hook or tool")
-        _checked(found, kind)
+            raise _make_error(found, f"{value} gave a {what}, which is no FunctionProvider and has no hook or tool")
+        _check_class(found, kind)
     except InvalidDefinition as error:
-        raise _failed(found, str(error)) from error
+        raise _make_error(found, str(error)) from error
     if provider is None:
         provider = built(kind, key, config)
     provider.key = key
@@ -269,7 +271,7 @@ def _takes_two(function: Callable[..., object]) -> bool:
     return True
 
 
-def _said(error: BaseException, package: str) -> str:
+def _describe_error(error: BaseException, package: str) -> str:
     """The error on one line, with the line of the package that its author can change."""
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg, f" at {error.filename}:{error.lineno}"
@@ -284,7 +286,7 @@ def _named_package(found: InstalledProvider) -> str:
     return f"{found.package} ({found.type})" if found.file is None else found.type
 
 
-def _failed(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
+def _make_error(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
     owner = _named_package(found)
     return ProviderError(

@@ -125,11 +125,11 @@ def adapt_hooks(kind: type) -> None:
         taken = taken_arguments(own.function)[own.bound :]
         if taken != hook.arguments and set(taken) <= set(hook.accepted):
             places = [hook.arguments.index(each) if each in hook.arguments else -1 for each in taken]
-            adapted = _adapted(found, own, places)
+            adapted = _adapt(found, own, places)
             setattr(kind, name, adapted)
 
 
-def _adapted(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..., object]:
+def _adapt(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..., object]:
     """Return a method that passes on the arguments at these places; the last of all is the site."""
 
     @wraps(own.function)

@@ -96,7 +96,7 @@ class FunctionRegistry(LiveCatalog):
         self._instances = desired_providers(providers)
         self._open = False
         self._metrics = metrics
-        self._provider_collectors = ProviderCollectors(self._collected, self._services.namespace)
+        self._provider_collectors = ProviderCollectors(self._collect, self._services.namespace)
         self._collectors = (
             CallMetrics(self._services.calls.accounting, self._services.namespace),
             self._provider_collectors,
@@ -278,7 +278,7 @@ class FunctionRegistry(LiveCatalog):
                 message = "is one module or object, and cannot be started with other settings while it runs"
                 hint = "restart the host; a class or a function of (key, config) can change while the host runs"
                 return entry.problem("needs_restart", message, hint)
-            await self._closed(wanted.single)
+            await self._wait_for_close(wanted.single)
         try:
             generation = await opened(wanted, self._services.calls, self._site, running_one)
         except ProviderError as error:
@@ -300,7 +300,7 @@ class FunctionRegistry(LiveCatalog):
             and slot.entry.settings == wanted.entry.settings
         )
 
-    async def _closed(self, plugin: object) -> None:
+    async def _wait_for_close(self, plugin: object) -> None:
         """Wait until a module or object that ran before is closed, before it is started again."""
         for generation, closing in [*self._ending.items()]:
             if plugin_of(generation.provider) is plugin:
@@ -385,7 +385,7 @@ class FunctionRegistry(LiveCatalog):
             fix="move it up in the file, or disable the tools of the other that it should replace",
         )
 
-    def _collected(self) -> list[Collected]:
+    def _collect(self) -> list[Collected]:
         generations = [slot.generation for slot in self._slots if slot.generation is not None]
         types = Counter(generation.entry.type for generation in generations)
         return [

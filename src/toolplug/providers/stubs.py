@@ -50,14 +50,14 @@ def mapped_choice(choice: object, names: Names, unmatched: Report) -> object:
         unmatched("", f"tool_choice is neither text nor an object but {type(choice).__name__}{_DROPPED}")
         return None
     if given.get("type") == "allowed_tools":
-        return _allowed(given, names, unmatched)
+        return _restrict_allowed(given, names, unmatched)
     functions = _functions(given, names, unmatched)
     if len(functions) > 1:
         return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": functions}}
     return functions[0] if functions else None
 
 
-def _allowed(choice: Mapping[str, object], names: Names, unmatched: Report) -> object:
+def _restrict_allowed(choice: Mapping[str, object], names: Names, unmatched: Report) -> object:
     inner = as_object(choice["allowed_tools"]) if "allowed_tools" in choice else choice
     listed = inner.get("tools")
     if not isinstance(listed, list | tuple):
@@ -130,7 +130,7 @@ class StubTable:
         tools = self.tools(kind)
         unsupported = [key for key in given if not any(_supports(tool, key) for tool in tools)]
         if unsupported:
-            known = sorted({key for tool in tools for key in _declared(tool)})
+            known = sorted({key for tool in tools for key in _read_declared(tool)})
             return OptionsRefused(
                 supported=False,
                 message=f"stub {kind!r} does not support {_listed(unsupported)}; it takes {_listed(known)}",
@@ -157,10 +157,10 @@ def _supports(tool: ToolDefinition, key: str) -> bool:
         return False
     schema = tool.hosted.options.value
     open_ended = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-    return open_ended or "properties" not in schema or key in _declared(tool)
+    return open_ended or "properties" not in schema or key in _read_declared(tool)
 
 
-def _declared(tool: ToolDefinition) -> Mapping[str, object]:
+def _read_declared(tool: ToolDefinition) -> Mapping[str, object]:
     options = tool.hosted.options if tool.hosted else None
     return as_object(options.value.get("properties") if options else None)
 
@@ -254,7 +254,7 @@ class _Request:
         kind = given if isinstance(given, str) else ""
         tools = self._table.tools(kind)
         if not tools:
-            self._refuse("unmatched_stub", index, kind, _unmatched(entry, given))
+            self._refuse("unmatched_stub", index, kind, _describe_unmatched(entry, given))
             return []
         doubled = self._table.doubled(kind)
         if doubled and kind not in self._expanded:
@@ -311,7 +311,7 @@ def _own_names(entries: Sequence[object]) -> Iterator[str]:
                 yield name
 
 
-def _unmatched(entry: object, kind: object) -> str:
+def _describe_unmatched(entry: object, kind: object) -> str:
     if not isinstance(entry, Mapping):
         return f"an entry of tools is no object but {type(entry).__name__}{_DROPPED}"
     if kind is None:

@@ -127,14 +127,14 @@ class ToolIndex:
         for step, (word, postings) in enumerate(counted.items()):
             if step % _STEP == 0 or len(postings.tools) > _STEP:
                 sleep(0)
-            self._postings[word] = _weighted(postings, norms)
+            self._postings[word] = _weigh(postings, norms)
 
     def postings(self, word: str) -> _Postings:
         """Return the tools that have this word, as `words` gives it."""
         return self._postings.get(word, _NONE)
 
 
-def _weighted(counted: _Postings, norms: array[float]) -> _Postings:
+def _weigh(counted: _Postings, norms: array[float]) -> _Postings:
     """Return the postings of a word by their weights, from how often each tool has it."""
     tools, counts = counted
     weights = [count * (_K1 + 1) / (count + norms[place]) for place, count in zip(tools, counts, strict=True)]

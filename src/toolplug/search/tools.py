@@ -132,7 +132,7 @@ class ToolSearch:
         names = {id(definition): name for name, definition in functions.items()}
         now = tools.catalog  # another one, if tools were removed while the index was built
         best = [item for item in hits.best if id(item) in names or now is catalog or now.find(item.name) is not None]
-        value: dict[str, object] = {"tools": list(_bounded(best, names)), "matches": hits.matches}
+        value: dict[str, object] = {"tools": list(_bound(best, names)), "matches": hits.matches}
         if not hits.best:
             size = sum(len(index.definitions) for index in indexes)
             value["hint"] = f"none of the {size:,} tools that are not listed has these words; try others"
@@ -196,7 +196,7 @@ def _listed_plan(catalog: Catalog, name: str) -> Plan | None:
     return tool.plan if tool is not None and tool.definition.ref.source == SEARCH_SOURCE else None
 
 
-def _bounded(definitions: Iterable[ToolDefinition], names: Mapping[int, str]) -> Iterator[dict[str, object]]:
+def _bound(definitions: Iterable[ToolDefinition], names: Mapping[int, str]) -> Iterator[dict[str, object]]:
     """Yield the tools as a model reads them; what is over the size of a result is cut, the best tool excepted."""
     left = MAX_RESULT_BYTES
     for place, definition in enumerate(definitions):

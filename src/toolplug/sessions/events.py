@@ -148,10 +148,10 @@ def tool_list(tools: ToolSet, away: str | None, shadowed: Callable[[str], bool])
 
 def default_tool_list(catalog: Catalog) -> bytes:
     """Return the default tools, of a session without registered tools, in the shape of `tool_list`."""
-    return orjson.dumps([_defined(definition) for definition in catalog.definitions()])
+    return orjson.dumps([_define(definition) for definition in catalog.definitions()])
 
 
-def _defined(definition: ToolDefinition) -> dict[str, object]:
+def _define(definition: ToolDefinition) -> dict[str, object]:
     shown: dict[str, object] = {
         "name": definition.name,
         "description": definition.description,

@@ -78,7 +78,7 @@ class SessionExecutors:
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
         """Return the executor of the session in this state; `reachable`: its tools can be called."""
-        lent = self._lent()
+        lent = self._lend()
         if lent is None:
             lent = LentTools(
                 self._shared.planner.services.unknown,
@@ -91,7 +91,7 @@ class SessionExecutors:
 
     def publish(self, state: SessionState, *, reachable: bool, anew: bool = False) -> None:
         """Publish the tools of this state to the executor, if one is in use; `anew`: with new plans."""
-        lent = self._lent()
+        lent = self._lend()
         if lent is not None:
             known = EMPTY_CATALOG if anew else lent.own
             lent.lend(self._catalog(state, reachable, known), registered=state.registered)
@@ -99,12 +99,12 @@ class SessionExecutors:
     def end(self) -> None:
         """Remove all tools, and close their switch for calls that wait."""
         self._switch.open = False
-        lent = self._lent()
+        lent = self._lend()
         if lent is not None:
             lent.lend(EMPTY_CATALOG, registered=True)
         self._shared.executors.drop(self._code)
 
-    def _lent(self) -> LentTools | None:
+    def _lend(self) -> LentTools | None:
         return None if self._kept is None else self._kept()
 
     def _catalog(self, state: SessionState, reachable: bool, before: Catalog) -> Catalog:

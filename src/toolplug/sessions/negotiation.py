@@ -123,7 +123,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
-    capabilities = tuple(map(_cleaned, capabilities))
+    capabilities = tuple(map(_clean, capabilities))
     levels = declared_levels(capabilities)
     good: list[SessionTool] = []
     failed: list[FailedTool] = []
@@ -283,7 +283,7 @@ def _check_environment(asked: Registration) -> None:
         raise ApiError("invalid_environment", message, param="environment")
 
 
-def _cleaned(capability: Capability) -> Capability:
+def _clean(capability: Capability) -> Capability:
     resources = cast("list[object]", cleaned_json(list(capability.resources)))
     return capability._replace(resources=tuple(resources))
 

@@ -125,7 +125,7 @@ class QueuedCalls:
         try:
             await self._keep(session.code, call_id, kept)
         except BaseException:
-            self._ended(session, call_id)
+            self._on_end(session, call_id)
             raise
         self._background.start(self._run(session, call_id, kept), "queued-call")
         return call_id
@@ -154,16 +154,16 @@ class QueuedCalls:
             nonlocal others
             before, others = others, self._processes.others
             if before - others:
-                self._background.start(self._resumed(load), "queued-calls")
+                self._background.start(self._resume(load), "queued-calls")
 
         self._processes.listen(look)
-        self._background.start(self._resumed(load), "queued-calls")
+        self._background.start(self._resume(load), "queued-calls")
 
     async def aclose(self) -> None:
         """Cancel running calls; the next process finishes them."""
         await self._background.aclose()
 
-    async def _resumed(self, load: LoadSession) -> None:
+    async def _resume(self, load: LoadSession) -> None:
         while True:
             try:
                 async for key in every_key(self._store, _PREFIX):
@@ -210,13 +210,13 @@ class QueuedCalls:
     async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
-            result = await self._executed(session, call, kept)
+            result = await self._execute(session, call, kept)
             if result.status is ToolStatus.UNAVAILABLE and session.relay.stopping:
                 return  # it has no result yet: the next process runs it
             kept["result"] = kept_result(result)
             await self._keep_at_last(session.code, call_id, kept)
         finally:
-            self._ended(session, call_id)
+            self._on_end(session, call_id)
 
     async def _keep_at_last(self, code: str, call_id: str, kept: _Kept) -> None:
         """Store the result, and try again until the store is available: the call cannot be made a second time."""
@@ -228,7 +228,7 @@ class QueuedCalls:
                 _LOG.warning("the result of a queued call cannot be kept: %s; trying until it can", error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _executed(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
+    async def _execute(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
         agents = kept["agents"]
         principal = Principal(
             subject=kept["subject"],
@@ -259,7 +259,7 @@ class QueuedCalls:
         ttl_s = kept["kept_s"] + left_s
         await self._store.commit(_key(code, call_id), dump_json(kept), expected=expected, ttl_s=ttl_s)
 
-    def _ended(self, session: Session, call_id: str) -> None:
+    def _on_end(self, session: Session, call_id: str) -> None:
         session.relay.release(call_id)
         self._running[session.code] -= 1
         if not self._running[session.code]:

@@ -176,7 +176,7 @@ class Relay:
         except StoreError:
             return unavailable(call, "its store cannot answer", code="store_unavailable")
         except asyncio.CancelledError:
-            accepted = await self._accepted(request, _reason(context))
+            accepted = await self._end_unless_accepted(request, _reason(context))
             if accepted is None:
                 raise
             return accepted.value
@@ -278,7 +278,7 @@ class Relay:
     def _gone(self, request: Request, reason: str) -> ToolResult:
         return _gone(request.tool, reason, sent=self._may_have_arrived(request))
 
-    async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
         return None
 

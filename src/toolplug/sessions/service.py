@@ -395,15 +395,17 @@ class SessionMetrics(Collector):
         for role in get_args(StreamRole):
             streams.add_metric([role], roles[role])
         yield streams
-        yield self._counted("created", "Sessions that were created.", [], [((), counters.created)])
-        yield self._counted("ended", "Sessions that are over, by how they ended.", ["reason"], counters.ended.items())
-        yield self._counted(
+        yield self._count_metric("created", "Sessions that were created.", [], [((), counters.created)])
+        yield self._count_metric(
+            "ended", "Sessions that are over, by how they ended.", ["reason"], counters.ended.items()
+        )
+        yield self._count_metric(
             "changes", "Registrations and updates, by outcome.", ["kind", "outcome"], counters.changes.items()
         )
-        yield self._counted("events", "Events told to streams, each once.", ["event"], counters.events.items())
-        yield self._counted("resyncs", "Streams that had to begin again.", ["reason"], counters.resyncs.items())
+        yield self._count_metric("events", "Events told to streams, each once.", ["event"], counters.events.items())
+        yield self._count_metric("resyncs", "Streams that had to begin again.", ["reason"], counters.resyncs.items())
         relayed = counters.relayed
-        yield self._counted(
+        yield self._count_metric(
             "relay_requests", "Requests to plugins, by how they ended.", ["outcome"], relayed.ended.items()
         )
         took = HistogramMetricFamily(
@@ -416,7 +418,7 @@ class SessionMetrics(Collector):
         """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
         return iter(())
 
-    def _counted(
+    def _count_metric(
         self, name: str, text: str, labels: list[str], counts: Iterable[tuple[str | tuple[str, ...], int]]
     ) -> Metric:
         family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)

@@ -177,7 +177,7 @@ class Session:
 
     async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
         """Replace all tools. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
-        with self._noted("register", request_id):
+        with self._note_change("register", request_id):
             self.check()
             self.touch()
             free, self._unregistered = self._unregistered, False
@@ -185,7 +185,7 @@ class Session:
                 await self._check_rate()
             try:
                 found = await negotiated(asked, self.tenant, self._shared)
-                revision, _ = await self._changed(found.applied, "registered")
+                revision, _ = await self._change(found.applied, "registered")
             except BaseException as error:
                 self._unregistered = free and not self.state.registered
                 if free and isinstance(error, ApiError):
@@ -208,15 +208,15 @@ class Session:
                 raise ApiError("revision_mismatch", message, param="If-Match")
             return changed(state, changes, self._shared)
 
-        with self._noted("update", request_id):
+        with self._note_change("update", request_id):
             self.check()
             self.touch()
             await self._check_rate()
             changes = await read_changes(asked, self._shared.pool)
-            return Updated(*await self._changed(change, cleaned(reason)), changes.cleaned)
+            return Updated(*await self._change(change, cleaned(reason)), changes.cleaned)
 
     @contextmanager
-    def _noted(self, kind: str, request_id: str) -> Generator[None]:
+    def _note_change(self, kind: str, request_id: str) -> Generator[None]:
         """Write one audit line and one count for a change that is made or refused with an `ApiError`."""
         try:
             yield
@@ -347,7 +347,7 @@ class Session:
     def over(self) -> None:
         """End the session in this process, as its record has expired."""
         if self.state.gone is None:
-            self._gone(self.state.ended("session_expired", self.now()), "session_expired")
+            self._on_gone(self.state.ended("session_expired", self.now()), "session_expired")
 
     def began_again(self, role: StreamRole, stream: str) -> None:
         """Send the requests of a stream again that has dropped what it was sent."""
@@ -356,7 +356,7 @@ class Session:
 
     # Changes.
 
-    async def _changed(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
+    async def _change(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
         return await self._shared.background.unbroken(self._commit(change, reason), "session-change")
 
     async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
@@ -391,7 +391,7 @@ class Session:
         first = state.registered and not self.state.registered
         self._record = record
         if state.gone is not None:
-            self._gone(state, state.gone)
+            self._on_gone(state, state.gone)
             return
         self.state = state
         if first:
@@ -462,7 +462,7 @@ class Session:
         record = await self.refresh()
         return record is None or self.state.gone is not None or self._life.lives_on(record)
 
-    def _gone(self, state: SessionState, how: GoneState) -> None:
+    def _on_gone(self, state: SessionState, how: GoneState) -> None:
         self.state = state
         self._stop_timers()
         self.relay.end(how)

@@ -56,7 +56,7 @@ def read_requirements(raw: object) -> tuple[Requirement, ...]:
     """Check the requirements of a tool: types, or objects of type and level. Raises `InvalidDefinition`."""
     if not isinstance(raw, list):
         raise InvalidDefinition("requires must be a list of capability types or of {type, level}", at="requires")
-    return tuple(_required(item, f"requires[{index}]") for index, item in enumerate(cast("list[object]", raw)))
+    return tuple(_read_requirement(item, f"requires[{index}]") for index, item in enumerate(cast("list[object]", raw)))
 
 
 DeclaredLevels = Mapping[str, int]
@@ -88,20 +88,20 @@ def _read_capability(raw: object, at: str) -> Capability:
     given = cast("Mapping[str, object]", raw)
     for key in given:
         if key not in _CAPABILITY_KEYS:
-            message = f"{at} has the unknown key {_named(key)}; known: type, level, resources"
+            message = f"{at} has the unknown key {_quote(key)}; known: type, level, resources"
             raise _invalid(message, f"{at}.{key[:80]}")
     type_, level = given.get("type"), given.get("level")
     if type_ not in TYPES:
-        raise _invalid(f"{at}.type {_named(type_)} is not known; known: {', '.join(TYPES)}", f"{at}.type")
+        raise _invalid(f"{at}.type {_quote(type_)} is not known; known: {', '.join(TYPES)}", f"{at}.type")
     if level not in LEVELS:
-        raise _invalid(f"{at}.level {_named(level)} is not known; known: {', '.join(LEVELS)}", f"{at}.level")
+        raise _invalid(f"{at}.level {_quote(level)} is not known; known: {', '.join(LEVELS)}", f"{at}.level")
     resources = given.get("resources", [])
     if not isinstance(resources, list):
         raise _invalid(f"{at}.resources must be a list", f"{at}.resources")
     return Capability(type_, level, tuple(cast("list[object]", resources)))
 
 
-def _required(raw: object, at: str) -> Requirement:
+def _read_requirement(raw: object, at: str) -> Requirement:
     if isinstance(raw, str):
         raw = {"type": raw}
     if not isinstance(raw, Mapping) or not set(cast("Mapping[str, object]", raw)) <= {"type", "level"}:
@@ -109,10 +109,10 @@ def _required(raw: object, at: str) -> Requirement:
     given = cast("Mapping[str, object]", raw)
     type_, level = given.get("type"), given.get("level")
     if type_ not in TYPES:
-        raise InvalidDefinition(f"{at} {_named(type_)} is not known; known: {', '.join(TYPES)}", at=at)
+        raise InvalidDefinition(f"{at} {_quote(type_)} is not known; known: {', '.join(TYPES)}", at=at)
     if level is not None and level not in LEVELS:
         known = ", ".join(LEVELS)
-        raise InvalidDefinition(f"{at}.level {_named(level)} is not known; known: {known}", at=f"{at}.level")
+        raise InvalidDefinition(f"{at}.level {_quote(level)} is not known; known: {known}", at=f"{at}.level")
     return Requirement(type_, level)
 
 
@@ -120,7 +120,7 @@ def _invalid(message: str, at: str) -> ApiError:
     return ApiError("invalid_capability", message, param=at)
 
 
-def _named(value: object) -> str:
+def _quote(value: object) -> str:
     return repr(value)[:80]
 
 

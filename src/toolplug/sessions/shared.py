@@ -66,7 +66,7 @@ class Background:
 
     def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[None]:
         """Run the work as a task, which `aclose` cancels."""
-        task = asyncio.create_task(_logged(work, name), name=f"toolplug-{name}")
+        task = asyncio.create_task(_run_logged(work, name), name=f"toolplug-{name}")
         self._tasks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -78,13 +78,13 @@ class Background:
 
     async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
         """Run the work to its end and return its result, even if the caller or `aclose` is cancelled."""
-        return await asyncio.shield(self._started(work, name))
+        return await asyncio.shield(self._start(work, name))
 
     def finish(self, work: Coroutine[None, None, None], name: str) -> None:
         """Run the work to its end in the background, for which `aclose` waits; errors are logged."""
-        self._started(_logged(work, name), name)
+        self._start(_run_logged(work, name), name)
 
-    def _started(self, work: Coroutine[None, None, T], name: str) -> asyncio.Task[T]:
+    def _start(self, work: Coroutine[None, None, T], name: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=f"toolplug-{name}")
         self._unbroken.add(task)
         task.add_done_callback(self._unbroken.discard)
@@ -97,7 +97,7 @@ class Background:
         await asyncio.gather(*self._tasks, *self._unbroken, return_exceptions=True)
 
 
-async def _logged(work: Coroutine[Any, Any, object], name: str) -> None:
+async def _run_logged(work: Coroutine[Any, Any, object], name: str) -> None:
     try:
         await work
     except StoreError as error:

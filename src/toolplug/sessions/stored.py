@@ -70,7 +70,7 @@ class StoredSessions:
 
     async def find(self, code: str) -> StoredSession:
         """Return a live session. Raises `InvalidSessionCode`, `SessionNotFound`, `SessionGone` and `StoreError`."""
-        session = await self._known(code)
+        session = await self._find(code)
         over = session.over(self.now())
         if over is not None:
             raise SessionGone(code, over)
@@ -86,7 +86,7 @@ class StoredSessions:
         Raises `InvalidSessionCode` and `SessionNotFound` before the first event, `SessionGone` after the last one of a
         session that is over, and `StoreError`.
         """
-        session: StoredSession | None = await self._known(code)
+        session: StoredSession | None = await self._find(code)
         last = after
         while session is not None:
             over = session.over(self.now())
@@ -105,7 +105,7 @@ class StoredSessions:
             session = await self._read(code)
         raise SessionGone(code, "session_expired")
 
-    async def _known(self, code: str) -> StoredSession:
+    async def _find(self, code: str) -> StoredSession:
         check_code(code)
         session = await self._read(code)
         if session is None:

@@ -219,7 +219,7 @@ class EventFanout:
         The reader is closed already if the session has ended by then.
         """
         reader = Reader(role, self._caught_up)
-        if last_event_id is None or not await self._resumed(reader, last_event_id):
+        if last_event_id is None or not await self._resume(reader, last_event_id):
             await self._begin(reader, None if last_event_id is None else "unknown_event_id")
         if self._over:
             self._close(reader)
@@ -268,7 +268,7 @@ class EventFanout:
         said = self._final_error
         reader.close(frame("error", said, reader.last_id(self._position)) if said else b"")
 
-    async def _resumed(self, reader: Reader, last_event_id: str) -> bool:
+    async def _resume(self, reader: Reader, last_event_id: str) -> bool:
         last = read_event_id(last_event_id)
         if last is None:
             return False
@@ -281,7 +281,7 @@ class EventFanout:
                 position = event.id
                 if _is_for(entry.audience, reader):
                     frames.append(frame(entry.event, entry.data, event_id(position)))
-            if self._joined(reader, position):
+            if self._join(reader, position):
                 reader.told = last
                 reader.begin(position, b"".join(frames))
                 return True
@@ -296,7 +296,7 @@ class EventFanout:
                 self._session.over()
             if record is None or reader.closed:
                 return
-            if self._joined(reader, record.position):
+            if self._join(reader, record.position):
                 break
         last = reader.last_id(record.position)
         chunk = frame("connected", self._session.connected(record), last)
@@ -309,7 +309,7 @@ class EventFanout:
         await self._begin(reader, reader.lost or "slow_reader")
         self._session.began_again(reader.role, reader.id)
 
-    def _joined(self, reader: Reader, position: int) -> bool:
+    def _join(self, reader: Reader, position: int) -> bool:
         """Add the reader to the feed; return False if the feed is past the position already."""
         if self._following is None:
             self._position = position

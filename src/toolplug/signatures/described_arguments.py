@@ -77,7 +77,7 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
     model that is not complete yet.
     """
     try:
-        described = _described(parameters)
+        described = _describe(parameters)
     except Exception as error:  # types are the author's code, which may raise anything
         later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
         kind = UnresolvedAnnotation if later else InvalidDefinition
@@ -89,10 +89,10 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
     return described
 
 
-def _described(parameters: Parameters) -> DescribedArguments:
+def _describe(parameters: Parameters) -> DescribedArguments:
     """Describe them by a model with fields `p0`, `p1`, …, since pydantic reserves names that parameters may have."""
     fields: dict[str, Any] = {
-        f"p{count}": (_aliased(meaning, default, name), ... if default is inspect.Parameter.empty else default)
+        f"p{count}": (_alias(meaning, default, name), ... if default is inspect.Parameter.empty else default)
         for count, (name, (meaning, default)) in enumerate(parameters.items())
     }
     model = create_model("_Arguments", **fields)
@@ -100,7 +100,7 @@ def _described(parameters: Parameters) -> DescribedArguments:
     return DescribedArguments(model, {name: field.alias or name for name, field in given}, schema_of_model(model))
 
 
-def _aliased(meaning: object, default: object, name: str) -> object:
+def _alias(meaning: object, default: object, name: str) -> object:
     """Return the type with the parameter's name as alias, unless the author set another alias."""
     infos = [FieldInfo.from_annotation(cast("type[object]", meaning)), default]
     if any(isinstance(info, FieldInfo) and (info.alias or info.validation_alias) for info in infos):
@@ -111,7 +111,7 @@ def _aliased(meaning: object, default: object, name: str) -> object:
 def _culprit(parameters: Parameters) -> str:
     for name, (meaning, default) in parameters.items():
         try:
-            _described({name: (meaning, default)})
+            _describe({name: (meaning, default)})
         except Exception:  # noqa: BLE001
             return f"parameter {name!r} of type {meaning!r} has no JSON Schema"
     return "the parameters have no JSON Schema together"

@@ -37,10 +37,10 @@ def _summary(text: str) -> str:
     lines = text.splitlines()
     end = next((number for number in range(len(lines)) if _begins_section(lines, number)), len(lines))
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:end]).strip())
-    return "\n\n".join(_reflowed(paragraph) for paragraph in paragraphs)
+    return "\n\n".join(_reflow(paragraph) for paragraph in paragraphs)
 
 
-def _reflowed(paragraph: str) -> str:
+def _reflow(paragraph: str) -> str:
     lines = paragraph.splitlines()
     if any(_STRUCTURED.match(line) for line in lines):
         return "\n".join(line.rstrip() for line in lines)

@@ -113,8 +113,8 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
             meanings[name] = resolved(annotation, function, owner, around)
         except Unresolved as error:
             raise UnresolvedAnnotation(
-                f"{place}: the annotation {_written(parameter)!r} of parameter {name!r} cannot be resolved ({error}); "
-                "import or define the name in the module, or where the class is made"
+                f"{place}: the annotation {_read_annotation(parameter)!r} of parameter {name!r} cannot be resolved"
+                f" ({error}); import or define the name in the module, or where the class is made"
             ) from None
     contexts = [name for name, meaning in meanings.items() if _is_context(meaning)]
     if len(contexts) > 1:
@@ -145,7 +145,7 @@ def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Pa
     return parameters
 
 
-def _written(parameter: inspect.Parameter) -> object:
+def _read_annotation(parameter: inspect.Parameter) -> object:
     """Return the annotation as its author wrote it, even if Python kept it as a forward reference."""
     annotation: object = parameter.annotation
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation

@@ -67,14 +67,14 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
         if _is_json(arguments):
             return cast("dict[str, object]", load_json(dump_json(arguments)))
     elif not isinstance(arguments, Mapping):
-        value = _parsed(arguments)
+        value = _parse(arguments)
         plain = _SCALARS.issuperset(map(type, value.values()))
         if plain or _plain_json(value) is not None or _is_json(value):
             return value
         if len(arguments) > _MAX_POINTED_BYTES:
             raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep, or a number out of range"])
         arguments = value
-    return cast("dict[str, object]", _copied(arguments, "", 1))
+    return cast("dict[str, object]", _copy(arguments, "", 1))
 
 
 def encoded(value: object) -> str | None:
@@ -98,7 +98,7 @@ def as_json(value: object) -> Json | None:
     return Json(text.decode(), value if type(value) in _JSON_TYPES else orjson.loads(text))
 
 
-def _parsed(arguments: str | bytes) -> dict[str, object]:
+def _parse(arguments: str | bytes) -> dict[str, object]:
     try:
         text = arguments.encode() if isinstance(arguments, str) else arguments
         value = load_within_limits(text or b"{}")
@@ -179,7 +179,7 @@ def _has_null(text: bytes) -> bool:
 
 def canonical(value: object) -> bytes:
     """Return JSON with sorted keys, for digests; a value that is not JSON is represented by its type and `repr`."""
-    return json.dumps(value, default=_represented, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(value, default=_represent, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _encoded_slowly(value: object) -> Json | None:
@@ -249,11 +249,11 @@ def _plain_parts(value: object, pointer: str, parents: set[int]) -> object:
     elif isinstance(value, bytes | bytearray | Iterator):
         raise NotJson(type(cast("object", value)).__name__, pointer)
     else:
-        return _plain(_serialised(value, pointer), pointer, parents)
+        return _plain(_serialise(value, pointer), pointer, parents)
     return {key: _plain(item, pointer + pointer_part(key), parents) for key, item in named}
 
 
-def _serialised(value: object, pointer: str) -> object:
+def _serialise(value: object, pointer: str) -> object:
     """Serialise one value by pydantic. Raises `NotJson`, from the error of the value's own serializer, if any."""
     try:
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else _ANY.to_python(value, mode="json")
@@ -280,9 +280,9 @@ def _plain_key(key: object, pointer: str) -> str:
     return text
 
 
-def _represented(value: object) -> object:
+def _represent(value: object) -> object:
     try:
-        return _serialised(value, "")
+        return _serialise(value, "")
     except NotJson:
         return [type(value).__qualname__, repr(value)]
 
@@ -295,7 +295,7 @@ def _finite(value: object) -> bool:
     return b"NaN" not in text and b"Infinity" not in text
 
 
-def _copied(value: object, pointer: str, depth: int) -> object:
+def _copy(value: object, pointer: str, depth: int) -> object:
     """Return a copy of arguments or a part of them. Raises `InvalidArguments` with its JSON pointer."""
     if depth > MAX_ARGUMENT_DEPTH and isinstance(value, Mapping | list | tuple):
         raise InvalidArguments([f"/: more than {MAX_ARGUMENT_DEPTH} levels deep"])
@@ -304,11 +304,11 @@ def _copied(value: object, pointer: str, depth: int) -> object:
         for key, item in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
                 raise InvalidArguments([f"{pointer or '/'}: not JSON: a key of type {type(key).__name__}"])
-            copy[key] = item if type(item) in _PLAIN else _copied(item, f"{pointer}/{key}", depth + 1)
+            copy[key] = item if type(item) in _PLAIN else _copy(item, f"{pointer}/{key}", depth + 1)
         return copy
     if isinstance(value, list | tuple):
         items = cast("list[object]", value)
-        return [item if type(item) in _PLAIN else _copied(item, pointer, depth + 1) for item in items]
+        return [item if type(item) in _PLAIN else _copy(item, pointer, depth + 1) for item in items]
     if isinstance(value, int) and not TOO_SMALL < value < TOO_LARGE:
         raise integer_too_long(pointer)
     if isinstance(value, float) and not math.isfinite(value):

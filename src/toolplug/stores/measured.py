@@ -28,21 +28,21 @@ class MeasuredStore(DelegatingStore):
 
     async def read(self, key: str) -> Record | None:
         """Return the live record, or `None`."""
-        return await self._measured("read", self._store.read(key))
+        return await self._measure("read", self._store.read(key))
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         """Return the keys of live records."""
-        return await self._measured("keys", self._store.keys(prefix, after=after, limit=limit))
+        return await self._measure("keys", self._store.keys(prefix, after=after, limit=limit))
 
     async def revisions(self, keys: Collection[str]) -> dict[str, int]:
         """Return the revisions of records."""
-        return await self._measured("read", self._store.revisions(keys))
+        return await self._measure("read", self._store.revisions(keys))
 
     async def extend(
         self, key: str, *, events: Sequence[bytes] = (), ttl_s: float | None = None, to: str | None = None
     ) -> bool:
         """Append events and renew the time to live."""
-        return await self._measured("extend", self._store.extend(key, events=events, ttl_s=ttl_s, to=to))
+        return await self._measure("extend", self._store.extend(key, events=events, ttl_s=ttl_s, to=to))
 
     async def commit(
         self,
@@ -56,9 +56,9 @@ class MeasuredStore(DelegatingStore):
     ) -> int:
         """Write the record and append the events."""
         written = self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
-        return await self._measured("commit", written)
+        return await self._measure("commit", written)
 
-    async def _measured(self, operation: Operation, result: Awaitable[T]) -> T:
+    async def _measure(self, operation: Operation, result: Awaitable[T]) -> T:
         began = perf_counter()
         try:
             return await result

@@ -43,7 +43,7 @@ async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGene
     with told_as_store_errors(store):
         file = open_lock(lock_file(store))
     with file:
-        await _locked(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
+        await _lock(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
         with told_as_store_errors(store):
             file.truncate()
             file.write(f"{0 if shared else os.getpid()} {socket.gethostname()}\n".encode())
@@ -83,7 +83,7 @@ def _close(file: weakref.ref[FileIO]) -> None:
         found.close()
 
 
-async def _locked(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
+async def _lock(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
     loop = asyncio.get_running_loop()
     give_up_at, has_warned = loop.time() + wait_s, False
     while True:

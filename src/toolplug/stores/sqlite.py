@@ -217,7 +217,7 @@ class SqliteStore(Store):
                 self.file.path,
                 clock=self._clock,
                 kept_events=self._kept_events,
-                committed=self._committed,
+                committed=self._on_commit,
             )
             with told_as_store_errors(self.file.path):
                 sharing = undo.enter_context(await self._share(writing))
@@ -273,7 +273,7 @@ class SqliteStore(Store):
     def _in_memory(self, key: str) -> bool:
         return not self.shared and key.startswith(VOLATILE)
 
-    def _committed(self, requests: Sequence[Request], batch: BatchResult) -> None:
+    def _on_commit(self, requests: Sequence[Request], batch: BatchResult) -> None:
         """Tell the readers of this process and of others."""
         self._waiting.tell(batch)
         if self._sockets is None or batch.idle:

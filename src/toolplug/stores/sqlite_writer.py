@@ -84,7 +84,7 @@ def write_batch(
         connection.execute("ROLLBACK")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        settlement = _settled(connection, changes, now)
+        settlement = _apply(connection, changes, now)
         _write(connection, settlement, kept_events)
         connection.execute("COMMIT")
     except sqlite3.Error:
@@ -113,7 +113,7 @@ def remove_volatile(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _settled(connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
+def _apply(connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
     removed, position, commits = connection.execute("SELECT removed, position, commits FROM counters").fetchone()
     heads = connection.execute(
         _HEADS,
@@ -241,10 +241,10 @@ class Writer:
             return
         changes = [asked.change for asked in batch]
         try:
-            write = partial(self._written, changes=changes, now=self._clock())
+            write = partial(self._write_batch, changes=changes, now=self._clock())
             settlement = await self._connection.run(write)
         except sqlite3.Error as error:
-            self._failed(batch, error)
+            self._fail(batch, error)
         except BaseException:
             _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this change was being written"))
             raise
@@ -253,13 +253,13 @@ class Writer:
             self._committed(changes, settlement)
             _answer_all(batch, settlement)
 
-    def _written(self, connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
+    def _write_batch(self, connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
         """Write a batch. Raises `sqlite3.Error`, also if the file was deleted, which SQLite itself does not notice."""
         if _file_at(self._place) != self._file:
             raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")
         return write_batch(connection, changes, now=now, kept_events=self._kept_events)
 
-    def _failed(self, batch: Sequence[_Asked], error: sqlite3.Error) -> None:
+    def _fail(self, batch: Sequence[_Asked], error: sqlite3.Error) -> None:
         """Fail the batch; if another process holds the lock, only the changes that have waited for their timeout."""
         now = asyncio.get_running_loop().time()
         again = [asked for asked in batch if is_busy(error) and asked.give_up_at > now]

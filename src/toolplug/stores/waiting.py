@@ -27,7 +27,7 @@ class Waiting:
             return await page()
         give_up_at = asyncio.get_running_loop().time() + wait_s
         # Parked before the first look: a commit between look and wait rings.
-        with self._parked(key) as bell:
+        with self._park(key) as bell:
             while True:
                 bell.clear()
                 events = await page()
@@ -88,7 +88,7 @@ class Waiting:
                 bell.set()
 
     @contextmanager
-    def _parked(self, key: str) -> Generator[asyncio.Event]:
+    def _park(self, key: str) -> Generator[asyncio.Event]:
         bell = asyncio.Event()
         self._bells.setdefault(key, set()).add(bell)
         self.anyone.set()

@@ -78,7 +78,7 @@ def _listing(examined: _Examined) -> list[BrokenRule]:
         ]
     broken += [
         BrokenRule("can-execute", f"can_execute({name!r})", "is true and nothing is listed so", "ask the catalog")
-        for name in _unlisted(examined)
+        for name in _list_unlisted(examined)
         if executor.can_execute(name)
     ]
     broken += [
@@ -99,7 +99,7 @@ async def _calls(examined: _Examined) -> list[BrokenRule]:
             result = await examined.call(used, arguments)
             if not isinstance(result, ToolResult) or result.is_error:
                 fix = "look the name up in the catalog and run its plan"
-                broken.append(BrokenRule("calls", f"call of {used!r}", f"does not succeed: {_described(result)}", fix))
+                broken.append(BrokenRule("calls", f"call of {used!r}", f"does not succeed: {_describe(result)}", fix))
             elif (result.call_id, result.name) != ("law", used):
                 what = f"answers as call {result.call_id!r} of {result.name!r}"
                 broken.append(BrokenRule("calls", f"call of {used!r}", what, "answer with the call's id and name"))
@@ -110,17 +110,17 @@ async def _unknown(examined: _Examined) -> list[BrokenRule]:
     """Check that other names are unknown tools, whatever the arguments, and unavailable tools answer as such."""
     broken: list[BrokenRule] = []
     unavailable = examined.executor.catalog.unavailable or EMPTY_CATALOG
-    for name in _unlisted(examined):
+    for name in _list_unlisted(examined):
         is_unknown = unavailable.find(name) is None
         for arguments in ("{}", "not json"):
             result = await examined.call(name, arguments)
             status = result.status if isinstance(result, ToolResult) else None
             if is_unknown and status is not ToolStatus.UNKNOWN_TOOL:
-                what, fix = f"is no unknown tool: {_described(result)}", "answer unknown_tool before anything else"
+                what, fix = f"is no unknown tool: {_describe(result)}", "answer unknown_tool before anything else"
                 broken.append(BrokenRule("unknown-tool", f"call of {name!r}", what, fix))
             elif not is_unknown and status not in _UNAVAILABLE:
                 what, fix = (
-                    f"is not said to be away: {_described(result)}",
+                    f"is not said to be away: {_describe(result)}",
                     "run the plan that it has among what is away",
                 )
                 broken.append(BrokenRule("away", f"call of {name!r}", what, fix))
@@ -136,18 +136,18 @@ async def _escapes(examined: _Examined) -> list[BrokenRule]:
             if not isinstance(result, ToolResult) or result.status is not ToolStatus.INVALID_ARGUMENTS:
                 fix = "decode and validate before the tool is reached, and raise nothing"
                 where = f"call of {name!r} with {arguments!r}"
-                broken.append(BrokenRule("no-escape", where, f"is not refused: {_described(result)}", fix))
+                broken.append(BrokenRule("no-escape", where, f"is not refused: {_describe(result)}", fix))
         past = examined.context._replace(deadline=asyncio.get_running_loop().time() - 1)
         late = await examined.call(name, example, context=past)
         if not isinstance(late, ToolResult) or late.status is not ToolStatus.TIMEOUT:
             fix = "count the deadline from entry"
             where = f"call of {name!r} past its deadline"
-            broken.append(BrokenRule("deadline", where, f"does not time out: {_described(late)}", fix))
-        broken += await _cancelled(examined, name, example)
+            broken.append(BrokenRule("deadline", where, f"does not time out: {_describe(late)}", fix))
+        broken += await _check_cancelled(examined, name, example)
     return broken
 
 
-async def _cancelled(examined: _Examined, name: str, example: Mapping[str, object]) -> list[BrokenRule]:
+async def _check_cancelled(examined: _Examined, name: str, example: Mapping[str, object]) -> list[BrokenRule]:
     """Check that a caller that is cancelled during a call gets its own `CancelledError` at once."""
     task = asyncio.create_task(examined.executor.execute(ToolCall("law", name, example), examined.context))
     await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def _change(examined: _Examined, change: Change) -> list[BrokenRule]:
     return broken
 
 
-def _unlisted(examined: _Examined) -> list[str]:
+def _list_unlisted(examined: _Examined) -> list[str]:
     """Return names that are not listed: unknown, empty, dotted, listed ones in another spelling, unavailable ones."""
     catalog = examined.executor.catalog
     unavailable = catalog.unavailable or EMPTY_CATALOG
@@ -214,7 +214,7 @@ async def _outcome(executor: ToolExecutor, call: ToolCall, context: CallContext)
         return error
 
 
-def _described(result: ToolResult | BaseException | None) -> str:
+def _describe(result: ToolResult | BaseException | None) -> str:
     if result is None:
         return "no answer in time"
     return f"{result.status}: {result.output}" if isinstance(result, ToolResult) else repr(result)

@@ -172,7 +172,7 @@ def _cassette_of(recording: HttpRecording) -> Any:
 
         def can_play_response_for(self, request: Any) -> bool:
             filtered = self.filter_request(request)
-            recording.requests.append(_made(filtered))
+            recording.requests.append(_make(filtered))
             if base.can_play_response_for(self, request):
                 return True
             if self.write_protected:
@@ -189,7 +189,7 @@ def _cassette_of(recording: HttpRecording) -> Any:
     return NotingCassette
 
 
-def _made(request: Any) -> RecordedRequest:
+def _make(request: Any) -> RecordedRequest:
     headers = {name.lower(): value for name, value in request.headers.items()}
     return RecordedRequest(request.method, request.uri, headers, bytes(request.body or b""))
 

@@ -86,7 +86,7 @@ async def in_process_host(
     keys = {principal.subject: secrets.token_urlsafe(32) for principal in principals}
     async with AsyncExitStack() as stack:
         place = folder or Path(stack.enter_context(TemporaryDirectory(prefix="toolplug-")))
-        path = _written(config, place, principals, keys)
+        path = _write_configuration(config, place, principals, keys)
         host = await stack.enter_async_context(open_host(path, environ=os.environ if environ is None else environ))
         app = create_app(host)
         nobody = await stack.enter_async_context(_client(app))
@@ -101,7 +101,7 @@ async def in_process_host(
         yield InProcessHost(host, app, callers, nobody)
 
 
-def _written(
+def _write_configuration(
     config: Mapping[str, object], folder: Path, principals: Sequence[Principal], keys: Mapping[str, str]
 ) -> Path:
     """Write the configuration to the folder, with the keys and, unless it names one, a store there."""

@@ -115,7 +115,7 @@ class AgentTools:
 
     def offerings(self, choice: Choice, session: Hashable = None) -> list[Offering]:
         """Return the prompts and resources of each toolset of a choice under its prefix, for a session or shared."""
-        return [self._prefixed(item, self._offering(item, session)) for item in self.chosen(choice)]
+        return [self._add_prefix(item, self._offering(item, session)) for item in self.chosen(choice)]
 
     def _offering(self, toolset: Toolset, session: Hashable) -> Offering:
         source = toolset.source
@@ -126,7 +126,7 @@ class AgentTools:
             return part.offering if isinstance(part, LazyToolset) else EMPTY_OFFERING
         return source.offering()
 
-    def _prefixed(self, toolset: Toolset, offering: Offering) -> Offering:
+    def _add_prefix(self, toolset: Toolset, offering: Offering) -> Offering:
         known = self._offerings.get(toolset)
         if known is None or known[0] is not offering:
             known = self._offerings[toolset] = (offering, offering.prefixed(toolset.prefix))
@@ -166,7 +166,7 @@ class AgentTools:
         joints = self._live.pop(session, None)
         for joint in joints.values() if joints is not None else ():
             joint.join()
-        return [self._retired(part) for part in self._sessions.pop(session, {}).values()]
+        return [self._retire(part) for part in self._sessions.pop(session, {}).values()]
 
     async def close(self, session: Hashable) -> None:
         """Close what was opened for this session, and wait for it; the closing goes on if the caller is cancelled."""
@@ -192,9 +192,9 @@ class AgentTools:
         for toolset in self.chosen(choice):
             parts.append(self.part(toolset, session))
             alone = alone and (session is None or isinstance(toolset.source, SharedSource))
-        return [self._joined(tuple(parts))] if alone and parts else parts
+        return [self._join(tuple(parts))] if alone and parts else parts
 
-    def _joined(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
+    def _join(self, parts: tuple[LiveCatalog, ...]) -> LiveCatalog:
         """Return one executor of these parts, which many callers share."""
         if len(parts) == 1:
             return parts[0]
@@ -245,9 +245,9 @@ class AgentTools:
             self._lone.pop(toolset).retire()
         for parts in self._sessions.values():
             for toolset in [toolset for toolset in parts if toolset not in known]:
-                self._retired(parts.pop(toolset))
+                self._retire(parts.pop(toolset))
 
-    def _retired(self, part: SessionToolset | LazyToolset) -> asyncio.Task[None]:
+    def _retire(self, part: SessionToolset | LazyToolset) -> asyncio.Task[None]:
         return self._closing.start(part.aclose(), "toolplug-toolset-close")
 
 

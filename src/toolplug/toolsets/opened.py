@@ -65,11 +65,11 @@ class Opened:
 
     async def _life(self, owned: OwnedTask[ToolExecutor]) -> None:
         async with AsyncExitStack() as life:
-            owned.hand_out(await _made(self._factory, life))
+            owned.hand_out(await _make(self._factory, life))
             await owned.ended.wait()
 
 
-async def _made(factory: Factory, life: AsyncExitStack) -> ToolExecutor:
+async def _make(factory: Factory, life: AsyncExitStack) -> ToolExecutor:
     """Return the factory's executor, entered if it is a context manager; `life` exits or closes it."""
     made: object = factory()
     if inspect.isawaitable(made):

@@ -139,12 +139,12 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _line(error: library_types.ValidationError) -> str:
-    error = _intended(error)
+    error = _find_intended(error)
     pointer = "".join(map(pointer_part, error.instance_path)) or "/"
     return _cut(f"{_cut(pointer, MAX_LINE // 2)}: {_message(error)}", MAX_LINE)
 
 
-def _intended(error: library_types.ValidationError) -> library_types.ValidationError:
+def _find_intended(error: library_types.ValidationError) -> library_types.ValidationError:
     """Return the error of the one alternative whose type the value has, such as the other one than null."""
     kinds = library_types.ValidationErrorKind
     while isinstance(error.kind, kinds.AnyOf | kinds.OneOfNotValid):
@@ -165,15 +165,15 @@ def _message(error: library_types.ValidationError) -> str:
     kinds, kind = library_types.ValidationErrorKind, error.kind
     match kind:
         case kinds.Type():
-            return f"must be of type {_listed(kind.types, ' or ')}"
+            return f"must be of type {_list(kind.types, ' or ')}"
         case kinds.Enum():
-            return f"must be one of {_listed(kind.options)}"
+            return f"must be one of {_list(kind.options)}"
         case kinds.Constant():
-            return f"must be {_listed([kind.expected_value])}"
+            return f"must be {_list([kind.expected_value])}"
         case kinds.Required():
-            return f"{_listed([kind.property])} is required"
+            return f"{_list([kind.property])} is required"
         case kinds.AdditionalProperties() | kinds.UnevaluatedProperties():
-            return f"{_listed(kind.unexpected)} {'is' if len(kind.unexpected) == 1 else 'are'} not allowed"
+            return f"{_list(kind.unexpected)} {'is' if len(kind.unexpected) == 1 else 'are'} not allowed"
         case kinds.FalseSchema():
             return "is not allowed"
         case kinds.AnyOf() | kinds.OneOfNotValid():
@@ -186,7 +186,7 @@ def _message(error: library_types.ValidationError) -> str:
             return error.message.removeprefix(f"{_MASK} ")
 
 
-def _listed(values: Iterable[object], joint: str = ", ") -> str:
+def _list(values: Iterable[object], joint: str = ", ") -> str:
     every = list(values)
     shown = [_cut(dump_json(value).decode(), MAX_LINE // 3) for value in every[:MAX_OPTIONS]]
     more = [f"{len(every) - MAX_OPTIONS} more"] if len(every) > MAX_OPTIONS else []

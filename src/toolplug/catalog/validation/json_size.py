@@ -93,7 +93,7 @@ async def load_measured(text: bytes, size: JsonSize) -> object:
     """
     if size.names is None:
         return load_json(text)
-    value = _loaded(text)
+    value = _load(text)
     members = 0
     async for count in library_types.in_slices(_members(value)):
         members += count
@@ -112,7 +112,7 @@ def load_within_limits(text: bytes) -> object:
     names = found.wide_names()
     if names is None:
         return load_json(text)
-    value = _loaded(text)
+    value = _load(text)
     _check_members(sum(_members(value)), names)
     return value
 
@@ -121,7 +121,7 @@ class TooManyParts(Exception):
     """A JSON text exceeds a limit of this module."""
 
 
-def _loaded(text: bytes) -> object:
+def _load(text: bytes) -> object:
     try:
         with without_collections():
             return from_json(text, allow_inf_nan=False, cache_mode="none")

@@ -45,7 +45,7 @@ class References:
         self._roots: list[tuple[str | None, Node]] = [(None, schema)]
         self._anchors: dict[str, list[Node]] = {}
         self._name_places(schema)
-        targets, in_place = self._linked(schema)
+        targets, in_place = self._number_links(schema)
         if holders := _circular(in_place):
             raise CircularReferences(holders)
         expanded = [0] * len(targets)
@@ -73,7 +73,7 @@ class References:
                     if isinstance(anchor, str):
                         self._anchors.setdefault(anchor, []).append(place)
 
-    def _linked(self, schema: Node) -> tuple[list[list[int]], list[dict[int, list[Node]]]]:
+    def _number_links(self, schema: Node) -> tuple[list[list[int]], list[dict[int, list[Node]]]]:
         """Number the schemas that references reach from this one, 0; return the targets of each one's references.
 
         The second value has only those references that are applied to the same value as the numbered schema: by target,
@@ -86,7 +86,9 @@ class References:
         for number, node in enumerate(reached):
             targets.append([])
             in_place.append({})
-            applied = [(each, inner, same_value) for inner, same_value in _applied(node) for each in references(inner)]
+            applied = [
+                (each, inner, same_value) for inner, same_value in _walk_applied(node) for each in references(inner)
+            ]
             for reference, inner, same_value in applied:
                 for target in self.named(reference):
                     if id(target) not in numbers:
@@ -128,7 +130,7 @@ def _tail(address: str) -> str:
     return "" if last in (".", "..") else last
 
 
-def _applied(schema: Node) -> Iterator[tuple[Node, bool]]:
+def _walk_applied(schema: Node) -> Iterator[tuple[Node, bool]]:
     """Yield the schema and those inside it that are applied, each with True if it is applied to the same value."""
     stack = [(schema, True)]
     while stack:

@@ -53,11 +53,11 @@ def server_entry(server: ClientServer, name: str, variables: Variables) -> Mappi
     if server.command is not None:
         entry["command"] = variables.referring(name, "command", "", server.command)
         entry["args"] = [*_arguments(server.args, name, variables)]
-        entry["env"] = _named(server.env, name, "env", variables)
+        entry["env"] = _refer_named(server.env, name, "env", variables)
         entry["cwd"] = server.cwd
     elif server.url is not None:
         entry["url"] = variables.referring(name, "url", "", server.url)
-        entry["headers"] = _named(server.headers, name, "header", variables)
+        entry["headers"] = _refer_named(server.headers, name, "header", variables)
     if server.disabled:
         entry["enabled"] = False
     return {key: value for key, value in entry.items() if value is not None and value not in ([], {})}
@@ -71,7 +71,7 @@ def remarks(server: ClientServer) -> Iterator[str]:
         yield "its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"
 
 
-def _named(values: Mapping[str, str | None], server: str, kind: str, variables: Variables) -> dict[str, Value]:
+def _refer_named(values: Mapping[str, str | None], server: str, kind: str, variables: Variables) -> dict[str, Value]:
     return {key: variables.referring(server, kind, key, value) for key, value in values.items() if value is not None}
 
 
@@ -106,9 +106,9 @@ class Variables:
             self._uses.setdefault(variable, " ".join(f"{kind} {secret.name or name} of {server}".split()))
             references[secret.text] = f"${{{variable}}}"
         if not references:
-            return _escaped(text)
+            return _escape(text)
         either = "|".join(re.escape(secret) for secret in sorted(references, key=len, reverse=True))
-        return "".join(references.get(part) or _escaped(part) for part in re.split(f"({either})", text))
+        return "".join(references.get(part) or _escape(part) for part in re.split(f"({either})", text))
 
     def _own_references(self, server: str, kind: str, name: str, value: str) -> str:
         """Return the value with `${NAME}` in place of editors' variables; all but the environment's are to be set."""
@@ -139,6 +139,6 @@ def _variable(text: str) -> str:
     return name if name and not name[0].isdigit() else f"_{name}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape each `${` that does not begin a reference as `$${`, which the configuration reads literally."""
     return re.sub(rf"({_REFERENCE.pattern})|\$\{{", lambda found: found[1] or "$${", text)

@@ -95,7 +95,7 @@ def read_client_file(file: Path) -> Reading:
     servers: dict[str, ClientServer] = {}
     own: list[str] = []
     problems: list[Problem] = []
-    for path, name, value in _entries(file, _parsed(file)):
+    for path, name, value in _entries(file, _parse(file)):
         entry = _mapping(value)
         if _is_of_program(entry):
             own.append(name)
@@ -113,7 +113,7 @@ def read_client_file(file: Path) -> Reading:
     return Reading(servers, tuple(own), tuple(problems))
 
 
-def _parsed(file: Path) -> Mapping[str, object]:
+def _parse(file: Path) -> Mapping[str, object]:
     """Return the whole file as a mapping. Raises `OSError` and `ConfigError`."""
     with file.open("rb") as stream:
         data = stream.read(MAX_FILE_BYTES + 1).removeprefix(BOM_UTF8)
@@ -159,7 +159,7 @@ def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[st
         message = "the file has no mapping 'mcpServers'"
         raise ConfigError([Problem(code="no_servers", message=message, file=str(file), hint=hint)])
     for path, value in places:
-        yield from _named(path, value)
+        yield from _walk_named(path, value)
 
 
 def _places(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -181,7 +181,7 @@ def _below(value: Mapping[str, object], path: tuple[str, ...]) -> object:
     return found
 
 
-def _named(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
+def _walk_named(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
     if isinstance(value, list):
         for index, item in enumerate(cast("list[object]", value)):
             name = _mapping(item).get("name")

@@ -34,7 +34,7 @@ def with_servers(data: bytes, document: Document, entries: Entries, comments: Co
     mark = "\ufeff" if data.startswith("\ufeff".encode()) else ""
     lines = [line for line in _LINES.findall(text) if line]
     added: dict[str, Value] = {name: dict(entry) for name, entry in entries.items()}
-    changed = (mark + _inserted(lines, document, added, block_text(entries, comments))).encode()
+    changed = (mark + _insert(lines, document, added, block_text(entries, comments))).encode()
     wanted = document.value
     section = wanted.get(SECTION)
     wanted[SECTION] = {**section, **added} if isinstance(section, dict) else added
@@ -48,26 +48,26 @@ def with_servers(data: bytes, document: Document, entries: Entries, comments: Co
 
 def section_text(entries: Entries, comments: Comments) -> str:
     """Return the section with only these entries."""
-    return "\n".join([f"{SECTION}:", *_indented(block_text(entries, comments), _STEP)])
+    return "\n".join([f"{SECTION}:", *_indent(block_text(entries, comments), _STEP)])
 
 
-def _inserted(lines: list[str], document: Document, added: dict[str, Value], block: Sequence[str]) -> str:
+def _insert(lines: list[str], document: Document, added: dict[str, Value], block: Sequence[str]) -> str:
     """Insert the entries, given as values for flow style and as lines for block style."""
     root = document.root
     present = root.entries.get(SECTION)
     if present is None:
         if _is_flow(lines, root.mark):
             return _into_flow(lines, root, {SECTION: added})
-        section = [f"{SECTION}:", *_indented(block, _STEP)]
+        section = [f"{SECTION}:", *_indent(block, _STEP)]
         blank = [""] if lines and lines[-1].strip() else []
-        return _after(lines, len(lines), [*blank, *_indented(section, root.mark.column - 1)])
+        return _after(lines, len(lines), [*blank, *_indent(section, root.mark.column - 1)])
     node = present.node
     if isinstance(node, MappingNode) and _is_flow(lines, node.mark):
         return _into_flow(lines, node, added)
     indent = present.key_mark.column - 1 + _STEP
     if isinstance(node, MappingNode):
         indent = next((entry.key_mark.column - 1 for entry in node.entries.values()), indent)
-    return _after(lines, _end(lines, document, present.key_mark.line, indent), _indented(block, indent))
+    return _after(lines, _end(lines, document, present.key_mark.line, indent), _indent(block, indent))
 
 
 def _end(lines: Sequence[str], document: Document, start: int, indent: int) -> int:
@@ -92,7 +92,7 @@ def _after(lines: Sequence[str], count: int, new: Sequence[str]) -> str:
     return before + "".join(f"{line}{ending}" for line in new) + "".join(lines[count:])
 
 
-def _indented(lines: Sequence[str], indent: int) -> list[str]:
+def _indent(lines: Sequence[str], indent: int) -> list[str]:
     return [" " * indent + line for line in lines]
 
 

@@ -166,9 +166,9 @@ class WorkerMetrics:
             done, _ = await asyncio.wait(asked.values(), timeout=ANSWER_S)
             answers |= {name: found for name, task in asked.items() if task in done and (found := task.result())}
         ended = {path.stem: path for path in self._folder.glob("*.json") if path.stem not in answers}
-        filed = [_filed(path) for path in ended.values()]
+        filed = [_read_file(path) for path in ended.values()]
         registry = CollectorRegistry()
-        registry.register(_Merged([*_merged(answers, filed), self._up(f"{prefix}worker_up", answers)]))
+        registry.register(_Merged([*_merge(answers, filed), self._up(f"{prefix}worker_up", answers)]))
         return registry
 
     def _up(self, name: str, answers: Mapping[str, object]) -> Metric:
@@ -216,7 +216,7 @@ class WorkerMetrics:
         new.replace(path)
 
 
-def _filed(path: Path) -> list[Family]:
+def _read_file(path: Path) -> list[Family]:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -236,7 +236,7 @@ class _Merged(Collector):
         return iter(self._families)
 
 
-def _merged(answers: Mapping[str, Sequence[Family]], ended: Iterable[Sequence[Family]]) -> Iterator[Metric]:
+def _merge(answers: Mapping[str, Sequence[Family]], ended: Iterable[Sequence[Family]]) -> Iterator[Metric]:
     """Yield each family once: counts of all are added up, other samples get the label `worker`."""
     merged: dict[str, Metric] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}

@@ -111,7 +111,7 @@ class Workers:
             await listening
             worker.channel.close()
             del self._running[number]
-            self._ended(number, worker.process.pid, code)
+            self._on_end(number, worker.process.pid, code)
             self._ready.discard(number)
 
     async def _start(self, number: int) -> _Worker:
@@ -147,7 +147,7 @@ class Workers:
             sys.stderr.write(f"toolplug listening on {self._url}\n{screen}")
             sys.stderr.flush()
 
-    def _ended(self, number: int, pid: int, code: int) -> None:
+    def _on_end(self, number: int, pid: int, code: int) -> None:
         """Take note of the end of a worker; another one is started unless the server stops."""
         if self._stopping:
             # One that had not served yet has nothing to finish, wherever in its start the signal met it.

@@ -110,7 +110,7 @@ class CallHooks:
         """
         if self.monitors:
             answer = self._refusal(call, context, tool, until)
-            return self._monitored("before_call", self.before, answer, {"call": call, "context": context, "tool": tool})
+            return self._monitor("before_call", self.before, answer, {"call": call, "context": context, "tool": tool})
         if not self.asks_at_once:
             return self._refusal(call, context, tool, until)
         for hook in self.before:
@@ -129,11 +129,11 @@ class CallHooks:
         max_bytes: int,
     ) -> Awaitable[ToolResult]:
         """Return what the plugins make of a tool's result; a result that is no answer of a tool stays as it is."""
-        answer = self._changed(call, context, tool, result, perf_counter() + within_s, max_bytes)
+        answer = self._apply_changes(call, context, tool, result, perf_counter() + within_s, max_bytes)
         if not (self.monitors and result.status in _ANSWERS):
             return answer
         given = {"call": call, "context": context, "tool": tool, "result": result}
-        return self._monitored("change_result", self.change, answer, given)
+        return self._monitor("change_result", self.change, answer, given)
 
     def answered(
         self,
@@ -150,11 +150,11 @@ class CallHooks:
         """
         given = (call, context, result, tool, duration_s)
         if self.monitors:
-            answer = self._answered(call, context, given, within_s)
+            answer = self._answer(call, context, given, within_s)
             named = {"call": call, "context": context, "tool": tool, "result": result, "duration_s": duration_s}
-            return self._monitored("after_call", self.after, answer, named)
+            return self._monitor("after_call", self.after, answer, named)
         if not self.observes_at_once:
-            return self._answered(call, context, given, within_s)
+            return self._answer(call, context, given, within_s)
         for hook in self.after:
             try:
                 hook.value(context, given)
@@ -194,7 +194,7 @@ class CallHooks:
             for wrapper in reversed(begun):
                 wrapper.close()
 
-    async def _changed(
+    async def _apply_changes(
         self,
         call: ToolCall,
         context: CallContext,
@@ -221,7 +221,7 @@ class CallHooks:
                     else:
                         result = _replaced(hook.value(context, given), result, call, max_bytes)
                 except HookFailure as failure:
-                    withheld = _withheld(call) if hook.denies(failure, call, context, _WITHHELD) else None
+                    withheld = _withhold(call) if hook.denies(failure, call, context, _WITHHELD) else None
             while begun:
                 wrapper = begun.pop()
                 try:
@@ -229,13 +229,13 @@ class CallHooks:
                     result = _replaced(value, result, call, max_bytes)
                 except HookFailure as failure:
                     if wrapper.hook.denies(failure, call, context, _WITHHELD):
-                        withheld = _withheld(call)
+                        withheld = _withhold(call)
             return withheld or result
         finally:
             for wrapper in reversed(begun):
                 wrapper.close()
 
-    async def _answered(self, call: ToolCall, context: CallContext, given: Given, within_s: float) -> None:
+    async def _answer(self, call: ToolCall, context: CallContext, given: Given, within_s: float) -> None:
         running: list[asyncio.Future[None]] = []
         for hook in self.after:
             try:
@@ -247,11 +247,11 @@ class CallHooks:
                 hook.report(failure, call, context, _KEPT)
             else:
                 if isinstance(outcome, RunningCall):
-                    running.append(self._followed(hook, outcome, call, context))
+                    running.append(self._follow(hook, outcome, call, context))
         if running:
             await asyncio.wait(running, timeout=max(within_s, SHORTEST_AFTER_S))
 
-    def _followed(
+    def _follow(
         self, hook: CallHook, running: RunningCall, call: ToolCall, context: CallContext
     ) -> asyncio.Future[None]:
         """Return a future of the hook's end, which is asked to stop after `HOOK_S`, whether the caller waits or not."""
@@ -276,9 +276,7 @@ class CallHooks:
         running.when_done(done)
         return followed
 
-    async def _monitored(
-        self, name: str, hooks: Sequence[CallHook], answer: Awaitable[T], given: Mapping[str, Any]
-    ) -> T:
+    async def _monitor(self, name: str, hooks: Sequence[CallHook], answer: Awaitable[T], given: Mapping[str, Any]) -> T:
         """Return the answer, and show it to the monitors of the plugin manager."""
         implementations = [hook.implementation for hook in reversed(hooks)]
         for monitor in self.monitors:
@@ -359,7 +357,7 @@ def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int)
     return changed
 
 
-def _withheld(call: ToolCall) -> ToolResult:
+def _withhold(call: ToolCall) -> ToolResult:
     return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is withheld: {FAILED}')
 
 

@@ -62,7 +62,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         self.total: int = 0
         self.share: bool = False
         self._processes = processes
-        self._record = LoanRecord(store, key, self._counted)
+        self._record = LoanRecord(store, key, self._count_loans)
         self._name = processes.name
         self._wanted = 0
         self._writing = asyncio.Lock()
@@ -101,7 +101,7 @@ class ClusterConcurrency(ConcurrencyLimit):
             return self._full()
         if self._asking is None or self._asking.done():
             self._asking = self._tasks.start(self._ask(), f"toolplug-concurrency-{self.what}")
-        await self._queued(deadline)
+        await self._wait_in_queue(deadline)
         return None
 
     def ended(self) -> None:
@@ -135,7 +135,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         part = self.total // (len(self._processes.others) + 1)
         return self.share and self._failures.recent and self._taken < part
 
-    async def _counted(self, others: Mapping[str, Loans]) -> dict[str, Loans]:
+    async def _count_loans(self, others: Mapping[str, Loans]) -> dict[str, Loans]:
         """Return the loans of the processes that run; earlier names of this one do not."""
         own = self._processes.name.partition(".")[0]
         running = await self._processes.running([name for name in others if name.partition(".")[0] != own])

@@ -100,7 +100,7 @@ class LoanRecord:
             record = await self._store.read(self._key)
             before = None if record is None else _content(record.value)
             now = self._store.now()
-            content = self._recovered(before, now)
+            content = self._recover(before, now)
             counted = await self._counted({key: loans for key, loans in content.loans.items() if key != name})
             self.lent = Lent(counted, max(content.open_at - now, 0.0))
             mine = own(self.lent)
@@ -127,7 +127,7 @@ class LoanRecord:
         """Wait until some process has returned permits, since the last `write` that found nothing to change."""
         await self._store.events(self._key, self.position, wait_s=wait_s)
 
-    def _recovered(self, stored: _Content | None, now: float) -> _Content:
+    def _recover(self, stored: _Content | None, now: float) -> _Content:
         """Return the content of the record; with all that this process knows if it was lost."""
         known = self._known
         if stored is not None and (known is None or known.id == stored.id):

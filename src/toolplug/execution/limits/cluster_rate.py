@@ -68,7 +68,7 @@ class ClusterRate:
         self.what: str = what
         self._store = store
         self._processes = processes
-        self._record = LoanRecord(store, key, self._counted)
+        self._record = LoanRecord(store, key, self._count_loans)
         self._clock = clock
         self._loans: deque[_Own] = deque()
         self._waiting = 0
@@ -113,7 +113,7 @@ class ClusterRate:
     async def look(self) -> None:
         """Note which record there is, and write the loans again if they were lost. Raises `StoreError`."""
         async with self._writing:
-            await self._record.write(self._store.id, lambda _: self._stored())
+            await self._record.write(self._store.id, lambda _: self._read_own())
 
     async def aclose(self) -> None:
         """Return what was not used; without the store it counts as if it was."""
@@ -138,7 +138,7 @@ class ClusterRate:
         while self._loans and self._clock() >= self._loans[0].since + self._counts_s:
             self._loans.popleft()
 
-    def _stored(self) -> Loans:
+    def _read_own(self) -> Loans:
         """Return the own loans as they count: one that is over counts for what was used of it.
 
         The clock of this process tells how old they are; if the store's clock was set, they get new times.
@@ -153,9 +153,9 @@ class ClusterRate:
         return tuple(Loan(loan.at, count) for loan, count in mine if count)
 
     def _free(self, lent: Lent) -> int:
-        return self.count - lent.permits - sum(loan.permits for loan in self._stored())
+        return self.count - lent.permits - sum(loan.permits for loan in self._read_own())
 
-    async def _counted(self, others: Mapping[str, Loans]) -> dict[str, Loans]:
+    async def _count_loans(self, others: Mapping[str, Loans]) -> dict[str, Loans]:
         """Return the loans of others that count; one of the future, after a clock was set back, is one of now."""
         now = self._store.now()
         latest = now + USABLE * self.per_s
@@ -201,7 +201,7 @@ class ClusterRate:
             at = self._store.now()
             wanted = max(self.count // 4 // (len(self._processes.others) + 1), self._waiting, 1)
             granted = 0 if lent.pause_s else max(min(self._free(lent), wanted), 0)
-            mine = self._stored()
+            mine = self._read_own()
             return (*mine, Loan(at, granted)) if granted else mine
 
         await self._record.write(self._store.id, own)
@@ -235,7 +235,7 @@ class ClusterRate:
         lent, now = self._record.lent, self._store.now()
         if lent.pause_s:
             return record_lost(self.what, lent.pause_s)
-        loans = [*(loan for loans in lent.others.values() for loan in loans), *self._stored()]
+        loans = [*(loan for loans in lent.others.values() for loan in loans), *self._read_own()]
         first = min((loan.at for loan in loans), default=now)
         taken = f"{self.what} takes {counted(self.count, 'call')} in {self.per_s:g} s in all processes"
         return Refusal(taken, max(first + self._counts_s - now, 0.001))

@@ -125,10 +125,10 @@ class ConcurrencyLimit(_Limiter):
             return None
         refusal = self.refusal()
         if refusal is None:
-            await self._queued(deadline)
+            await self._wait_in_queue(deadline)
         return refusal
 
-    async def _queued(self, deadline: float) -> None:
+    async def _wait_in_queue(self, deadline: float) -> None:
         """Wait in the queue for a place. Raises `TimeoutError`."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()

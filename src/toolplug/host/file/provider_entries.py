@@ -144,12 +144,12 @@ class ProviderEntries:
             if len(problems) >= MAX_PROBLEMS:
                 break
             try:
-                types[key], enabled = reader._named(key)
+                types[key], enabled = reader._find_named(key)
                 fix = f"set providers.{key}.enabled to true"
                 wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
             except ConfigError as error:
                 problems.extend(error.problems)
-        wanted |= reader._linked(keys, problems)
+        wanted |= reader._read_linked(keys, problems)
         for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
             problems.append(problem)
             wanted.pop(problem.path.split(".")[1], None)
@@ -210,7 +210,7 @@ class ProviderEntries:
                     (SECTION, key), code="plugin_twice", message=message, hint=hint, at_key=True
                 )
 
-    def _named(self, key: str) -> tuple[InstalledProvider, bool]:
+    def _find_named(self, key: str) -> tuple[InstalledProvider, bool]:
         """Return the provider type of an entry and whether it is enabled. Raises `ConfigError`.
 
         An entry with an invalid `enabled` counts as enabled, so that the rest of it is checked too.
@@ -267,11 +267,11 @@ class ProviderEntries:
     def _wrong_rules(self, key: str) -> list[Problem]:
         """Return the problems in the host's keys of an entry of an unknown type."""
         problems: list[Problem] = []
-        reserved, _ = _divided(expand(self.document, (SECTION, key), self.environ), problems)
+        reserved, _ = _divide(expand(self.document, (SECTION, key), self.environ), problems)
         _rules(reserved, problems)
         return problems
 
-    def _linked(self, keys: Collection[str], problems: list[Problem]) -> dict[str, DesiredProvider]:
+    def _read_linked(self, keys: Collection[str], problems: list[Problem]) -> dict[str, DesiredProvider]:
         """Return a provider with default settings for each plugin that only a toolset's `from: KIND:ADDRESS` names."""
         added: dict[str, DesiredProvider] = {}
         for name, toolset in self.settings.toolsets.items():
@@ -343,7 +343,7 @@ class ProviderEntries:
         else:
             section = Section(document=self.document, path=path, value={})
         problems: list[Problem] = []
-        reserved, own = _divided(section, problems)
+        reserved, own = _divide(section, problems)
         found = self.types[key]
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
@@ -358,7 +358,7 @@ class ProviderEntries:
         self.loaded[key] = LoadedEntry(entry, loaded)
         if entry.required:
             problems.extend(self.loaded[key].wrong_rules())
-        entry = self._configured(entry, own, loaded, problems)
+        entry = self._configure_entry(entry, own, loaded, problems)
         if problems:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
@@ -382,14 +382,14 @@ class ProviderEntries:
             package=found.module,
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
-            masked=partial(_masked, section.withheld),
+            masked=partial(_mask, section.withheld),
         )
 
     def _place(self, path: tuple[str | int, ...]) -> Place:
         mark = self.document.key_mark(path)
         return Place(self.document.file, mark.line, mark.column)
 
-    def _configured(
+    def _configure_entry(
         self, entry: ProviderEntry, own: Section, loaded: ProviderType, problems: list[Problem]
     ) -> ProviderEntry:
         """Return the entry with the provider's own settings, checked by its Config model if it has one."""
@@ -407,12 +407,12 @@ class ProviderEntries:
             problems.extend(error.problems)
             return entry
         except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the package's own code
-            said = _masked(secrets, f"{type(error).__name__}: {error}")
+            said = _mask(secrets, f"{type(error).__name__}: {error}")
             message = f"the Config of {loaded.installed.package} raised {said}; only a ValueError says what is wrong"
             hint = f"change the settings, or update {loaded.installed.distribution}"
             problems.append(entry.problem("config_invalid", message, hint))
             return entry
-        return replace(entry, settings=config, masked=partial(_masked, secrets))
+        return replace(entry, settings=config, masked=partial(_mask, secrets))
 
 
 def read_providers(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> list[DesiredProvider]:
@@ -431,7 +431,7 @@ _FIELDS = ProviderSettings.model_fields
 _HOST_KEYS = {key: shapes_of(_FIELDS[key].annotation) if key in _FIELDS else () for key in sorted(RESERVED_KEYS)}
 
 
-def _divided(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
+def _divide(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
     """Return the host's keys of an entry, and the provider's own, which are flat or under `settings`."""
     value = _mapping(section.value)
     reserved = {name: item for name, item in value.items() if name in RESERVED_KEYS and name != "settings"}
@@ -480,7 +480,7 @@ def _top(problem: Problem, section: Section) -> str:
     return re.split(r"[.\[]", rest, maxsplit=1)[0]
 
 
-def _masked(secrets: frozenset[str], text: str) -> str:
+def _mask(secrets: frozenset[str], text: str) -> str:
     return masked(text, secrets)
 
 

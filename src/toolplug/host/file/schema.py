@@ -44,14 +44,14 @@ def settings_schemas(
     """
     names, found = list(types), dict[str, SettingsSchema]()
     with ThreadPoolExecutor(AT_ONCE) as askers:
-        for name, answer in zip(names, askers.map(partial(_asked, within_s=within_s), names), strict=True):
+        for name, answer in zip(names, askers.map(partial(_ask_package, within_s=within_s), names), strict=True):
             found[name] = answer
             if asked is not None:
                 asked()
     return found
 
 
-def _asked(name: str, *, within_s: float) -> SettingsSchema:
+def _ask_package(name: str, *, within_s: float) -> SettingsSchema:
     with subprocess.Popen(
         [sys.executable, "-m", "toolplug.host.file.settings_child", name],
         stdin=subprocess.DEVNULL,
@@ -89,10 +89,13 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
     """Return the schema of a whole configuration that can name these types."""
     defs: Json = {"reference": {"type": "string", "pattern": r"\$\{", "description": "${NAME} or ${NAME:-default}"}}
     model = settings_model(built_in())
-    host = _taken(model.model_json_schema(), "host", defs)
+    host = _take_definitions(model.model_json_schema(), "host", defs)
     sections = _object(host, "properties")
-    defs["mcp_server"] = {**_taken(McpServerSettings.model_json_schema(), "server", defs), "oneOf": _TRANSPORTS}
-    reserved = _taken(ProviderSettings.model_json_schema(), "entry", defs)
+    defs["mcp_server"] = {
+        **_take_definitions(McpServerSettings.model_json_schema(), "server", defs),
+        "oneOf": _TRANSPORTS,
+    }
+    reserved = _take_definitions(ProviderSettings.model_json_schema(), "entry", defs)
     for name, found in types.items():
         defs[f"provider.{name}"] = _entry(name, found, reserved, defs)
     defs["typed_entry"] = _typed_entry(types)
@@ -144,7 +147,7 @@ def _typed_entry(types: Mapping[str, SettingsSchema]) -> Json:
 
 def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json:
     """Return the schema of an entry of one type: the host's keys, and its own, flat or under `settings`."""
-    own = _taken(found.model or {"type": "object", "properties": {}}, name, defs)
+    own = _take_definitions(found.model or {"type": "object", "properties": {}}, name, defs)
     own["additionalProperties"] = found.open
     host_keys = _object(reserved, "properties")
     flat = {key: value for key, value in _object(own, "properties").items() if key not in host_keys}
@@ -166,21 +169,21 @@ def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json
     return entry
 
 
-def _taken(schema: Json, owner: str, defs: Json) -> Json:
+def _take_definitions(schema: Json, owner: str, defs: Json) -> Json:
     """Return the schema open to references, with its definitions moved to `defs` under the owner's name."""
     for name, inner in _object(schema, "$defs").items():
-        defs[f"{owner}.{name}"] = _open(_moved(inner, owner))
-    moved = _moved({key: value for key, value in schema.items() if key != "$defs"}, owner)
+        defs[f"{owner}.{name}"] = _open(_move(inner, owner))
+    moved = _move({key: value for key, value in schema.items() if key != "$defs"}, owner)
     return cast("Json", _open(moved))
 
 
-def _moved(value: object, owner: str) -> object:
+def _move(value: object, owner: str) -> object:
     if isinstance(value, list):
-        return [_moved(item, owner) for item in cast("list[object]", value)]
+        return [_move(item, owner) for item in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     found = cast("Json", value)
-    moved = {key: _moved(inner, owner) for key, inner in found.items()}
+    moved = {key: _move(inner, owner) for key, inner in found.items()}
     target = found.get("$ref")
     if isinstance(target, str):
         moved["$ref"] = target.replace("#/$defs/", f"#/$defs/{owner}.", 1)

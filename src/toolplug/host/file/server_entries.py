@@ -256,13 +256,13 @@ def _transport(settings: McpServerSettings, folder: Path) -> Transport:
         return Command(
             command=settings.command,
             args=settings.args,
-            env=_revealed(settings.env),
+            env=_reveal(settings.env),
             cwd=folder if settings.cwd is None else folder / settings.cwd,
         )
     oauth = settings.oauth
     return Endpoint(
         url=settings.url or "",
-        headers=_revealed(settings.headers),
+        headers=_reveal(settings.headers),
         oauth=oauth
         and ClientCredentials(
             client_id=oauth.client_id,
@@ -274,5 +274,5 @@ def _transport(settings: McpServerSettings, folder: Path) -> Transport:
     )
 
 
-def _revealed(secrets: Mapping[str, SecretStr]) -> Mapping[str, str]:
+def _reveal(secrets: Mapping[str, SecretStr]) -> Mapping[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}

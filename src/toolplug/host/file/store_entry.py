@@ -78,12 +78,12 @@ def read_store(
     store = ConfiguredStore(url=entries.settings.store, folder=folder)
     if store.scheme in BUILT_IN:
         return store, entries
-    opens, broken = _offered(store, entries.loaded.values(), problems)
+    opens, broken = _find_offered(store, entries.loaded.values(), problems)
     if opens is None and not broken:
         entries = _with_plugin(store, entries, problems)
         loaded = entries.loaded.get(store.scheme)
         if loaded is not None:
-            opens, broken = _offered(store, [loaded], problems)
+            opens, broken = _find_offered(store, [loaded], problems)
             if opens is None and not broken:
                 message = f"the plugin {store.scheme!r} ({loaded.type.installed.package}) has no store of that scheme"
                 problems.append(_problem(entries, message, name_hint(store.scheme, BUILT_IN)))
@@ -93,7 +93,7 @@ def read_store(
     return store, entries
 
 
-def _offered(
+def _find_offered(
     store: ConfiguredStore, plugins: Collection[LoadedEntry], problems: list[Problem]
 ) -> tuple[OpenStore | None, bool]:
     """Return the function of the first plugin that has a store of the scheme, and whether a plugin failed."""

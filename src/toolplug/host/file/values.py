@@ -215,7 +215,7 @@ def _value(
     secret = source != "secret file" and _is_secret(path, written, shapes)
     return ConfiguredValue(
         path=shown_path(path),
-        text=_masked(written) if secret else _shown(path, written),
+        text=_mask(written) if secret else _show(path, written),
         source=source,
         origin=f"{document.file}:{document.key_mark(path).line}",
         secret=secret,
@@ -236,12 +236,12 @@ def _is_no_text(shape: object) -> bool:
     return shape in _NO_TEXTS or is_model or get_origin(shape) is Literal
 
 
-def _masked(written: Value) -> str:
+def _mask(written: Value) -> str:
     """Return the mask, or the text if it is one reference without a default: `${NAME}`."""
     return written if isinstance(written, str) and _REFERENCE.fullmatch(written) else MASK
 
 
-def _shown(path: KeyPath, value: object) -> str:
+def _show(path: KeyPath, value: object) -> str:
     """Return a value as text, cut, with passwords in addresses and secret arguments masked."""
     if isinstance(value, str):
         text = value
@@ -287,7 +287,7 @@ def _default(document: Document, path: KeyPath, value: object, info: FieldInfo) 
         if value is not None and value not in ({}, [], (), ""):
             shapes = shapes_of(info.annotation)
             hidden = is_secret((type(value),)) or _is_secret(path, value, shapes)
-            text = MASK if hidden else _shown(path, value)
+            text = MASK if hidden else _show(path, value)
             yield ConfiguredValue(
                 path=shown_path(path), text=text, source="default", origin=DEFAULT_ORIGIN, secret=hidden
             )

@@ -222,7 +222,7 @@ class McpServers:
         not apply the change.
         """
         async with self._changing:
-            with self._audited("add", record.id, by, request_id):
+            with self._audit("add", record.id, by, request_id):
                 check_id(record.id)
                 self._check_address(record)
                 self._check_room(record.id, by)
@@ -240,7 +240,7 @@ class McpServers:
         """
         server = change.id
         async with self._changing:
-            with self._audited("change", server, by, request_id):
+            with self._audit("change", server, by, request_id):
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None and not change.is_for_file:
                     raise _in_file(found, "only enabled and tools can be changed here")
@@ -258,7 +258,7 @@ class McpServers:
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
         """Remove an added server and its discovery record. Raises like `add`."""
         async with self._changing:
-            with self._audited("remove", server, by, request_id):
+            with self._audit("remove", server, by, request_id):
                 found = self._found(by.tenant, server)
                 if found.name.tenant is None:
                     raise _in_file(found, "remove it there")
@@ -275,7 +275,7 @@ class McpServers:
 
         Raises `ApiError` and `StoreError`.
         """
-        with self._audited("discover", server, by, request_id):
+        with self._audit("discover", server, by, request_id):
             found = self._found(by.tenant, server)
             _check_scope(found, by)
             if not found.enabled:
@@ -288,7 +288,7 @@ class McpServers:
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
         """Accept the changed definitions of these tools, None: of all that are quarantined. Raises like `discover`."""
-        with self._audited("accept", server, by, request_id):
+        with self._audit("accept", server, by, request_id):
             found = self._found(by.tenant, server)
             _check_scope(found, by)
             waiting = {tool.name for tool in self._discovery.record(found.name).tools if tool.quarantined}
@@ -308,10 +308,10 @@ class McpServers:
     def _of(self, tenant: str | None) -> dict[str, Server]:
         """Return the servers of a tenant by id; its own take precedence over shared ones."""
         mine = {name.id: self._servers[name].server for name in self._kept if name.tenant == tenant and tenant}
-        shared = {name: self._servers[ServerName(name)].server for name in self._shared()}
+        shared = {name: self._servers[ServerName(name)].server for name in self._list_shared()}
         return {**shared, **mine}
 
-    def _shared(self) -> Mapping[str, Server]:
+    def _list_shared(self) -> Mapping[str, Server]:
         """Return the servers of every tenant, as configured: of the file, then of the host's code."""
         return {**self._configuration.servers.servers, **self._coded}
 
@@ -344,9 +344,9 @@ class McpServers:
             if sum(len(owner) == 1 or record.by == by.subject for record in added) >= limit:
                 raise quota_exceeded("servers", owner, limit)
 
-    def _wanted(self) -> Iterable[Server]:
+    def _list_wanted(self) -> Iterable[Server]:
         """Yield every server as it should run now: the shared ones with their changes, and the added ones."""
-        for server in self._shared().values():
+        for server in self._list_shared().values():
             yield _with_change(server, self._kept.get(server.name))
         for record in self._kept.values():
             if record.tenant is not None:
@@ -354,7 +354,7 @@ class McpServers:
 
     def _apply(self) -> None:
         """Run the wanted servers under the present limits; unchanged ones keep running, and unwanted ones end."""
-        wanted = {server.name: server for server in self._wanted()}
+        wanted = {server.name: server for server in self._list_wanted()}
         limits = self._services.limits().limits
         limits_changed, self._limits = limits != self._limits, limits
         for name in [name for name in self._servers if name not in wanted]:
@@ -363,7 +363,7 @@ class McpServers:
             tools = self._servers.get(name)
             if tools is None:
                 self._begin(server)
-            elif limits_changed or _compared(tools.server) != _compared(server):
+            elif limits_changed or _comparison_key(tools.server) != _comparison_key(server):
                 tools.configure(server)
                 if self._serving:
                     self._know(tools)
@@ -445,7 +445,7 @@ class McpServers:
             del self._kept[name]
         self._apply()
 
-    def _audited(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
+    def _audit(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
         """Audit the block; an id that no server has is not repeated."""
         event = f"mcp_server.{what}"
         return audited(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
@@ -486,5 +486,5 @@ _SETTINGS = attrgetter(
 )
 
 
-def _compared(server: Server) -> tuple[object, ...]:
+def _comparison_key(server: Server) -> tuple[object, ...]:
     return (_SETTINGS(server), server.origin())

@@ -117,7 +117,7 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
         raise ApiError("invalid_url", "url must be an http or https address", param="url")
     if parts.username is not None or parts.password is not None:
         raise ApiError("invalid_url", "url must not hold credentials; send them as headers", param="url")
-    if not _permitted(egress, parts.hostname):
+    if not _permits(egress, parts.hostname):
         message = f"{parts.hostname!r} is not public; the operator can allow it under egress.allow"
         raise ApiError("address_refused", message, param="url")
     size = sum(len(name) + len(value) for name, value in headers.items())
@@ -131,7 +131,7 @@ def check_address(url: str, headers: Mapping[str, str], egress: Egress) -> None:
             raise ApiError("invalid_header", f"{name!r} belongs to the request itself", param="headers")
 
 
-def _permitted(egress: Egress, host: str) -> bool:
+def _permits(egress: Egress, host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return egress.permits(host, IPv4Address("127.0.0.1"))
     try:
@@ -226,7 +226,7 @@ def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset
         enabled=server.enabled,
         policy=server.policy,
         pin=server.pin,
-        transport=_shown(server.transport, withheld),
+        transport=_show(server.transport, withheld),
         tools={name: rule.policy for name, rule in server.tools.items() if rule.policy is not None},
         unmatched=tools.unmatched_rules,
         origin=server.origin(),
@@ -234,7 +234,7 @@ def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset
     )
 
 
-def _shown(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
+def _show(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
     if isinstance(transport, Command):
         args = [masked(arg, withheld) for arg in without_secrets(transport.args)]
         shown: dict[str, object] = {"command": transport.command, "args": args}

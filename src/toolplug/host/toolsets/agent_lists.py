@@ -49,7 +49,7 @@ class AgentLists:
 
     async def of(self, agent: str) -> Allowlist:
         """Return the allowlist of one agent; an empty one if it is not configured."""
-        stored, _ = await self._stored(agent)
+        stored, _ = await self._read_stored(agent)
         return self._entries.agents.get(agent, NOBODY) if stored is None else stored
 
     async def allow(self, agent: str, toolsets: tuple[str, ...]) -> Allowlist:
@@ -60,7 +60,7 @@ class AgentLists:
             check_toolsets(toolsets, sorted({*self._entries.toolsets, *own, *has}))
             return tuple(dict.fromkeys((*has, *toolsets)))
 
-        return await self._edited(agent, more)
+        return await self._edit(agent, more)
 
     async def revoke(self, agent: str, toolsets: tuple[str, ...]) -> Allowlist:
         """Remove toolsets from the agent's, all if none are given. Raises `ApiError`; then nothing has changed."""
@@ -72,16 +72,16 @@ class AgentLists:
                     raise ApiError("unknown_toolset", message, param="toolsets")
             return tuple(name for name in has if toolsets and name not in toolsets)
 
-        return await self._edited(agent, fewer)
+        return await self._edit(agent, fewer)
 
-    async def _edited(self, agent: str, edit: Edit) -> Allowlist:
+    async def _edit(self, agent: str, edit: Edit) -> Allowlist:
         with audited("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
             check_agent(agent)
-            record = await self._saved(agent, edit)
+            record = await self._save(agent, edit)
         await applied(self._store, self._lists.key(record.tenant, agent))
         return record.allowlist
 
-    async def _stored(self, agent: str) -> tuple[Allowlist | None, int]:
+    async def _read_stored(self, agent: str) -> tuple[Allowlist | None, int]:
         """Return the stored list of an agent and its revision; an empty one for a record that cannot be read."""
         found = await self._store.read(self._lists.key(self._caller.tenant, agent))
         if found is None:
@@ -91,11 +91,11 @@ class AgentLists:
         except ValueError:
             return UNREADABLE, found.revision
 
-    async def _saved(self, agent: str, edit: Edit) -> AllowlistRecord:
+    async def _save(self, agent: str, edit: Edit) -> AllowlistRecord:
         """Return the edited record; of two concurrent edits both take effect."""
         tenant = self._caller.tenant
         while True:
-            stored, revision = await self._stored(agent)
+            stored, revision = await self._read_stored(agent)
             has = (self._entries.agents.get(agent, NOBODY) if stored is None else stored).toolsets
             record = AllowlistRecord(
                 tenant=tenant, agent=agent, toolsets=list(edit(has)), by=self._caller.subject, way="cli"

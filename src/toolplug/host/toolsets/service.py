@@ -200,11 +200,11 @@ class ToolsetService:
         self.sources.configure(self._links(entries.toolsets))
         before = self._tools.toolsets.configured
         servers = self._tools.toolsets.servers
-        exposed = [_as_before(servers.get(item.id), item) for item in self._exposed()]
+        exposed = [_as_before(servers.get(item.id), item) for item in self._list_exposed()]
         wanted: list[Toolset] = []
         for name, entry in entries.toolsets.items():
             new = self._toolset(None, name, entry.prefix, entry.source, entry.scope, entries.places[name])
-            new = replace(new, limits=_limits(configuration, name), offered=_offered(configuration, name))
+            new = replace(new, limits=_limits(configuration, name), offered=_read_offer(configuration, name))
             wanted.append(_as_before(before.get(name), new))
         self._tools.change(
             toolsets=self._tools.toolsets.configured_as(wanted, exposed),
@@ -226,7 +226,7 @@ class ToolsetService:
                 links[name] = (kind[:-1], link)
         return links
 
-    def _exposed(self) -> Iterator[Toolset]:
+    def _list_exposed(self) -> Iterator[Toolset]:
         """Yield a toolset for each server of the file that has a prefix, in file order."""
         for name, server in self._configuration.servers.servers.items():
             if server.prefix is not None:
@@ -388,10 +388,10 @@ class ToolsetService:
 
 def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
     """Return the old toolset if nothing about it has changed, so that what sessions have opened of it stays open."""
-    return old if old is not None and _compared(old) == _compared(new) else new
+    return old if old is not None and _comparison_key(old) == _comparison_key(new) else new
 
 
-def _compared(toolset: Toolset) -> tuple[object, ...]:
+def _comparison_key(toolset: Toolset) -> tuple[object, ...]:
     held = toolset.limits
     limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits, toolset.offered)
@@ -404,7 +404,7 @@ def _limits(configuration: Configuration, name: str) -> LimitLevel | None:
     return LimitLevel((TOOLSET, name), limits, partial(configuration.origin, "toolsets", name, "limits"))
 
 
-def _offered(configuration: Configuration, name: str) -> Offered | None:
+def _read_offer(configuration: Configuration, name: str) -> Offered | None:
     how = configuration.toolsets.toolsets[name].offer
     return None if how is None else Offered(how, configuration.origin("toolsets", name, "offer"))
 

@@ -124,10 +124,10 @@ class _Linked:
         self._labels.add(name)
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{toolset}", name)
-        source = PlanSource(self._called, SourceSwitch(), counters, accounting.abandoned(KIND, toolset))
+        source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned(KIND, toolset))
         return Tool(definition, builder.build(definition, source))
 
-    async def _called(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def _call(self, call: ToolCall, context: CallContext) -> ToolResult:
         if self.source is None:
             raise ToolUnavailable(f"its source {self.wanted.kind!r} is not open", code="source_closed")
         return await self.source.execute(call, context)

@@ -172,12 +172,12 @@ class Chain:
         """Return the caller. Raises `HttpProblem`: 401 without valid credentials, 503 where they cannot be checked."""
         found = self._keys.holder(_headers(connection))
         if found is None and self._others:
-            found = await self._asked(HTTPConnection(connection.scope))
+            found = await self._ask_others(HTTPConnection(connection.scope))
         if found is None:
             raise authentication_required()
         return found
 
-    async def _asked(self, connection: HTTPConnection) -> Principal | None:
+    async def _ask_others(self, connection: HTTPConnection) -> Principal | None:
         for authenticate in self._others:
             try:
                 found = await authenticate(connection)
@@ -190,11 +190,11 @@ class Chain:
                 _LOG.error("an authenticator raised %s; the request is refused", type(error).__name__)
                 raise auth_unavailable() from error
             if found is not None:
-                return _identified(found)
+                return _identify(found)
         return None
 
 
-def _identified(found: Principal) -> Principal | None:
+def _identify(found: Principal) -> Principal | None:
     """Return the principal with a credential, by default that of its name; None if the name is invalid."""
     if not (is_identity(found.subject) and is_identity(found.tenant)):
         return None
@@ -279,7 +279,7 @@ async def session_of_token(sessions: Sessions, token: str, code: str) -> Session
     if own is None:
         raise authentication_required()
     if own != code:
-        await _opened(sessions, own, token)
+        await _check_opens(sessions, own, token)
         check_code(code)
         raise authentication_required()
     try:
@@ -303,7 +303,7 @@ class CallersOnly:
         token = plugin_token(_headers(connection))
         if token is None:
             return await self._authenticator.authenticate(connection)
-        await _opened(self._sessions(), code_of_token(token), token)
+        await _check_opens(self._sessions(), code_of_token(token), token)
         raise _wrong_audience(
             "a plugin's token opens the routes of its own session only; use a key or token of a caller"
         )
@@ -316,7 +316,7 @@ class CallersOnly:
         return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
 
 
-async def _opened(sessions: Sessions, code: str | None, token: str) -> None:
+async def _check_opens(sessions: Sessions, code: str | None, token: str) -> None:
     """Raise 401 unless the token opens a live session."""
     try:
         session = None if code is None else await sessions.with_token(code, token)

@@ -62,19 +62,19 @@ class KeySet:
         """
         if not isinstance(key_id, str):
             raise AuthenticationError("the token names no key")
-        return self._kept(key_id) or await self._fetched(key_id)
+        return self._find_kept(key_id) or await self._fetch(key_id)
 
-    def _kept(self, key_id: str) -> jwt.PyJWK | None:
+    def _find_kept(self, key_id: str) -> jwt.PyJWK | None:
         return self._keys.get(key_id) if monotonic() < self._kept_until else None
 
-    async def _fetched(self, key_id: str) -> jwt.PyJWK:
+    async def _fetch(self, key_id: str) -> jwt.PyJWK:
         """Fetch the set once for all that wait; for an unknown id again, `EARLY_EVERY_S` seconds later at the soonest.
 
         Whether a token is wrong is known only after a fetch for it. Until then nobody behind the same address is made
         to wait for it, and a key that was just rotated is accepted within seconds whatever strangers send.
         """
         async with self._fetching:
-            found = self._kept(key_id)
+            found = self._find_kept(key_id)
             if found is not None:
                 return found
             now = monotonic()

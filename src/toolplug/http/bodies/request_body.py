@@ -186,7 +186,7 @@ async def read_json(
     if check is not None:
         check(fields)
     _check_items(fields, model)
-    read = _validated(fields, model)
+    read = _validate(fields, model)
     await sleep(0)
     return read
 
@@ -236,13 +236,13 @@ def read_model(body: bytes, model: type[M], check: Callable[[Fields], None] | No
     fields = _fields(body, model)
     if check is not None:
         check(fields)
-    return _validated(fields, model)
+    return _validate(fields, model)
 
 
 def validate_fields(fields: Fields, model: type[M]) -> M:
     """Return the fields of a body as the model. Raises `HttpProblem` with the first field at fault."""
     _check_items(fields, model)
-    return _validated(fields, model)
+    return _validate(fields, model)
 
 
 def _fields(body: bytes, model: type[BaseModel]) -> Fields:
@@ -267,7 +267,7 @@ def _object(value: object, model: type[BaseModel]) -> Fields:
     return cast("Fields", value)
 
 
-def _validated(fields: Fields, model: type[M]) -> M:
+def _validate(fields: Fields, model: type[M]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -314,7 +314,7 @@ def _path(where: Iterable[int | str]) -> str:
 
 def _unknown_field(where: Place, model: type[BaseModel]) -> HttpProblem:
     shown = _path(where)[:_SHOWN]
-    near = name_hint(str(where[-1]), _known(model, where[:-1]))
+    near = name_hint(str(where[-1]), _list_known(model, where[:-1]))
     return invalid_request(f"the body has no field {shown!r} ({near})", shown)
 
 
@@ -323,7 +323,7 @@ def _too_many_items(where: Place, most: int) -> HttpProblem:
     return too_many(f"{field!r} may have at most {most:,} items; send fewer", field)
 
 
-def _known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
+def _list_known(model: type[BaseModel], where: Iterable[int | str]) -> Iterable[str]:
     """Return the names of the fields that the model has at this location."""
     shapes = shapes_of(model)
     for part in where:

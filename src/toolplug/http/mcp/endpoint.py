@@ -158,7 +158,7 @@ async def mcp_stream(request: HostRequest) -> Response:
         raise method_not_allowed(["POST"])
     if not accepts(request, _EVENTS):
         raise _not_acceptable("text/event-stream")
-    known = await _known(request)
+    known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
     caller = await caller_of(request, known)
@@ -186,7 +186,7 @@ async def mcp_stream(request: HostRequest) -> Response:
 
 async def mcp_end(request: HostRequest) -> Response:
     """End the session of a client that has sent `initialize`, and cancel its calls."""
-    known = await _known(request)
+    known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
     await request.state["host"].mcp.handshakes.finish(known)
@@ -214,7 +214,7 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
     if isinstance(client, Reply):
         return _response(client)
     if message.id is None:
-        return _accepted()
+        return _make_accepted()
     streams = accepts(request, _EVENTS)
     listens = message.method == LISTEN
     if listens and not streams:
@@ -247,7 +247,7 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
 
 async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
     """Answer a client that has sent `initialize`; in its era, disconnecting does not cancel a call."""
-    known = await _known(request, message)
+    known = await _find_client(request, message)
     if isinstance(known, Reply):
         return _response(known)
     sessions = request.state["host"].mcp.handshakes
@@ -255,7 +255,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     if message_id is None:
         if message.method == CANCEL:
             await sessions.cancel(known, (message.params or {}).get("requestId"))
-        return _accepted()
+        return _make_accepted()
     caller = await caller_of(request, known)
 
     async def write(stream: EventStream) -> Response | None:
@@ -273,7 +273,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
         if reply is not None:
             return await sender.end(reply)
         if not streams:
-            return _accepted()
+            return _make_accepted()
         if not stream.started:
             await stream.start()
         return None  # a cancelled request gets no answer: the stream ends without one
@@ -283,14 +283,14 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
 
 async def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
     """Pass on the client's answer to a request that was sent on its stream."""
-    known = await _known(request)
+    known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
     await request.state["host"].mcp.handshakes.take_answer(known, answer)
-    return _accepted()
+    return _make_accepted()
 
 
-async def _known(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
+async def _find_client(request: HostRequest, message: Message | None = None) -> Handshake | Reply:
     """Return the client that `Mcp-Session-Id` names, or the error to send."""
     to = None if message is None else message.id
     given = request.headers.get(SESSION_HEADER)
@@ -317,7 +317,7 @@ def _response(reply: Reply) -> Response:
     return OrjsonResponse(reply.body, reply.status)
 
 
-def _accepted() -> Response:
+def _make_accepted() -> Response:
     """Return the empty 202 that answers a notification."""
     return OrjsonResponse(b"", 202)
 

@@ -71,7 +71,7 @@ class ResponseSender:
         running.add_done_callback(lambda _: self._wake.set())
         try:
             while not running.done():
-                if not await self._woken() and self._streams:
+                if not await self._wait_for_work() and self._streams:
                     await self._send(_COMMENT)
                 while self._notices:
                     await self._send_next()
@@ -90,7 +90,7 @@ class ResponseSender:
         await self._send(frame("message", reply.body))
         return None
 
-    async def _woken(self) -> bool:
+    async def _wait_for_work(self) -> bool:
         """Wait until there is something to do; False after a silence."""
         try:
             async with asyncio.timeout(SILENT_S):

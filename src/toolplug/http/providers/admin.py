@@ -217,7 +217,7 @@ async def reload(request: HostRequest) -> OrjsonResponse[ReloadAnswer]:
         done = await host.reload(**acting(request))
     except ConfigError as error:
         raise _config_invalid(error) from None
-    body: ReloadAnswer = {**_reloaded(done)}
+    body: ReloadAnswer = {**_describe_reload(done)}
     if host.store.shared:
         others = await host.admin.reload_others(by=request.state["principal"])
         outcomes = {host.admin.process: ProcessReload(done), **others}
@@ -296,21 +296,21 @@ def _last_reload(last: LastReload) -> LastReloadAnswer:
             {"path": path, "kind": kind, "before": before, "after": after, "origin": origin}
             for path, kind, before, after, origin in last.changes
         ],
-        "providers": _reloaded(last.providers),
+        "providers": _describe_reload(last.providers),
         "problems": [_problem(problem) for problem in last.problems],
     }
 
 
 def _process_reload(process: str, outcome: ProcessReload) -> ProcessReloadAnswer:
     problems = [_problem(problem) for problem in outcome.problems]
-    return {"process": process, **_reloaded(outcome.done), "problems": problems}
+    return {"process": process, **_describe_reload(outcome.done), "problems": problems}
 
 
 def _problem(problem: Problem) -> ProblemAnswer:
     return cast("ProblemAnswer", asdict(problem))
 
 
-def _reloaded(done: Reloaded) -> ReloadedProviders:
+def _describe_reload(done: Reloaded) -> ReloadedProviders:
     return {"started": [*done.started], "kept": [*done.kept], "stopped": [*done.stopped]}
 
 

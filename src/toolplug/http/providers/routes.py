@@ -294,11 +294,11 @@ async def _handled(
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        raise _failed(route, state["request_id"], error) from error
+        raise _problem_of_failure(route, state["request_id"], error) from error
     except BaseException as error:
         if running.life.expired():
             raise draining() from error
-        raise _failed(route, state["request_id"], error) from error
+        raise _problem_of_failure(route, state["request_id"], error) from error
     finally:
         accounting.running.discard(running)
         switch.leave()
@@ -318,7 +318,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _failed(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
+def _problem_of_failure(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
     if isinstance(error, AnswerNotJson):
         _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.shown, route.owner, error, request_id)
         if error.__cause__ is None:

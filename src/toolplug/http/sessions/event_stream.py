@@ -75,9 +75,9 @@ class SessionStream:
         if self._sending_since is not None and self._beats - self._sending_since > _STUCK_BEATS:
             self._hang_up()
         elif self._beats % _RECHECK_BEATS == 0:
-            self._check = asyncio.get_running_loop().create_task(self._checked(), name="toolplug-stream-check")
+            self._check = asyncio.get_running_loop().create_task(self._check_admission(), name="toolplug-stream-check")
 
-    async def _checked(self) -> None:
+    async def _check_admission(self) -> None:
         """End the stream if its caller would no longer be admitted."""
         request = self._request
         try:

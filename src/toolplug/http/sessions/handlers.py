@@ -110,11 +110,11 @@ def _configuration(session: Session, limits: SessionLimits) -> models.SessionCon
     }
 
 
-def _cleaned(tools: Sequence[CleanedTool]) -> list[models.CleanedToolAnswer]:
+def _clean(tools: Sequence[CleanedTool]) -> list[models.CleanedToolAnswer]:
     return [{"toolName": tool.name, "removed": [*tool.removed]} for tool in tools]
 
 
-def _expected(condition: str | None) -> int | None:
+def _read_expected(condition: str | None) -> int | None:
     """Return the revision in `If-Match`; None if any is accepted. Raises `HttpProblem`."""
     if condition is None or condition.strip() == "*":
         return None
@@ -214,7 +214,7 @@ async def register_tools(request: HostRequest) -> OrjsonResponse[models.Register
         "revision": registered.revision,
     }
     if registered.cleaned:
-        answer["cleanedTools"] = _cleaned(registered.cleaned)
+        answer["cleanedTools"] = _clean(registered.cleaned)
     return OrjsonResponse(answer, 201)
 
 
@@ -231,7 +231,7 @@ async def register_tools(request: HostRequest) -> OrjsonResponse[models.Register
 @answers(models.UpdateAnswer, errors=(409, 412, 422, 429))
 async def update_tools(request: HostRequest) -> OrjsonResponse[models.UpdateAnswer]:
     """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `ApiError`."""
-    expected = _expected(request.headers.get("if-match"))
+    expected = _read_expected(request.headers.get("if-match"))
     body = await read_json(request, models.UpdateBody)
     session = await session_of(request)
     updates = body.tool_updates
@@ -243,7 +243,7 @@ async def update_tools(request: HostRequest) -> OrjsonResponse[models.UpdateAnsw
         "updates": cast("models.ToolUpdatesAnswer", orjson.Fragment(updated.difference.wire())),  # as its event has it
     }
     if updated.cleaned:
-        answer["cleanedTools"] = _cleaned(updated.cleaned)
+        answer["cleanedTools"] = _clean(updated.cleaned)
     return OrjsonResponse(answer)
 
 

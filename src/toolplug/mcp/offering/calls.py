@@ -89,7 +89,7 @@ async def get_prompt(
     prompt = offering.prompt(name)
     if prompt is None:
         raise RequestRefused(INVALID_PARAMS, f'no prompt "{name}"')
-    return await _asked(prompt.plan, "prompt", ToolCall(call_id, name, arguments), context)
+    return await _ask(prompt.plan, "prompt", ToolCall(call_id, name, arguments), context)
 
 
 async def read_resource(
@@ -98,7 +98,7 @@ async def read_resource(
     """Return MCP's result of `resources/read`. Raises `RequestRefused`, for an unknown URI `RESOURCE_NOT_FOUND`."""
     found, variables = await resource_of(offering, uri, match)
     call = ToolCall(call_id, uri, {"uri": uri, "variables": variables})
-    return await _asked(found.plan, "resource", call, context, {"uri": uri})
+    return await _ask(found.plan, "resource", call, context, {"uri": uri})
 
 
 async def resource_of(offering: Offering, uri: str, match: Match) -> tuple[Offered, Mapping[str, object]]:
@@ -139,10 +139,10 @@ async def complete(
         return {"completion": {"values": []}}
     name, value = argument
     call = ToolCall(call_id, key, {"argument": name, "value": value, "context": dict(given)})
-    return await _asked(found.completion, what, call, context)
+    return await _ask(found.completion, what, call, context)
 
 
-async def _asked(
+async def _ask(
     plan: Plan, what: str, call: ToolCall, context: CallContext, data: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
     result = await run(plan, call, context)

@@ -74,7 +74,7 @@ class FollowedResources:
         if not self._told and self._keeper is not None:
             self._keeper.cancel()
 
-    def _updated(self, uri: str) -> None:
+    def _on_update(self, uri: str) -> None:
         for told in tuple(self._told.get(uri, {}).values()):
             told()
 
@@ -85,7 +85,7 @@ class FollowedResources:
             return
         self._stops[uri] = _nothing
         try:
-            stop = await connection.follow(uri, partial(self._updated, uri))
+            stop = await connection.follow(uri, partial(self._on_update, uri))
         except BaseException:
             self._stops.pop(uri, None)
             raise
@@ -112,7 +112,7 @@ class FollowedResources:
         for uri in tuple(self._told):
             if connection is not self._connection or uri not in self._stops:
                 await self._follow_over(uri, connection)
-                self._updated(uri)
+                self._on_update(uri)
         return connection
 
 

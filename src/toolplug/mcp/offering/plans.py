@@ -75,7 +75,7 @@ class _Requests:
             context = given.get("context")
             return {**asked, "context": {"arguments": context}} if context else asked
 
-        return self._plan(COMPLETE, name, parameters, _completed)
+        return self._plan(COMPLETE, name, parameters, _read_completion)
 
     def _plan(
         self,
@@ -111,7 +111,7 @@ def _as_sent(answer: Mapping[str, object]) -> Mapping[str, object]:
     return {**kept, "_meta": meta} if meta else kept
 
 
-def _completed(answer: Mapping[str, object]) -> Mapping[str, object]:
+def _read_completion(answer: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a completion, cleaned and cut; people see them."""
     completion = as_object(answer.get("completion"))
     values = cast("Sequence[object]", completion.get("values", ()))

@@ -140,21 +140,21 @@ class SdkServerEndpoint:
         if message.id is None:
             spoken = given.get("mcp-protocol-version", "")
             unspoken = unsupported_protocol_version_rejection(spoken)
-            return Client(spoken, None, None) if unspoken is None else _rejected(unspoken, None)
+            return Client(spoken, None, None) if unspoken is None else _reject(unspoken, None)
         found = classify_inbound_request(message._asdict(), headers=given)
         if isinstance(found, InboundLadderRejection):
-            return _rejected(found, message.id)
+            return _reject(found, message.id)
         return Client(found.protocol_version, found.client_info, found.client_capabilities)
 
     async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
         params = message.params or {}
         about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
-        if len(_encoded(about)) > MAX_CLIENT_BYTES:
+        if len(_encode(about)) > MAX_CLIENT_BYTES:
             too_long = f"clientInfo and capabilities have over {MAX_CLIENT_BYTES} bytes"
             return refusal(400, INVALID_PARAMS, too_long, message.id), None
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
-        reply, done = await self._answered(message, connection, caller, _Channel(message))
+        reply, done = await self._answer(message, connection, caller, _Channel(message))
         if not done:
             return reply, None
         return reply, Client(connection.protocol_version, about["clientInfo"], about["capabilities"])
@@ -170,9 +170,9 @@ class SdkServerEndpoint:
     ) -> Reply:
         """Answer a request of an initialized or stateless client."""
         if headers and (mismatch := _mismatch(message, caller, headers)) is not None:
-            return _rejected(mismatch, message.id)
+            return _reject(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
-        reply, _ = await self._answered(message, connection, caller, _Channel(message, notify, questions))
+        reply, _ = await self._answer(message, connection, caller, _Channel(message, notify, questions))
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
     async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
@@ -197,7 +197,7 @@ class SdkServerEndpoint:
             for task in telling:
                 task.cancel()
 
-    async def _answered(
+    async def _answer(
         self, message: Message, connection: Connection, caller: Caller, channel: _Channel
     ) -> tuple[Reply, bool]:
         is_first = message.method == INITIALIZE
@@ -206,8 +206,8 @@ class SdkServerEndpoint:
         try:
             result = await runner.on_request(channel, message.method, message.params)
         except (MCPError, ValidationError) as error:
-            return _failed(handler_exception_to_error_data(error), message.id), False
-        return Reply(_OK, _encoded({"jsonrpc": "2.0", "id": message.id, "result": result})), True
+            return _make_failure(handler_exception_to_error_data(error), message.id), False
+        return Reply(_OK, _encode({"jsonrpc": "2.0", "id": message.id, "result": result})), True
 
 
 class _Channel:
@@ -241,7 +241,7 @@ class _Channel:
             raise NoBackChannelError(method)
 
         async def send(question: str) -> None:
-            await notify(_encoded({"jsonrpc": "2.0", "id": question, "method": method, "params": params or {}}))
+            await notify(_encode({"jsonrpc": "2.0", "id": question, "method": method, "params": params or {}}))
 
         try:
             async with asyncio.timeout((opts or {}).get("timeout")):
@@ -255,7 +255,7 @@ class _Channel:
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send one notification on the response stream."""
         if self._notify is not None:
-            await self._notify(_encoded({"jsonrpc": "2.0", "method": method, "params": params or {}}))
+            await self._notify(_encode({"jsonrpc": "2.0", "method": method, "params": params or {}}))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Send progress if the client has asked for it."""
@@ -423,17 +423,17 @@ def _meta_of(message: Message) -> Mapping[str, object]:
     return as_object((message.params or {}).get("_meta"))
 
 
-def _rejected(rejection: InboundLadderRejection, to: RequestId | None) -> Reply:
-    return _failed(types.ErrorData(code=rejection.code, message=rejection.message, data=rejection.data), to)
+def _reject(rejection: InboundLadderRejection, to: RequestId | None) -> Reply:
+    return _make_failure(types.ErrorData(code=rejection.code, message=rejection.message, data=rejection.data), to)
 
 
-def _failed(error: types.ErrorData | None, to: RequestId | None) -> Reply:
+def _make_failure(error: types.ErrorData | None, to: RequestId | None) -> Reply:
     told = error or types.ErrorData(code=types.INTERNAL_ERROR, message="Internal error")
     body = {"jsonrpc": "2.0", "id": to, "error": told.model_dump(mode="json", exclude_none=True)}
-    return Reply(ERROR_CODE_HTTP_STATUS.get(told.code, _OK), _encoded(body))
+    return Reply(ERROR_CODE_HTTP_STATUS.get(told.code, _OK), _encode(body))
 
 
-def _encoded(message: Mapping[str, object]) -> bytes:
+def _encode(message: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(message)
     except TypeError:  # an integer of more than 64 bits, which JSON may hold

@@ -67,18 +67,18 @@ class Authorized(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, again with a new token if it is refused. Raises `transport`'s errors and `OAuthFlowError`."""
         used = await self._token.current(self._send)
-        response = await self._signed(request, used)
+        response = await self._sign(request, used)
         if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):
             return response
         await response.aread()
         await response.aclose()
-        return await self._signed(request, await self._token.after(used, request, response, self._send))
+        return await self._sign(request, await self._token.after(used, request, response, self._send))
 
     async def aclose(self) -> None:
         """Close `transport`."""
         await self._client.aclose()
 
-    async def _signed(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
+    async def _sign(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
         if token is not None:
             request.headers["Authorization"] = f"Bearer {token}"
         return await self._transport.handle_async_request(request)
@@ -218,17 +218,17 @@ async def negotiate(session: ClientSession, *, probe: bool) -> None:
     A server that starts slower than the probe waits may answer it later; it then refuses the handshake and is probed
     again. Raises `ProbeUnanswered`, and the session's `MCPError`, `ValidationError` and `RuntimeError`.
     """
-    if probe and await _discovered(session):
+    if probe and await _discover(session):
         return
     try:
         await session.initialize()
     except MCPError as error:
-        if error.code != UNSUPPORTED_PROTOCOL_VERSION or not _any(_supported(error), MODERN_PROTOCOL_VERSIONS):
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION or not _any(_read_supported(error), MODERN_PROTOCOL_VERSIONS):
             raise
         await session.discover()
 
 
-async def _discovered(session: ClientSession) -> bool:
+async def _discover(session: ClientSession) -> bool:
     try:
         await session.discover()
     except MCPError as error:
@@ -236,7 +236,7 @@ async def _discovered(session: ClientSession) -> bool:
             raise ProbeUnanswered(error.message) from None
         if error.code == FAILED:
             raise
-        supported = _supported(error)
+        supported = _read_supported(error)
         if (
             error.code == UNSUPPORTED_PROTOCOL_VERSION
             and supported
@@ -249,7 +249,7 @@ async def _discovered(session: ClientSession) -> bool:
     return True
 
 
-def _supported(error: MCPError) -> Sequence[str]:
+def _read_supported(error: MCPError) -> Sequence[str]:
     try:
         return types.UnsupportedProtocolVersionErrorData.model_validate(error.error.data).supported
     except ValidationError:
@@ -314,16 +314,16 @@ class ConnectionTask:
 
     async def _live(self, owned: OwnedTask[ServerConnection]) -> None:
         for probe in self._probes:
-            if await self._lived(owned, probe=probe):
+            if await self._answers_probe(owned, probe=probe):
                 break
 
-    async def _lived(self, owned: OwnedTask[ServerConnection], *, probe: bool) -> bool:
+    async def _answers_probe(self, owned: OwnedTask[ServerConnection], *, probe: bool) -> bool:
         """Return False if the server ended instead of answering the probe and can be retried without one."""
         async with self._opening(owned.ended.set) as wire:
             listing = RawListing(JSONRPCDispatcher(wire.read, wire.write), self._dispatcher_ended)
             info = types.Implementation(name="toolplug", version=version("toolplug"))
             self._running = True
-            async with ClientSession(dispatcher=listing, client_info=info, message_handler=self._heard) as session:
+            async with ClientSession(dispatcher=listing, client_info=info, message_handler=self._on_message) as session:
                 try:
                     async with asyncio.timeout(HANDSHAKE_S):
                         await negotiate(session, probe=probe)
@@ -361,7 +361,7 @@ class ConnectionTask:
         if self._agreed:
             self._owned.ended.set()
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGED):
             self._on_change()
         elif isinstance(message, types.ResourceUpdatedNotification) and self._updates is not None:
@@ -433,7 +433,7 @@ class _Connector:
             raise ConnectionFailed("the URL is neither http nor https")
         if self._tls is None and (url.scheme == "https" or endpoint.oauth is not None):
             self._tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
-        network = CheckedNetwork(self._egress, self._resolve, _trusted(endpoint))
+        network = CheckedNetwork(self._egress, self._resolve, _list_trusted(endpoint))
         async with over_http(endpoint, network, self._tls, self._token(endpoint), gone) as wire:
             yield wire
 
@@ -446,7 +446,7 @@ class _Connector:
         return self._tokens[key]
 
 
-def _trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
+def _list_trusted(endpoint: Endpoint) -> frozenset[tuple[str, int]]:
     """Return hosts and ports of the operator's URLs; for http at port 80 also those of https, for a redirect."""
     if not endpoint.trusted:
         return frozenset()

@@ -101,7 +101,7 @@ class RawListing(Dispatcher[TransportContext]):
             return {_OFFER_LISTS[method]: [], **_UNCACHED, "_meta": {_AS_SENT: result}}
         if method != _LISTING:
             return result
-        mirrored = _mirrored(result.get("tools"))
+        mirrored = _mirror(result.get("tools"))
         self._page = RawPage(result, frozenset(str(tool["name"]) for tool in mirrored))
         return {"tools": mirrored, **_UNCACHED}
 
@@ -139,7 +139,7 @@ def _with_headers(opts: CallOptions | None, meta: Mapping[str, object]) -> CallO
     return {**given, "headers": {**given.get("headers", {}), **found}}
 
 
-def _mirrored(tools: object) -> list[dict[str, Any]]:
+def _mirror(tools: object) -> list[dict[str, Any]]:
     if not isinstance(tools, list):
         return []
     return [
@@ -236,7 +236,7 @@ class SdkConnection:
             key = _OFFER_LISTS[method]
             try:
                 async with asyncio.timeout(_OFFERS_S):
-                    lists[key] = await self._listed(method, key)
+                    lists[key] = await self._list(method, key)
             except TimeoutError:
                 failed.append(f"{key} were not listed within {_OFFERS_S:g} s")
             except (ServerRefused, BadAnswer) as error:
@@ -249,7 +249,7 @@ class SdkConnection:
             tuple(failed),
         )
 
-    async def _listed(self, method: str, key: str) -> Sequence[object]:
+    async def _list(self, method: str, key: str) -> Sequence[object]:
         found: list[object] = []
         cursors: set[object] = set()
         params: dict[str, object] = {}
@@ -318,14 +318,14 @@ class SdkConnection:
         )
         with self._pages.askers.running(ask):
             try:
-                return await self._called(params, report)
+                return await self._call(params, report)
             except ServerRefused as refused:
                 if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                     raise
             await self.tools()
-            return await self._called(params, report)
+            return await self._call(params, report)
 
-    async def _called(self, params: types.CallToolRequestParams, report: Report | None) -> Answer:
+    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> Answer:
         request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:

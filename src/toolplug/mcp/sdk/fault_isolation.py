@@ -111,7 +111,7 @@ class MessageEvents(httpx2.AsyncByteStream):
                     if isinstance(message, JSONRPCRequest):
                         await asyncio.sleep(_BETWEEN_REQUESTS_S)
                     if message is None or is_wanted(message):
-                        yield _encoded(event)
+                        yield _encode(event)
                     continue
                 garbage += 1
                 size = counted(len(event.data), "byte")
@@ -164,7 +164,7 @@ def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
         return None
 
 
-def _encoded(event: httpx2.ServerSentEvent) -> bytes:
+def _encode(event: httpx2.ServerSentEvent) -> bytes:
     lines = [f"id: {event.id}"] if event.id else []
     if event.retry is not None:
         least, most = _RETRY_MS
@@ -280,25 +280,25 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         self._next_stream = 0.0
         self._asked: dict[RequestId, CancelGrace] = {}
         self._telling = BackgroundTasks()
-        self._news = NewsStream(self._streamed)
+        self._news = NewsStream(self._stream)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return an answer to each POST; a GET (the notification stream) and a DELETE may raise."""
         if request.method != "POST":
             return await self._other(request)
-        posted = _posted(await request.aread())
+        posted = _read_post(await request.aread())
         if posted.request is None:
-            return await self._notified(request, posted)
+            return await self._notify(request, posted)
         patience = self._asked[posted.request] = CancelGrace()
         response = None
         try:
             async with patience.waiting():
                 response = await self._server.handle_async_request(request)
             if _is_stream(response):
-                return self._filtered(request, response, patience, posted.request)
+                return self._filter(request, response, patience, posted.request)
             return await self._readable(request, response, posted.request)
         except Exception as error:  # noqa: BLE001  what escapes here ends all that is asked of this server
-            return self._failed(error)
+            return self._make_failure(error)
         finally:
             if response is None or not _is_stream(response):
                 self._asked.pop(posted.request, None)
@@ -318,17 +318,17 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         now = asyncio.get_running_loop().time()
         wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
         await asyncio.sleep(wait_s)
-        return await self._streamed(request)
+        return await self._stream(request)
 
-    async def _streamed(self, request: httpx2.Request) -> httpx2.Response:
+    async def _stream(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._server.handle_async_request(request)
         except httpx2.ConnectError as error:
             self._gone(str(error))
             raise
-        return self._filtered(request, response, CancelGrace(), None)
+        return self._filter(request, response, CancelGrace(), None)
 
-    async def _notified(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
+    async def _notify(self, request: httpx2.Request, posted: _Posted) -> httpx2.Response:
         """Answer a notification before it is sent if its order does not matter, as the SDK sends one at a time."""
         if posted.cancelled is not None and (patience := self._asked.get(posted.cancelled)) is not None:
             patience.end_soon()
@@ -350,20 +350,20 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         kind = _kind(response)
         if kind == _EVENTS:
             await response.aclose()
-            return self._refused(request, response, None)
+            return self._read_refusal(request, response, None)
         body = (await response.aread()).removeprefix(BOM_UTF8)
         if response.has_redirect_location:
             return httpx2.Response(response.status_code, headers=response.headers)
         if kind == "application/json" and (answer := _answer(body)) is not None:
             if response.status_code >= 400 and isinstance(answer, JSONRPCError):
-                return self._refused(request, response, body)
+                return self._read_refusal(request, response, body)
             if response.status_code == 200 and answer.id == asked:
-                return httpx2.Response(200, headers=_kept(response), content=body)
+                return httpx2.Response(200, headers=_keep_headers(response), content=body)
         if response.status_code >= 400:
-            return self._refused(request, response, None)
+            return self._read_refusal(request, response, None)
         return _error(BAD_ANSWER, "it sent something that is no answer to the request")
 
-    def _refused(self, request: httpx2.Request, response: httpx2.Response, body: bytes | None) -> httpx2.Response:
+    def _read_refusal(self, request: httpx2.Request, response: httpx2.Response, body: bytes | None) -> httpx2.Response:
         status = response.status_code
         words = f"HTTP {status} {response.reason_phrase}".strip()
         if status == 401:
@@ -377,7 +377,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
             return _error(FAILED, f"it answered with {words}")
         return _error(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, f"it answered with {words}")
 
-    def _failed(self, error: Exception) -> httpx2.Response:
+    def _make_failure(self, error: Exception) -> httpx2.Response:
         if isinstance(error, AnswerRefused):
             return _error(BAD_ANSWER, str(error))
         if isinstance(error, OAuthTokenError):
@@ -390,7 +390,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
             self._gone(str(error))
         return _error(FAILED, str(error) or type(error).__name__)
 
-    def _filtered(
+    def _filter(
         self, request: httpx2.Request, response: httpx2.Response, patience: CancelGrace, asked: RequestId | None
     ) -> httpx2.Response:
         def closed() -> None:
@@ -401,7 +401,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(response.status_code, headers=response.headers, stream=events)
 
 
-def _posted(body: bytes) -> _Posted:
+def _read_post(body: bytes) -> _Posted:
     message = cast("dict[str, object]", orjson.loads(body))  # what the SDK has written
     method = message.get("method")
     if method is not None and "id" in message:
@@ -430,7 +430,7 @@ def _error(code: int, message: str) -> httpx2.Response:
     return httpx2.Response(400, headers={"content-type": "application/json"}, content=refusal(code, message))
 
 
-def _kept(response: httpx2.Response) -> dict[str, str]:
+def _keep_headers(response: httpx2.Response) -> dict[str, str]:
     kept = {"content-type": "application/json"}
     if _SESSION in response.headers:
         kept[_SESSION] = response.headers[_SESSION]

@@ -140,17 +140,17 @@ def _read_block(raw: object, at: str) -> Iterator[Json]:
         return
     needed = _FIELDS.get(kind)
     if needed is None:
-        yield _line(at, f"a block of the type {_shown(kind)}")
+        yield _line(at, f"a block of the type {_show(kind)}")
         return
     if not _fits(_block, block):
         plain = {key: value for key, value in block.items() if key == "type" or key in needed}
         if kind == "resource":
             plain["resource"] = _plain_contents(as_object(plain.get("resource")))
         if not _fits(_block, plain):
-            yield _line(at, f"a block of the type {_shown(kind)} without a valid {' or '.join(needed)}")
+            yield _line(at, f"a block of the type {_show(kind)} without a valid {' or '.join(needed)}")
             return
         odd = [key for key in block if key not in plain][:_MAX_NAMED]
-        yield _line(at, f"the field {' or '.join(map(_shown, odd))}, which has another type" if odd else "odd fields")
+        yield _line(at, f"the field {' or '.join(map(_show, odd))}, which has another type" if odd else "odd fields")
         block = plain
     yield from _safe(block, at)
 
@@ -165,16 +165,16 @@ def _safe(block: Json, at: str) -> Iterator[Json]:
     kind = block["type"]
     if kind in ("image", "audio"):
         if not str(block["mimeType"]).startswith(f"{kind}/"):
-            yield _line(at, f"a block of the type {_shown(kind)} of the media type {_shown(block['mimeType'])}")
+            yield _line(at, f"a block of the type {_show(kind)} of the media type {_show(block['mimeType'])}")
         elif (data := _base64(block["data"])) is None:
-            yield _line(at, f"a block of the type {_shown(kind)} whose data is not base64")
+            yield _line(at, f"a block of the type {_show(kind)} whose data is not base64")
         else:
             yield {**block, "data": data}
         return
     inner = as_object(block.get("resource"))
     uri = block.get("uri") if kind == "resource_link" else inner.get("uri")
     if isinstance(uri, str) and _scheme(uri) in _UNSAFE_SCHEMES:
-        yield _line(at, f"a resource at {_shown(uri)}, which clients do not open")
+        yield _line(at, f"a resource at {_show(uri)}, which clients do not open")
         if isinstance(inner.get("text"), str):
             yield {"type": "text", "text": inner["text"]}
         return
@@ -212,5 +212,5 @@ def _line(at: str, what: str) -> Json:
     return _Line(type="text", text=f"[left out: {at}: {what}]")
 
 
-def _shown(text: str) -> str:
+def _show(text: str) -> str:
     return repr(in_one_line(cleaned(text[:_MAX_SHOWN])))

@@ -180,7 +180,7 @@ class ResponseBuilder:
             "store": asked.is_stored,
             "background": bool(asked.background),
             "metadata": asked.metadata or {},
-            "usage": None if self.usage is None else _counted(self.usage),
+            "usage": None if self.usage is None else _show_usage(self.usage),
         }
         if self.warnings:
             answer["toolplug"] = {"warnings": list(self.warnings)}
@@ -220,7 +220,7 @@ def _echo_choice(choice: object) -> object:
     return {"mode": "auto", **given} if given.get("type") == "allowed_tools" else choice or "auto"
 
 
-def _counted(usage: Usage) -> dict[str, object]:
+def _show_usage(usage: Usage) -> dict[str, object]:
     return {
         "input_tokens": usage.input,
         "input_tokens_details": {"cached_tokens": usage.cached},

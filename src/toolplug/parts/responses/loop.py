@@ -73,7 +73,7 @@ class Loop:
         and there is none yet. If the generator is closed early or cancelled, the response is `cancelled`.
         """
         draft = self.draft
-        offer = await self._offered(strict=self._asker.strict)
+        offer = await self._compute_offer(strict=self._asker.strict)
         check_choice(self._request, offer)
         decided = decided_calls(history, self.sent)
         items = [*history, *self.sent]
@@ -111,7 +111,7 @@ class Loop:
                 yield event
         self._remember(draft.items)
         for _ in range(0 if calls.asked else self._max_turns):
-            offer = await self._offered()
+            offer = await self._compute_offer()
             for event in self._server_lists(offer):
                 yield event
             draft.turn += 1
@@ -155,7 +155,7 @@ class Loop:
         for event in turn.end():
             yield event
 
-    async def _offered(self, *, strict: bool = False) -> Offer:
+    async def _compute_offer(self, *, strict: bool = False) -> Offer:
         """Return the tools to offer, computed again if the catalog has changed."""
         catalog = await self._asker.catalog()
         if self._offer is None or catalog is not self._catalog:

@@ -84,13 +84,13 @@ def offered(
     named_by_type = named_servers(brought.servers, servers, strict=strict)
     listed = [_chat(entry) for entry in expansion.tools]
     chosen = _chosen_names(expansion.tool_choice, catalog)
-    allowed = _allowed(request, expansion.tool_choice, chosen, catalog, servers)
+    allowed = _intersect_allowed(request, expansion.tool_choice, chosen, catalog, servers)
     named = chosen | (allowed or _NOTHING) | named_by_type.declared
     stubbed = frozenset(str(_name_of(entry)) for entry in listed) - own
     unseen = frozenset(brought.deferred) - named
     later = [entry for entry in listed if _name_of(entry) in unseen]
     listed = [entry for entry in listed if _name_of(entry) not in unseen]
-    hosted, withheld = _divided(catalog, own, named_by_type.left_out, stubbed | named)
+    hosted, withheld = _divide(catalog, own, named_by_type.left_out, stubbed | named)
     listed += [orjson.loads(fragment(tool, "chat")) for tool in hosted if tool.wire not in stubbed]
     deferred = {_name_of(entry): entry for entry in reversed(later)}
     for name in found:
@@ -109,7 +109,7 @@ def offered(
         catalog,
         _NOTHING if given == "none" else allowed,
         {**expansion.options, SEARCH_TOOLS: {FUNCTIONS: brought.deferred}} if brought.deferred else expansion.options,
-        (*_placed(expansion.warnings, brought.places), *brought.warnings, *named_by_type.warnings),
+        (*_place(expansion.warnings, brought.places), *brought.warnings, *named_by_type.warnings),
     )
 
 
@@ -120,7 +120,7 @@ def _searchable(catalog: Catalog, functions: Mapping[str, ToolDefinition], searc
     return layered(rest, search.pair(deferred, len(rest) + len(functions)))
 
 
-def _divided(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tuple[list[ToolDefinition], Names]:
+def _divide(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tuple[list[ToolDefinition], Names]:
     """Return the tools that the model sees at once, and the wire names of those that the request does not use."""
     hosted: list[ToolDefinition] = []
     withheld: set[str] = set()
@@ -135,7 +135,7 @@ def _divided(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tup
     return hosted, frozenset(withheld)
 
 
-def _placed(warnings: Sequence[StubWarning], places: Sequence[int]) -> Iterator[StubWarning]:
+def _place(warnings: Sequence[StubWarning], places: Sequence[int]) -> Iterator[StubWarning]:
     """Return the warnings with the index of each entry in the request."""
     for warning in warnings:
         yield warning if warning.index == CHOICE else replace(warning, index=places[warning.index])
@@ -146,18 +146,20 @@ def check_choice(request: ResponseRequest, offer: Offer) -> None:
     if as_object(request.tool_choice).get("type") in {"function", CUSTOM}:
         name = _name_of(offer.choice)
         if name is None or not any(_name_of(entry) == name for entry in offer.tools):
-            raise _refused("tool_choice", f"it names {name!r}, which is no tool of this request")
+            raise _make_refusal("tool_choice", f"it names {name!r}, which is no tool of this request")
 
 
 def _check_choice(choice: object) -> None:
     if isinstance(choice, str) and choice not in _CHOICES:
-        raise _refused("tool_choice", f"{choice!r} is no choice; auto, none and required are, and objects with a type")
+        raise _make_refusal(
+            "tool_choice", f"{choice!r} is no choice; auto, none and required are, and objects with a type"
+        )
     if isinstance(choice, Mapping):
         given = as_object(cast("object", choice))
         if not isinstance(given.get("type"), str):
-            raise _refused("tool_choice.type", "the type of a choice should be text")
+            raise _make_refusal("tool_choice.type", "the type of a choice should be text")
         if given["type"] == "allowed_tools" and not isinstance(given.get("tools"), list):
-            raise _refused("tool_choice.tools", "allowed_tools has a list of tools")
+            raise _make_refusal("tool_choice.tools", "allowed_tools has a list of tools")
         for tools in (given.get("tools"), as_object(given.get("allowed_tools")).get("tools")):
             if isinstance(tools, list) and len(cast("list[object]", tools)) > MAX_TOOLS:
                 at = "tool_choice.tools"
@@ -186,7 +188,7 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
     return frozenset({_wire(name, catalog)}) if isinstance(name, str) else _NOTHING
 
 
-def _allowed(
+def _intersect_allowed(
     request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: ServerTools
 ) -> Names | None:
     """Return the names that are in both lists; None if there is no list."""
@@ -232,7 +234,7 @@ def _wire(name: str, catalog: Catalog) -> str:
     return name if tool is None else tool.definition.wire
 
 
-def _refused(at: str, message: str) -> ResponseRefused:
+def _make_refusal(at: str, message: str) -> ResponseRefused:
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)
 
 

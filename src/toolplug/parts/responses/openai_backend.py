@@ -130,14 +130,14 @@ class OpenAIBackend:
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         body = self._streamed(question) if stream else self._whole(question)
         async with aclosing(body), aclosing(read_answer(body, self._secret)) as deltas:
-            while (delta := await self._bounded(anext(deltas, None), deadline)) is not None:
+            while (delta := await self._next_part(anext(deltas, None), deadline)) is not None:
                 yield delta
 
     async def models(self) -> list[ModelAnswer]:
         """Implement `Backend.models`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
         try:
-            answer = await self._bounded(self._client.get("/models", cast_to=http.Response), deadline)
+            answer = await self._next_part(self._client.get("/models", cast_to=http.Response), deadline)
         except BackendFailed as error:
             if error.code == "backend_refused" and self.default_model is not None:
                 return [_model({"id": self.default_model})]
@@ -153,7 +153,7 @@ class OpenAIBackend:
         """Close the connections."""
         await self._client.close()
 
-    async def _bounded(self, answer: Awaitable[T], deadline: float) -> T:
+    async def _next_part(self, answer: Awaitable[T], deadline: float) -> T:
         """Return the next part of an answer before the deadline. Raises `BackendFailed` for any failure."""
         limit = asyncio.timeout_at(deadline)
         try:

@@ -38,7 +38,7 @@ _INCLUDES = frozenset(
 _OF_CALL = re.compile(r"([a-z0-9_]+_call|[a-z][a-z0-9_-]*:[a-z][a-z0-9_.-]*)\.[a-z_.]+")
 
 
-def _included(path: str) -> str:
+def _check_include(path: str) -> str:
     if path not in _INCLUDES and not _OF_CALL.fullmatch(path):
         known = ", ".join(sorted(_INCLUDES))
         raise PydanticCustomError("include", "should be one of {known}, or <type of a call>.<field>", {"known": known})
@@ -132,7 +132,7 @@ class ResponseRequest(_Part):
     parallel_tool_calls: bool | None = None
     max_tool_calls: Annotated[int | None, Field(ge=1, description="hosted calls of the whole response")] = None
     include: Annotated[
-        list[Annotated[str, AfterValidator(_included)]] | None,
+        list[Annotated[str, AfterValidator(_check_include)]] | None,
         Field(max_length=MAX_INCLUDES, description="what is left out otherwise"),
     ] = None
     metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)] = None

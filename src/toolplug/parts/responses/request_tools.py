@@ -126,7 +126,7 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
     for index, entry in enumerate(entries):
         kind, at = entry.get("type"), f"tools[{index}]"
         if not isinstance(kind, str) or not kind:
-            raise _refused(f"{at}.type", "a tool has a type, such as function")
+            raise _make_refusal(f"{at}.type", "a tool has a type, such as function")
         if kind == MCP:
             servers.append((index, entry))
             continue
@@ -263,30 +263,34 @@ def arguments_of(text: str) -> str:
 def _in_namespace(entry: Entry, at: str) -> Iterator[tuple[Entry, str, str]]:
     namespace, tools = entry.get("name"), entry.get("tools")
     if not isinstance(namespace, str) or not _NAME.fullmatch(namespace):
-        raise _refused(f"{at}.name", "a namespace has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        raise _make_refusal(f"{at}.name", "a namespace has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
     if not isinstance(tools, list):
-        raise _refused(f"{at}.tools", "a namespace has a list of tools")
+        raise _make_refusal(f"{at}.tools", "a namespace has a list of tools")
     for place, given in enumerate(cast("list[object]", tools)):
         tool = as_object(given)
         if tool.get("type") not in {"function", CUSTOM}:
-            raise _refused(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
+            raise _make_refusal(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
         yield tool, namespace, f"{at}.tools[{place}]"
 
 
 def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str) -> None:
     name = tool.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        raise _make_refusal(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
     if not isinstance(tool.get("parameters", {}), dict | None):
-        raise _refused(f"{at}.parameters", "parameters should be a JSON Schema")
+        raise _make_refusal(f"{at}.parameters", "parameters should be a JSON Schema")
     if tool["type"] == CUSTOM and not isinstance(tool.get("format"), dict | None):
-        raise _refused(f"{at}.format", "format should be an object with a type")
+        raise _make_refusal(f"{at}.format", "format should be an object with a type")
     whole = name_for_model(name, namespace)
     if not _NAME.fullmatch(whole):
-        raise _refused(f"{at}.name", f"the model knows it as {whole!r}, which is over 64 characters; use shorter names")
+        raise _make_refusal(
+            f"{at}.name", f"the model knows it as {whole!r}, which is over 64 characters; use shorter names"
+        )
     added = ClientTool("custom" if tool["type"] == CUSTOM else "function", name, namespace)
     if own.setdefault(whole, added) != added:
-        raise _refused(f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them")
+        raise _make_refusal(
+            f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them"
+        )
 
 
 def _functions_of(choice: object, servers: ServerTools) -> list[object]:
@@ -301,5 +305,5 @@ def _functions_of(choice: object, servers: ServerTools) -> list[object]:
     return [choice]
 
 
-def _refused(at: str, message: str) -> ResponseRefused:
+def _make_refusal(at: str, message: str) -> ResponseRefused:
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

@@ -66,7 +66,7 @@ class Responses:
         Raises `ResponseRefused`, `StoreError` and the errors of `asker_for` before the first event, and `BackendFailed`
         as `Loop.events` does.
         """
-        chain = [] if request.previous_response_id is None else await self._continued(request, tenant)
+        chain = [] if request.previous_response_id is None else await self._read_continued(request, tenant)
         conversation = chain[-1].conversation if chain else token_hex(16)
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
@@ -74,13 +74,13 @@ class Responses:
             loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
             history = [item for kept in chain for item in kept.items]
             keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
-            async with aclosing(self._made(loop, request, history, keeping)) as events:
+            async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
                 async for event in events:
                     yield event
         finally:
             asker.leave()
 
-    async def _made(
+    async def _make_stored(
         self, loop: Loop, request: ResponseRequest, history: Sequence[Item], keeping: ResponseWriter
     ) -> AsyncGenerator[Event]:
         """Yield the events of the loop, each after what it says is stored."""
@@ -90,7 +90,7 @@ class Responses:
                 async for event in events:
                     news = request.background and event["type"] in _NEWS  # clients that poll should see it
                     if request.is_stored and (draft.status in FINAL or news):
-                        yield await _kept(keeping, draft, event)
+                        yield await _keep(keeping, draft, event)
                     else:
                         yield event
         except StoreConflict:
@@ -147,7 +147,7 @@ class Responses:
         """Stop all background responses, which are stored as `cancelled`."""
         await self._background.aclose()
 
-    async def _continued(self, request: ResponseRequest, tenant: str) -> list[StoredResponse]:
+    async def _read_continued(self, request: ResponseRequest, tenant: str) -> list[StoredResponse]:
         chain = await self.stored.conversation(tenant, request.previous_response_id or "")
         if not chain[-1].is_over:
             message = "the response to continue is still made; wait for its end, or cancel it"
@@ -176,7 +176,7 @@ def _is_reference(item: Item) -> bool:
     return item["type"] == "item_reference" or (is_hosted_call(item["type"]) and item.get("output") is None)
 
 
-async def _kept(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -> Event:
+async def _keep(keeping: ResponseWriter, draft: ResponseBuilder, event: Event) -> Event:
     """Return the event after the response is stored; if the final state cannot be stored, an event that says so.
 
     Earlier states that cannot be stored are stored with the next one. Raises `StoreConflict`, and `StoreError` at the

@@ -65,7 +65,7 @@ class ResponsesSettings(FileMapping):
     ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
 
     @model_validator(mode="after")
-    def _installed(self) -> Self:
+    def _check_installed(self) -> Self:
         if find_spec("openai") is None:
             raise PydanticCustomError("no_openai", "responses needs the extra: pip install 'toolplug[responses]'")
         return self

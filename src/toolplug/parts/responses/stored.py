@@ -42,9 +42,9 @@ class StoredResponse(NamedTuple):
         """Return the response with the hidden fields that `include` names."""
         if not self.hidden or not include:
             return self.response
-        return {**self.response, "output": [self._shown(item, include) for item in self.response["output"]]}
+        return {**self.response, "output": [self._show(item, include) for item in self.response["output"]]}
 
-    def _shown(self, item: Item, include: Collection[str]) -> Item:
+    def _show(self, item: Item, include: Collection[str]) -> Item:
         kept = as_object(self.hidden.get(str(item.get("id"))))
         if not kept:
             return item

@@ -234,7 +234,7 @@ class Turn:
             self._index = len(self._draft.output) - 1
         yield from self._close_part()
         part = self._part = _Part(kind, len(self._done))
-        yield self._draft.event("response.content_part.added", **self._place(part), part=_shown(part, []))
+        yield self._draft.event("response.content_part.added", **self._place(part), part=_show(part, []))
         return part
 
     def _new_item(self, kind: str) -> dict[str, object]:
@@ -255,7 +255,7 @@ class Turn:
         said: dict[str, object] = {"refusal": text} if part.kind == "refusal" else {"text": text}
         if part.kind == "output_text":
             said["logprobs"] = part.logprobs
-        shown = _shown(part, notes)
+        shown = _show(part, notes)
         yield self._draft.event(f"{_EVENTS[part.kind]}.done", **self._place(part), **said)
         yield self._draft.event("response.content_part.done", **self._place(part), part=shown)
         self._done.append(shown)
@@ -280,7 +280,7 @@ class Turn:
             yield from self._close_item("completed")
             call = self._begin_call(made)
         if call.item is not None:
-            yield from self._written(call)
+            yield from self._write_call(call)
         elif made.name in self._own and made.repeats is None:  # else it may have been sent twice
             yield from self._tell(call)
 
@@ -305,9 +305,9 @@ class Turn:
         }
         yield self._draft.added(call.item)
         call.index = len(self._draft.output) - 1
-        yield from self._written(call)
+        yield from self._write_call(call)
 
-    def _written(self, call: _Call) -> Iterator[Event]:
+    def _write_call(self, call: _Call) -> Iterator[Event]:
         arguments = "" if call.is_custom else call.made.unsent()
         if arguments:
             yield self._draft.event("response.function_call_arguments.delta", **_place_of(call), delta=arguments)
@@ -330,7 +330,7 @@ def _place_of(call: _Call) -> dict[str, object]:
     return {"item_id": (call.item or {})["id"], "output_index": call.index}
 
 
-def _shown(part: _Part, notes: list[Mapping[str, object]]) -> Item:
+def _show(part: _Part, notes: list[Mapping[str, object]]) -> Item:
     text = "".join(part.texts)
     if part.kind == "refusal":
         return {"type": part.kind, "refusal": text}

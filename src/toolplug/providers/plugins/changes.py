@@ -52,7 +52,7 @@ class ProviderChanges:
         for follower in followers:
             following = before.pop(id(follower.identity), None) or _Following(follower)
             self._following[id(follower.identity)] = following
-            gone = {key: _removed(record) for key, record in following.seen.items() if key not in now}
+            gone = {key: _mark_removed(record) for key, record in following.seen.items() if key not in now}
             for key, record in (now | gone).items():
                 if following.seen.get(key) != record:
                     following.seen[key] = following.waiting[key] = record
@@ -69,7 +69,7 @@ class ProviderChanges:
         await self._tasks.cancel()
 
 
-def _removed(record: ProviderRecord) -> ProviderRecord:
+def _mark_removed(record: ProviderRecord) -> ProviderRecord:
     return replace(
         record, state=ProviderState.DISABLED, reason="removed from the configuration", fix="", tools=(), routes=()
     )

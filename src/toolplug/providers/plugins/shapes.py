@@ -137,7 +137,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
 
     Raises `InvalidDefinition` for a tool or route that is not valid.
     """
-    functions, hooks = dict(_marked(plugin)), hooks_of(plugin)
+    functions, hooks = dict(_find_marked(plugin)), hooks_of(plugin)
     if not (functions or hooks.implementations or hooks.problems):
         return None
     title = module_title(plugin) if isinstance(plugin, ModuleType) else type(plugin).__name__
@@ -149,12 +149,12 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
     kind = type(title.rpartition(".")[2], (FunctionProvider,), namespace)
     for item in hooks.implementations:
         if HOOKS[item.hook].asked == "provider":
-            setattr(kind, item.hook, _delegated(item.hook, getattr(plugin, item.attribute)))
+            setattr(kind, item.hook, _delegate(item.hook, getattr(plugin, item.attribute)))
     remember_start(kind)
     return kind
 
 
-def _marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
+def _find_marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
     """Yield the functions with `@tool` or `@route` that a module defines, or that an object has as methods."""
     if isinstance(plugin, ModuleType):
         for value in list(vars(plugin).values()):
@@ -167,7 +167,7 @@ def _marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
             yield name, getattr(plugin, name)
 
 
-def _delegated(name: str, function: Callable[..., Any]) -> Callable[..., object]:
+def _delegate(name: str, function: Callable[..., Any]) -> Callable[..., object]:
     """Return a method that asks a hook of the plugin."""
 
     def hook(self: object, *given: object) -> Any:

@@ -85,7 +85,7 @@ class PresenceRecords:
             turns = now.turns + (bool(streams) and streams[-1:] != list(now.streams[-1:]))
             return now._replace(streams=tuple(streams), vacant_at=vacant_at, turns=turns)
 
-        return (await self._changed(code, change))[0]
+        return (await self._change(code, change))[0]
 
     async def report(self, code: str, status: PluginStatus) -> tuple[StoredPresence, bool]:
         """Note that this status is to be logged; True if it is for this process to log it. Raises `StoreError`.
@@ -99,13 +99,13 @@ class PresenceRecords:
                 return now  # it is no longer so
             return now._replace(streams=live, reported=status)
 
-        return await self._changed(code, change)
+        return await self._change(code, change)
 
     async def remove(self, code: str) -> None:
         """Remove the presence of a session that is over. Raises `StoreError`."""
         await self._store.commit(PRESENCES + code, None)
 
-    async def _changed(
+    async def _change(
         self, code: str, change: Callable[[StoredPresence], StoredPresence]
     ) -> tuple[StoredPresence, bool]:
         """Change the record by compare-and-swap; return it, and whether it was reported otherwise before."""

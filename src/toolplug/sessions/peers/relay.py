@@ -110,7 +110,7 @@ class SharedRelay(Relay):
             if request.answer is None:
                 self._finished_now(request, "late", reason)
             else:
-                self._background.finish(self._lost(request, reason), "session-relay")
+                self._background.finish(self._lose(request, reason), "session-relay")
 
     def end_orphans(self) -> None:
         """End the requests of other processes that run no more."""
@@ -161,7 +161,7 @@ class SharedRelay(Relay):
         earlier = 0 if request.turn is None else turn - request.turn
         return max(request.attempt, earlier)
 
-    async def _accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless a process has accepted an answer to it: return that then."""
         if request.id in self._reserved and reason in _STOPPED:
             return None
@@ -177,7 +177,7 @@ class SharedRelay(Relay):
             self._log_cancelled(request, end.late)
         return None
 
-    async def _lost(self, request: Request, reason: str) -> None:
+    async def _lose(self, request: Request, reason: str) -> None:
         try:
             async with asyncio.timeout(LATE_S):
                 end = await self._first_end(request, reason)

@@ -58,7 +58,7 @@ async def pressure_rules(run: Started) -> list[BrokenRule]:
     """Cancel a call of each example, then make many calls at once."""
     broken: list[BrokenRule] = []
     for name, arguments in run.examples():
-        broken += await _cancelled(run, name, arguments) or await _at_once(run, name, arguments)
+        broken += await _check_cancelled(run, name, arguments) or await _at_once(run, name, arguments)
     return broken
 
 
@@ -70,7 +70,9 @@ async def cancellation_rules(subject: Subject) -> list[BrokenRule]:
     before = asyncio.all_tasks()
     try:
         async with started(subject) as run:
-            broken = [rule for name, arguments in run.examples() for rule in await _cancelled(run, name, arguments)]
+            broken = [
+                rule for name, arguments in run.examples() for rule in await _check_cancelled(run, name, arguments)
+            ]
     except ConfigError:
         return []  # the next rules say why it does not start
     if broken:
@@ -79,7 +81,7 @@ async def cancellation_rules(subject: Subject) -> list[BrokenRule]:
     return broken
 
 
-async def _cancelled(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
+async def _check_cancelled(run: Started, name: str, arguments: Mapping[str, object]) -> list[BrokenRule]:
     if await cancelled_after(run, lambda: run.call(name, arguments)):
         return []
     what = f"still runs {run.subject.within_s:g} s after its caller was cancelled"
@@ -116,7 +118,7 @@ NO_TOOL = "no_tool_has_this_name"
 
 async def call_rules(run: Started) -> list[BrokenRule]:
     """Check single calls: first every example, in order, then invalid arguments."""
-    broken = [*_named(run), *await _unknown(run)]
+    broken = [*_check_names(run), *await _unknown(run)]
     for name, arguments in run.examples():
         broken += await _example(run, name, arguments)
     for name, arguments in run.examples():
@@ -124,7 +126,7 @@ async def call_rules(run: Started) -> list[BrokenRule]:
     return broken
 
 
-def _named(run: Started) -> list[BrokenRule]:
+def _check_names(run: Started) -> list[BrokenRule]:
     """Check that each tool has an example, each example a tool, and that `can_execute` agrees with `tools`."""
     subject, provider = run.subject, run.generation.provider
     listed = [item.name for item in provider.tools()]

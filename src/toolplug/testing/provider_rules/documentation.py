@@ -24,23 +24,23 @@ def documentation_rules(run: Started, readme: Path) -> list[BrokenRule]:
 def _parameters(run: Started) -> Iterator[BrokenRule]:
     for definition in run.registry.catalog.definitions():
         schema = definition.parameters.value
-        for name in _undescribed(schema, as_object(schema.get("$defs"))):
+        for name in _find_undescribed(schema, as_object(schema.get("$defs"))):
             fix = "describe it under 'Args:' of the docstring, or with Field(description=…)"
             where = f"parameter {name!r} of tool {definition.name!r}"
             yield BrokenRule("descriptions", where, "has no description", fix)
 
 
-def _undescribed(schema: Mapping[str, object], models: Mapping[str, object]) -> list[str]:
+def _find_undescribed(schema: Mapping[str, object], models: Mapping[str, object]) -> list[str]:
     """Return the properties without a description, which a model that one refers to may have as well."""
     properties = {name: as_object(each) for name, each in as_object(schema.get("properties")).items()}
     return [
         name
         for name, each in properties.items()
-        if not any(str(found.get("description", "")).strip() for found in (each, _referred(each, models)))
+        if not any(str(found.get("description", "")).strip() for found in (each, _find_referred(each, models)))
     ]
 
 
-def _referred(schema: Mapping[str, object], models: Mapping[str, object]) -> Mapping[str, object]:
+def _find_referred(schema: Mapping[str, object], models: Mapping[str, object]) -> Mapping[str, object]:
     return as_object(models.get(str(schema.get("$ref")).removeprefix("#/$defs/")))
 
 
@@ -63,7 +63,7 @@ def _settings(run: Started) -> Iterator[BrokenRule]:
     schema = model.model_json_schema()
     nested = as_object(schema.get("$defs"))
     for title, each in {model.__qualname__: schema, **nested}.items():
-        for name in _undescribed(as_object(each), nested):
+        for name in _find_undescribed(as_object(each), nested):
             fix = "write Field(description=…), which `toolplug providers` and the reference show"
             yield BrokenRule("descriptions", f"field {name!r} of {title}", "has no description", fix)
 

@@ -76,7 +76,7 @@ async def isolation_rules(run: Started, pairs: Sequence[Isolation]) -> list[Brok
     )
     broken: list[BrokenRule] = []
     for write, sees in pairs:
-        where = f"{_named(write)}, {_named(sees)}"
+        where = f"{_name_of(write)}, {_name_of(sees)}"
         try:
             written = await write(writer)
             own, others = await sees(writer, written), await sees(stranger, written)
@@ -93,5 +93,5 @@ async def isolation_rules(run: Started, pairs: Sequence[Isolation]) -> list[Brok
     return broken
 
 
-def _named(function: object) -> str:
+def _name_of(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)

@@ -165,7 +165,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
     except InvalidDefinition as error:
         fix = "give them in the test, as its entry has them: check_provider(…, settings={…})"
         return [BrokenRule("settings", f"Config of {type(provider).__qualname__}", str(error), fix)]
-    broken = await _closed(entry, unstarted, "before start()")
+    broken = await _check_close(entry, unstarted, "before start()")
     store, root = MemoryStore(), TemporaryRoot()
     async with store, root:
         site = stored_sites(lambda: store, root)(entry.key)
@@ -176,11 +176,11 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
         except ProviderError as error:
             broken.append(BrokenRule("starts", "start() and tools()", str(error), "fix the cause"))
         else:
-            broken += await _closed(entry, provider, "after start()")
+            broken += await _check_close(entry, provider, "after start()")
     return [*broken, *listing_rules(listed)]
 
 
-async def _closed(entry: ProviderEntry, provider: FunctionProvider, when: str) -> list[BrokenRule]:
+async def _check_close(entry: ProviderEntry, provider: FunctionProvider, when: str) -> list[BrokenRule]:
     try:
         await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:

@@ -70,10 +70,10 @@ def scrape_rules(run: Started) -> list[BrokenRule]:
     collectors = run.generation.collectors
     broken = [
         BrokenRule("collectors", where, "is not returned by collectors()", "return it: no scrape has it")
-        for where, collector in _held(run.generation.provider)
+        for where, collector in _find_held(run.generation.provider)
         if collector not in collectors
     ]
-    scrape = set(_scraped(run.metrics))
+    scrape = set(_scrape(run.metrics))
     callers = _callers_values(run)
     for collector in collectors:
         for family in collector.collect():
@@ -88,7 +88,7 @@ def scrape_rules(run: Started) -> list[BrokenRule]:
     return broken
 
 
-def _scraped(metrics: CollectorRegistry) -> Iterator[str]:
+def _scrape(metrics: CollectorRegistry) -> Iterator[str]:
     for line in generate_latest(metrics).decode("utf-8").splitlines():
         if line.startswith("# HELP "):
             name = line.split(" ", 3)[2]
@@ -96,7 +96,7 @@ def _scraped(metrics: CollectorRegistry) -> Iterator[str]:
             yield name.removesuffix("_total")
 
 
-def _held(provider: object) -> Iterator[tuple[str, Collector]]:
+def _find_held(provider: object) -> Iterator[tuple[str, Collector]]:
     """Yield the collectors in attributes of the instance, of their values, and of the module of its class."""
     module = as_object(vars(sys.modules.get(type(provider).__module__, sys)))
     yield from ((f"{name} of its module", value) for name, value in module.items() if isinstance(value, _METRICS))

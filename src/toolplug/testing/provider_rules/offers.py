@@ -43,20 +43,20 @@ def requests(started: Started) -> list[Request]:
     subject, offering = started.subject, started.generation.offering
     found: list[Request] = []
     for name, item in offering.prompts.items():
-        given = subject.prompts.get(name, None if _required(item) else _NOTHING)
+        given = subject.prompts.get(name, None if _list_required(item) else _NOTHING)
         if given is not None and name not in subject.uncalled:
             found.append(Request(f"prompt {name!r}", item.plan, name, given))
     for key, item in _readable(started):
         given = subject.resources.get(key, None if _VARIABLE.search(key) else _NOTHING)
         if given is not None and key not in subject.uncalled:
-            uri = _filled(key, given)
+            uri = _fill(key, given)
             found.append(Request(f"resource {key!r}", item.plan, uri, {"uri": uri, "variables": given}))
     return found
 
 
 async def offer_rules(started: Started) -> list[BrokenRule]:
     """Check the texts of prompts and resources, then every example, also under pressure, and completions."""
-    broken = [*_described(started), *_exemplified(started)]
+    broken = [*_check_descriptions(started), *_check_examples(started)]
     for request in requests(started):
         result = await request.made(started)
         if result.status is ToolStatus.SUCCESS:
@@ -83,11 +83,11 @@ def _arguments(prompt: Offered) -> list[Given]:
     return [as_object(item) for item in cast("Sequence[object]", prompt.fields.get("arguments", ()))]
 
 
-def _required(prompt: Offered) -> list[str]:
+def _list_required(prompt: Offered) -> list[str]:
     return [str(item["name"]) for item in _arguments(prompt) if item["required"]]
 
 
-def _filled(template: str, given: Given) -> str:
+def _fill(template: str, given: Given) -> str:
     """Return the URI of these values of the variables."""
     uri = template
     for name, value in given.items():
@@ -95,7 +95,7 @@ def _filled(template: str, given: Given) -> str:
     return uri
 
 
-def _described(started: Started) -> Iterator[BrokenRule]:
+def _check_descriptions(started: Started) -> Iterator[BrokenRule]:
     described = [(f"prompt {name!r}", item) for name, item in started.generation.offering.prompts.items()]
     described += [(f"resource {key!r}", item) for key, item in _readable(started)]
     for where, item in described:
@@ -103,11 +103,11 @@ def _described(started: Started) -> Iterator[BrokenRule]:
             yield BrokenRule("descriptions", where, "has no description", "write a docstring: clients show it")
 
 
-def _exemplified(started: Started) -> Iterator[BrokenRule]:
+def _check_examples(started: Started) -> Iterator[BrokenRule]:
     """Yield what needs an example and has none, and each example of nothing."""
     subject, prompts = started.subject, started.generation.offering.prompts
     for name, prompt in prompts.items():
-        if _required(prompt) and name not in (*subject.prompts, *subject.uncalled):
+        if _list_required(prompt) and name not in (*subject.prompts, *subject.uncalled):
             fix = "give its arguments in prompts=, or uncalled="
             yield BrokenRule("examples", f"prompt {name!r}", "has no example", fix)
     for key in started.generation.offering.templates:
@@ -128,7 +128,12 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
     if prompt is None or prompt.plan is not request.plan:
         return []
     properties = {str(item["name"]): {"type": "string"} for item in _arguments(prompt)}
-    schema = {"type": "object", "properties": properties, "required": _required(prompt), "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": _list_required(prompt),
+        "additionalProperties": False,
+    }
     broken: list[BrokenRule] = []
     for what, arguments in mutations(Schema(schema), request.arguments):
         result = await request.made(started, arguments)

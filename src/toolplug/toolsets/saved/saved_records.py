@@ -52,21 +52,21 @@ class SavedRecords:
 
     async def names(self, owner: ToolsetOwner) -> list[str]:
         """Return the names of an owner's toolsets, in alphabetical order."""
-        prefix = _saved(owner, "")
+        prefix = _saved_key(owner, "")
         return [key.removeprefix(prefix) for key in await self._store.keys(prefix)]
 
     async def read(self, owner: ToolsetOwner, name: str) -> StoredRecord | None:
         """Return one document; None if there is none."""
-        record = await self._store.read(_saved(owner, name))
+        record = await self._store.read(_saved_key(owner, name))
         return None if record is None else StoredRecord(_TOOLSET.validate_json(record.value), record.revision)
 
     async def write(self, owner: ToolsetOwner, toolset: SavedToolset, *, expected: int) -> None:
         """Store the document in place of the one of this revision. Raises `StoreConflict` if that has changed."""
-        await self._store.commit(_saved(owner, toolset.name), _TOOLSET.dump_json(toolset), expected=expected)
+        await self._store.commit(_saved_key(owner, toolset.name), _TOOLSET.dump_json(toolset), expected=expected)
 
     async def delete(self, owner: ToolsetOwner, name: str) -> bool:
         """Delete the document; return False if there is none."""
-        return await self._store.commit(_saved(owner, name), None) != 0
+        return await self._store.commit(_saved_key(owner, name), None) != 0
 
     async def equipped(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the owner's equipped toolset, None if there is none."""
@@ -111,5 +111,5 @@ def equipped_key(owner: ToolsetOwner) -> str:
     return f"{EQUIPPED}{owner.key}"
 
 
-def _saved(owner: ToolsetOwner, name: str) -> str:
+def _saved_key(owner: ToolsetOwner, name: str) -> str:
     return f"{_SAVED}{owner.key}/{name}"

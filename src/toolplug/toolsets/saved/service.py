@@ -96,13 +96,13 @@ class SavedToolsets:
 
     async def show(self, caller: Caller, name: str) -> ShownToolset:
         """Return one toolset compared with the current tools. Raises `ApiError` (`toolset_not_found`)."""
-        kept = await self._kept(caller.owner, name)
-        return await self._shown(caller, kept.toolset)
+        kept = await self._find_record(caller.owner, name)
+        return await self._show(caller, kept.toolset)
 
     async def active(self, caller: Caller) -> ShownToolset | None:
         """Return the equipped toolset; None if there is none."""
         toolset = self._equipment.of(caller.owner)
-        return None if toolset is None else await self._shown(caller, toolset)
+        return None if toolset is None else await self._show(caller, toolset)
 
     async def active_catalog(self, caller: Caller) -> Catalog:
         """Return the available tools of the equipped toolset, with notes; empty if none is equipped."""
@@ -111,7 +111,7 @@ class SavedToolsets:
 
     async def document(self, caller: Caller, name: str) -> dict[str, object]:
         """Return a toolset as a document for `import_document`. Raises `ApiError`."""
-        kept = await self._kept(caller.owner, name)
+        kept = await self._find_record(caller.owner, name)
         return document_fields(await self._reachable(caller, kept.toolset))
 
     async def build(
@@ -144,9 +144,9 @@ class SavedToolsets:
     async def delete(self, caller: Caller, name: str) -> None:
         """Delete a toolset, and unequip it if it is equipped. Raises `ApiError`."""
         async with self._changing.of(caller.owner):
-            with _audited("toolset.delete", caller, name):
+            with _audit("toolset.delete", caller, name):
                 owner = caller.owner
-                await self._kept(owner, name)
+                await self._find_record(owner, name)
                 if await self._records.equipped(owner) == name:
                     await self._choose(owner, None)
                 await self._records.delete(owner, name)
@@ -156,8 +156,8 @@ class SavedToolsets:
         """Equip this toolset instead of any other. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         async with self._changing.of(caller.owner):
-            with _audited("toolset.equip", caller, name):
-                kept = await self._kept(caller.owner, name)
+            with _audit("toolset.equip", caller, name):
+                kept = await self._find_record(caller.owner, name)
                 await self._choose(caller.owner, name)
         await self._chosen_everywhere(caller)
         return ShownToolset(await self._reachable(caller, kept.toolset), True, catalog)
@@ -168,7 +168,7 @@ class SavedToolsets:
             before = await self._equipped_now(caller.owner)
             if before is None:
                 return None
-            with _audited("toolset.unequip", caller, before):
+            with _audit("toolset.unequip", caller, before):
                 await self._choose(caller.owner, None)
         await self._chosen_everywhere(caller)
         return before
@@ -186,9 +186,9 @@ class SavedToolsets:
         catalog = await self._catalog_of(caller)
         async with self._changing.of(caller.owner):
             owner = caller.owner
-            name = await self._named(owner, toolset)
-            with _audited("notes.add", caller, name):
-                kept = await self._kept(owner, name)
+            name = await self._choose_name(owner, toolset)
+            with _audit("notes.add", caller, name):
+                kept = await self._find_record(owner, name)
                 definition = catalog[resolved(tool, catalog, kept.toolset.tools)].definition
                 made: list[NotesAdded] = []
 
@@ -207,8 +207,8 @@ class SavedToolsets:
         catalog = await self._catalog_of(caller)
         async with self._changing.of(caller.owner):
             owner = caller.owner
-            with _audited("notes.remove", caller, toolset):
-                kept = await self._kept(owner, toolset)
+            with _audit("notes.remove", caller, toolset):
+                kept = await self._find_record(owner, toolset)
                 wanted = noted_tool(tool, kept.toolset, catalog)
                 changed = await self._rewrite(owner, toolset, lambda before: without_notes(before, wanted, names))
         await self._chosen_everywhere(caller)
@@ -231,7 +231,7 @@ class SavedToolsets:
         self, event: str, caller: Caller, name: str, catalog: Catalog, make: Callable[[], SavedToolset]
     ) -> ShownToolset:
         async with self._changing.of(caller.owner):
-            with _audited(event, caller, name):
+            with _audit(event, caller, name):
                 toolset, owner = make(), caller.owner
                 names = await self._records.names(owner)
                 if name not in names and len(names) >= MAX_TOOLSETS:
@@ -250,7 +250,7 @@ class SavedToolsets:
     ) -> SavedToolset:
         """Change a document; after a concurrent change, try again with the newer one."""
         while True:
-            kept = await self._kept(owner, name)
+            kept = await self._find_record(owner, name)
             changed = change(kept.toolset)
             if changed is kept.toolset:
                 return changed
@@ -296,7 +296,7 @@ class SavedToolsets:
         """Wait until every process uses what the owner has equipped now."""
         await self._requests.applied(equipped_key(caller.owner))
 
-    async def _named(self, owner: ToolsetOwner, toolset: str | None) -> str:
+    async def _choose_name(self, owner: ToolsetOwner, toolset: str | None) -> str:
         """Return the given name, which may be of no toolset, or that of the equipped one."""
         name = toolset if toolset is not None else await self._records.equipped(owner)
         if name is None:
@@ -305,13 +305,13 @@ class SavedToolsets:
             )
         return name
 
-    async def _kept(self, owner: ToolsetOwner, name: str) -> StoredRecord:
+    async def _find_record(self, owner: ToolsetOwner, name: str) -> StoredRecord:
         kept = await self._records.read(owner, name) if is_toolset_name(name) else None
         if kept is None:
             raise ApiError("toolset_not_found", f"there is no toolset {name[:50]!r}", "name")
         return kept
 
-    async def _shown(self, caller: Caller, toolset: SavedToolset) -> ShownToolset:
+    async def _show(self, caller: Caller, toolset: SavedToolset) -> ShownToolset:
         now = self._equipment.of(caller.owner)
         is_equipped = now is not None and now.name == toolset.name
         return ShownToolset(await self._reachable(caller, toolset), is_equipped, await self._catalog_of(caller))
@@ -334,7 +334,7 @@ class SavedToolsets:
 
 
 @contextmanager
-def _audited(event: str, caller: Caller, name: str) -> Generator[None]:
+def _audit(event: str, caller: Caller, name: str) -> Generator[None]:
     """Write one audit line for the change or its refusal."""
     target = name if is_toolset_name(name) else "_unknown"
     try:

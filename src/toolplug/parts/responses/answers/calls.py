@@ -101,7 +101,7 @@ class CallAssembler:
     def add(self, part: CallPart) -> ModelCall | None:
         """Add a fragment and return its call, None if it belongs to none. Raises `BackendFailed`."""
         known = [call for call in self.calls if part.id and call.given == part.id]
-        call = self._known(known, part) if known else self._continued(part)
+        call = self._find_known(known, part) if known else self._find_continued(part)
         if call is None:
             if not known and not part.id and not part.name:
                 self._lost = self._lost or bool(part.arguments.strip())
@@ -122,7 +122,7 @@ class CallAssembler:
         if not is_certain and not all(call.is_complete for call in self.calls):
             raise broke_off()
 
-    def _known(self, known: list[ModelCall], part: CallPart) -> ModelCall | None:
+    def _find_known(self, known: list[ModelCall], part: CallPart) -> ModelCall | None:
         """Return the call of an id that was seen before; None if it is a further call with an id that is not unique."""
         call = next((call for call in known if part.place in call.places), known[-1])
         begins = part.arguments.lstrip().startswith("{")
@@ -134,7 +134,7 @@ class CallAssembler:
             is_other = call.has_arguments and part.name not in ("", call.name)
         return None if is_other else call
 
-    def _continued(self, part: CallPart) -> ModelCall | None:
+    def _find_continued(self, part: CallPart) -> ModelCall | None:
         """Return the call that a fragment continues whose id, if it has one, is new; None if it begins a call."""
         last = self.calls[-1] if self.calls else None
         at = last if part.place is None else self._at.get(part.place)

@@ -115,14 +115,14 @@ def _texts(said: Mapping[str, object], note: Note) -> _Texts:
     content, left = said.get("content"), iter(range(MAX_ENTRIES))
     if isinstance(content, list | Mapping):
         parts = _entries(cast("object", content), left)
-        texts = _joined([_Texts(), *(_of_part(part, note, left) for part in parts)])
+        texts = _join([_Texts(), *(_of_part(part, note, left) for part in parts)])
     elif isinstance(content, str):
         texts = _Texts(content)
     elif not content:
         texts = _Texts()
     else:
         raise garbage("its content is no text")
-    thoughts = [_thought(said[name], left) for name in REASONING if said.get(name)]
+    thoughts = [_read_reasoning(said[name], left) for name in REASONING if said.get(name)]
     refusal = said.get("refusal") or ""
     if not isinstance(refusal, str):
         raise garbage("its refusal is no text")
@@ -147,7 +147,7 @@ def _of_part(given: object, note: Note, left: Iterator[int]) -> _Texts:
     part = as_object(given)
     kind = part.get("type")
     if kind in _THOUGHTS:
-        return _Texts(reasoning=_thought(given, left))
+        return _Texts(reasoning=_read_reasoning(given, left))
     if isinstance(part.get("refusal"), str):
         return _Texts(refusal=str(part["refusal"]))
     text = part.get("text")
@@ -158,18 +158,18 @@ def _of_part(given: object, note: Note, left: Iterator[int]) -> _Texts:
     return _Texts()
 
 
-def _thought(value: object, left: Iterator[int]) -> str:
+def _read_reasoning(value: object, left: Iterator[int]) -> str:
     """Return the text of reasoning, which may be in parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(_thought(each, left) for each in _entries(cast("object", value), left))
+        return "".join(_read_reasoning(each, left) for each in _entries(cast("object", value), left))
     given = as_object(value)
     inner = next((given[name] for name in ("text", "thinking", "reasoning", "content") if given.get(name)), "")
-    return _thought(inner, left)
+    return _read_reasoning(inner, left)
 
 
-def _joined(texts: list[_Texts]) -> _Texts:
+def _join(texts: list[_Texts]) -> _Texts:
     return _Texts(*("".join(each) for each in zip(*texts, strict=True)))
 
 

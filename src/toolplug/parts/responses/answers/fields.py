@@ -100,7 +100,7 @@ class BackendFields:
     @property
     def value(self) -> Mapping[str, object]:
         """The fields so far, those of a stream as if they had come at once."""
-        return as_object(_joined(self._fields))
+        return as_object(_join(self._fields))
 
 
 def _merge(into: dict[str, object], fields: Mapping[str, object]) -> None:
@@ -144,11 +144,11 @@ def _continues(old: Mapping[str, object], new: Mapping[str, object]) -> bool:
     )
 
 
-def _joined(value: object) -> object:
+def _join(value: object) -> object:
     if isinstance(value, _Pieces):
         return "".join(value)
     if isinstance(value, dict):
-        return {name: _joined(each) for name, each in cast("dict[str, object]", value).items()}
+        return {name: _join(each) for name, each in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
-        return [_joined(each) for each in cast("list[object]", value)]
+        return [_join(each) for each in cast("list[object]", value)]
     return value

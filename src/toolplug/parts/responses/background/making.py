@@ -42,20 +42,20 @@ class ResponseWriter:
     async def write(self) -> None:
         """Store the current response. Raises `StoreConflict` if another process has ended it, and `StoreError`."""
         try:
-            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=self._revision)
+            self._revision = await self._stored.keep(self._tenant, self._make_stored(), expected=self._revision)
         except StoreConflict:
             mine = await self._stored.unfinished(self._tenant, self._draft.id)
             if mine is None:
                 raise
             # A write of ours has been done though it failed: nobody else writes a response but to end it.
-            self._revision = await self._stored.keep(self._tenant, self._kept(), expected=mine)
+            self._revision = await self._stored.keep(self._tenant, self._make_stored(), expected=mine)
 
     async def write_cancelled(self) -> None:
         """Store the response as cancelled, also if the last write failed, unless it is deleted. Raises `StoreError`."""
         if not self._revision or await self._stored.status(self._tenant, self._draft.id) is not None:
-            await self._stored.keep(self._tenant, self._kept())
+            await self._stored.keep(self._tenant, self._make_stored())
 
-    def _kept(self) -> StoredResponse:
+    def _make_stored(self) -> StoredResponse:
         return StoredResponse(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
 
 
@@ -116,7 +116,7 @@ class Background:
         if await self._events.read(tenant, response) is None:
             message = "there are no events of this response: only those that are made with background and stream"
             raise ResponseRefused("invalid_request", f"stream: {message} have them", param="stream")
-        return self._followed(tenant, response, after + 1)
+        return self._follow(tenant, response, after + 1)
 
     async def stop(self, tenant: str, response: str) -> None:
         """Stop a response of this process, and wait for its end."""
@@ -165,7 +165,7 @@ class Background:
         finally:
             tape.end()
 
-    async def _followed(self, tenant: str, response: str, place: int) -> AsyncGenerator[Event]:
+    async def _follow(self, tenant: str, response: str, place: int) -> AsyncGenerator[Event]:
         """Yield the events from this number on that another process makes or has made."""
         async with aclosing(self._events.follow(tenant, response)) as news:
             known = -1

@@ -31,7 +31,7 @@ class RunningHost:
 
     def is_ready(self) -> bool:
         """Return whether a model is configured. Raises `HostError` if the host would refuse a message too."""
-        with _reached(self._client):
+        with _reach(self._client):
             response = self._client.get("/v1/models")
         if response.is_success or response.status_code >= _SERVER_ERROR:
             return True
@@ -45,7 +45,7 @@ class RunningHost:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         body = dump_json(request)
         with (
-            _reached(self._client),
+            _reach(self._client),
             self._client.stream("POST", "/v1/responses", content=body, headers=headers) as response,
         ):
             if not response.is_success:
@@ -74,7 +74,7 @@ def connected(url: str, key: str | None, agent: str | None, session: str | None)
 
 
 @contextmanager
-def _reached(client: Client) -> Generator[None]:
+def _reach(client: Client) -> Generator[None]:
     try:
         yield
     except RequestError as error:

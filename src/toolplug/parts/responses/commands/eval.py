@@ -102,7 +102,7 @@ class _Asking(NamedTuple):
             ]
             calls = await self._calls(messages)
             searches += 1
-        return _judged(case, _tool_call(calls[0]) if calls else None, self.catalog)
+        return _judge(case, _tool_call(calls[0]) if calls else None, self.catalog)
 
     async def _calls(self, messages: list[dict[str, Any]]) -> list[ModelCall]:
         """Return the calls of the model's answer, with the names that it gave."""
@@ -212,7 +212,7 @@ async def _outcomes(asking: _Asking, cases: list[Case]) -> list[Outcome]:
     return [first, *await asyncio.gather(*map(asked, cases[1:]))]
 
 
-def _judged(case: Case, call: ToolCall | None, catalog: Catalog) -> Outcome:
+def _judge(case: Case, call: ToolCall | None, catalog: Catalog) -> Outcome:
     """Compare the model's first call with the case."""
     if call is None:
         return Outcome(case, why="" if not case.expected else "no tool was called")

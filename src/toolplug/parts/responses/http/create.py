@@ -105,13 +105,13 @@ async def send_events(stream: EventStream, events: AsyncIterator[Event], *, firs
     with ResponseSender(stream) as sender:
         await stream.start()
         if first is not None:
-            await sender.send(_framed(first))
+            await sender.send(_frame(first))
         async for event in events:
-            await sender.send(_framed(event))
+            await sender.send(_frame(event))
         await sender.send(_END)
 
 
-def _framed(event: Event) -> bytes:
+def _frame(event: Event) -> bytes:
     return frame(str(event["type"]), dump_json(event))
 
 
@@ -157,14 +157,14 @@ class ResponseCaller:
 
 def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
     """Return the caller that headers and metadata name. Raises `HttpProblem` if the two differ."""
-    strict = _named(request, body, "strict") or "false"
+    strict = _read_named(request, body, "strict") or "false"
     if strict not in {"true", "false"}:
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
-    agent, session = _named(request, body, "agent"), _named(request, body, "session")
+    agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
     return ResponseCaller(request, agent, session, strict == "true")
 
 
-def _named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:
+def _read_named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:
     by_header = request.headers.get(f"x-toolplug-{name}")
     by_metadata = (body.metadata or {}).get(f"toolplug_{name}")
     if by_header and by_metadata and by_header != by_metadata:

@@ -58,7 +58,7 @@ class HostedCall:
             "id": draft.new_id(prefix),
             "type": self._shape.type,
             "status": "in_progress",
-            **_named(call, tool),
+            **_name_fields(call, tool),
             **draft.fields_of(call.id),
             **({} if self._shape.type == _MCP_CALL else {"output": None}),
             **({} if approval is None else {"approval_request_id": approval}),
@@ -79,7 +79,7 @@ class HostedCall:
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
         """Yield the events of a call that has ended with this result."""
         shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
-        whole = self._item = _ended(self._item, shape, result)
+        whole = self._item = _end_item(self._item, shape, result)
         if shape.on_include:
             self._item = shown(whole, shape, include)
             self._draft.hide(whole, shape)
@@ -98,7 +98,7 @@ def event_name(kind: str, name: str) -> str:
     return f"response.{kind}_{name}" if name.startswith("arguments") else f"response.{kind}.{name}"
 
 
-def _ended(item: Item, shape: HostedItem, result: ToolResult) -> Item:
+def _end_item(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     metadata = result.metadata
     given = {name: as_json(metadata[name]) for name in shape.fields if name in metadata}
     fields = {name: json.value for name, json in given.items() if json is not None}
@@ -158,7 +158,7 @@ def approval_request(
         "id": f"{draft.new_id('mcpr')}_{ticket}",
         "type": "mcp_approval_request",
         "status": "completed",
-        **_named(call, tool),
+        **_name_fields(call, tool),
         **draft.fields_of(call.id),
         "server_label": _UNKNOWN if tool is None else tool.ref.source,
     }
@@ -166,7 +166,7 @@ def approval_request(
     yield draft.done(len(draft.output) - 1, item)
 
 
-def _named(call: ToolCall, tool: ToolDefinition | None) -> Item:
+def _name_fields(call: ToolCall, tool: ToolDefinition | None) -> Item:
     """Return the name fields of a call: for a server's tool the server's own name, and the model's name in addition."""
     item: Item = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
     return {**item, "name": tool.ref.name, WIRE_NAME: call.name} if tool is not None and tool.ref.kind == MCP else item

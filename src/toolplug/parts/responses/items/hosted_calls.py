@@ -152,7 +152,7 @@ class HostedCalls:
             if self._most is not None and self.made + len(wanted) >= self._most:
                 over.append(call)
                 continue
-            refused = _refused(call, offer)
+            refused = _find_refusal(call, offer)
             wanted.append((call, refused or self._context(call, offer)))
         async with aclosing(self._make(wanted, offer)) as events:
             async for event in events:
@@ -183,7 +183,7 @@ class HostedCalls:
 
         async with aclosing(results(execute, begun, parallel=self._parallel)) as ended:
             async for place, result in ended:
-                for event in self._ended(shown[place], result):
+                for event in self._end_call(shown[place], result):
                     yield event
 
     async def _asked_first(
@@ -197,7 +197,7 @@ class HostedCalls:
             self.asked = True
             return list(approval_request(self._draft, call, definition, ticket))
         shown = HostedCall(self._draft, call, definition, self._style, request)
-        return [*shown.begin(), *self._ended(shown, result)]
+        return [*shown.begin(), *self._end_call(shown, result)]
 
     async def _decided(self, decided: Decided, offer: Offer) -> list[Event]:
         call, tool = decided.call, offer.catalog.find(decided.call.name)
@@ -221,9 +221,9 @@ class HostedCalls:
     def _refuse(self, call: ToolCall, reason: str, tool: Tool | None = None, request: str | None = None) -> list[Event]:
         """Show the call as denied, without running it."""
         shown = HostedCall(self._draft, call, tool and tool.definition, self._style, request)
-        return [*shown.begin(), *self._ended(shown, ToolResult(call.id, call.name, reason, ToolStatus.DENIED))]
+        return [*shown.begin(), *self._end_call(shown, ToolResult(call.id, call.name, reason, ToolStatus.DENIED))]
 
-    def _ended(self, shown: HostedCall, result: ToolResult) -> Iterator[Event]:
+    def _end_call(self, shown: HostedCall, result: ToolResult) -> Iterator[Event]:
         self._citations.add(result.metadata)
         return shown.end(result, self._include)
 
@@ -245,7 +245,7 @@ def _meant(call: ToolCall, offer: Offer) -> ToolCall:
     return target._replace(arguments=given if isinstance(given, str) else encoded(given) or "{}")
 
 
-def _refused(call: ToolCall, offer: Offer) -> str | None:
+def _find_refusal(call: ToolCall, offer: Offer) -> str | None:
     """Return why a call is answered without being run; None if it may run, also for an unknown tool."""
     name = call.name
     if name in offer.own:

@@ -55,10 +55,10 @@ def checked_items(given: object) -> list[Item]:
     if sum(len(cast("list[object]", each)) for each in parts if isinstance(each, list)) > 2 * MAX_CONTENT_PARTS:
         message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
         raise ResponseRefused("too_many", message, param="input")
-    found = [_checked(item, f"input[{index}]") for index, item in enumerate(items)]
+    found = [_check_item(item, f"input[{index}]") for index, item in enumerate(items)]
     if encoded(items) is None:
         index, why = next((index, why) for index, item in enumerate(items) if (why := why_not_sent(item)) is not None)
-        raise _refused(f"input[{index}]", why)
+        raise _make_refusal(f"input[{index}]", why)
     return found
 
 
@@ -117,14 +117,14 @@ def parts_of(content: object) -> list[Mapping[str, object]]:
 
 def _check_length(text: str, at: str) -> None:
     if len(text) > MAX_TEXT:
-        raise _refused(at, f"a text has at most {MAX_TEXT} characters")
+        raise _make_refusal(at, f"a text has at most {MAX_TEXT} characters")
 
 
-def _checked(given: object, at: str) -> Item:
+def _check_item(given: object, at: str) -> Item:
     if not isinstance(given, Mapping):
-        raise _refused(at, "an item should be an object")
+        raise _make_refusal(at, "an item should be an object")
     item = as_object(cast("object", given))
-    kind = _untyped(item) if item.get("type") is None else item["type"]
+    kind = _find_type(item) if item.get("type") is None else item["type"]
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])
         _check_members(kind, item, at)
@@ -132,10 +132,12 @@ def _checked(given: object, at: str) -> Item:
         message = (
             f"{kind} is a search of another server; leave the items of its searches out, this host searches itself"
         )
-        raise _refused(f"{at}.type", message)
+        raise _make_refusal(f"{at}.type", message)
     elif not is_hosted_call(kind):
         known = ", ".join(sorted(_TEXTS))
-        raise _refused(f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls")
+        raise _make_refusal(
+            f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls"
+        )
     return {**item, "type": kind}
 
 
@@ -150,7 +152,7 @@ def why_not_sent(value: object) -> str | None:
     return f"it has a number out of range, or more than 160 levels ({fault})"
 
 
-def _untyped(item: Item) -> str | None:
+def _find_type(item: Item) -> str | None:
     """Return the type of an item without one; None if it is not known."""
     if "role" in item:
         return "message"
@@ -177,14 +179,14 @@ def _check_members(kind: str, item: Item, at: str) -> None:
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
-            raise _refused(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
+            raise _make_refusal(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
         _content(item.get("content"), f"{at}.content", own=role == "assistant")
     elif kind in CLIENT_ANSWERS:
         _content(item.get("output"), f"{at}.output", own=False)
     elif kind == "reasoning" and not isinstance(item.get("summary", []), list):
-        raise _refused(f"{at}.summary", "summary should be a list of parts")
+        raise _make_refusal(f"{at}.summary", "summary should be a list of parts")
     elif kind == "mcp_approval_response" and not isinstance(item.get("approve"), bool):
-        raise _refused(f"{at}.approve", "approve should be true or false")
+        raise _make_refusal(f"{at}.approve", "approve should be true or false")
 
 
 _MAY_BE_EMPTY = frozenset({"arguments", "input"})
@@ -194,7 +196,9 @@ def _check_texts(item: Item, at: str, names: Iterable[str]) -> None:
     for name in names:
         value = item.get(name)
         if not isinstance(value, str) or not (value or name in _MAY_BE_EMPTY):
-            raise _refused(f"{at}.{name}", f"{name} should be text" + ("" if name in _MAY_BE_EMPTY else ", not empty"))
+            raise _make_refusal(
+                f"{at}.{name}", f"{name} should be text" + ("" if name in _MAY_BE_EMPTY else ", not empty")
+            )
 
 
 def _content(content: object, at: str, *, own: bool) -> None:
@@ -203,7 +207,7 @@ def _content(content: object, at: str, *, own: bool) -> None:
         _check_length(content, at)
         return
     if not isinstance(content, list):
-        raise _refused(at, "it should be text, or a list of parts")
+        raise _make_refusal(at, "it should be text, or a list of parts")
     if len(cast("list[object]", content)) > MAX_CONTENT_PARTS:
         raise ResponseRefused("too_many", f"{at}: a content has at most {MAX_CONTENT_PARTS:,} parts", param=at)
     for index, part in enumerate(cast("list[object]", content)):
@@ -215,16 +219,18 @@ def _part(part: Mapping[str, object], at: str, *, own: bool) -> None:
     if text_of(part) is not None:
         return
     if kind in _TEXT_PARTS or own:
-        raise _refused(at, "a part of a text has a type, such as input_text or output_text, and a text")
+        raise _make_refusal(at, "a part of a text has a type, such as input_text or output_text, and a text")
     if kind == "input_image":
         if not isinstance(part.get("image_url"), str):
-            raise _refused(f"{at}.image_url", "image_url should be a URL; images by file_id are not known here")
+            raise _make_refusal(f"{at}.image_url", "image_url should be a URL; images by file_id are not known here")
     elif kind == "input_file":
         if not isinstance(part.get("file_data") or part.get("file_id"), str):
-            raise _refused(at, "a file is sent as file_data or file_id; the model's server fetches no file_url")
+            raise _make_refusal(at, "a file is sent as file_data or file_id; the model's server fetches no file_url")
     else:
-        raise _refused(f"{at}.type", f"{kind!r} is no type of a part; known are input_text, input_image, input_file")
+        raise _make_refusal(
+            f"{at}.type", f"{kind!r} is no type of a part; known are input_text, input_image, input_file"
+        )
 
 
-def _refused(at: str, message: str) -> ResponseRefused:
+def _make_refusal(at: str, message: str) -> ResponseRefused:
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

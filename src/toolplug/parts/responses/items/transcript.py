@@ -126,13 +126,13 @@ class _OpenTurn:
     def add_fields(self, item: Item) -> None:
         """Add what the server wants back with the item: the text of a thought, and fields that only it understands."""
         given = as_object(item.get(BACKEND_FIELDS))
-        thought = _thought(item) if item.get("type") == "reasoning" else ""
+        thought = _read_reasoning(item) if item.get("type") == "reasoning" else ""
         for name in _names(given.get("reasoning")) or _REASONING:
             if thought and name not in _OWN_FIELDS:
                 self.message[name] = f"{self.message.get(name) or ''}{thought}"
         fields = as_object(given.get("message"))
         self.message.update({name: value for name, value in fields.items() if name not in _OWN_FIELDS})
-        self.parts = _listed(fields.get("content")) or self.parts
+        self.parts = _as_list(fields.get("content")) or self.parts
 
 
 class Transcript:
@@ -266,7 +266,7 @@ def _answer(item: Item) -> object:
     if isinstance(output, str):
         images = [
             {"type": "image_url", "image_url": {"url": data_url(part)}}
-            for part in map(as_object, _listed(item.get("parts")))
+            for part in map(as_object, _as_list(item.get("parts")))
             if is_image(part)
         ]
         return [{"type": "text", "text": output}, *images] if images else output
@@ -278,12 +278,12 @@ def _answer(item: Item) -> object:
     return orjson.dumps(shown).decode()
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _names(value: object) -> list[str]:
-    return [name for name in _listed(value) if isinstance(name, str)]
+    return [name for name in _as_list(value) if isinstance(name, str)]
 
 
 def _as_sent(parts: Sequence[object], text: object) -> object:
@@ -293,6 +293,6 @@ def _as_sent(parts: Sequence[object], text: object) -> object:
     return list(parts) if same else text
 
 
-def _thought(item: Item) -> str:
+def _read_reasoning(item: Item) -> str:
     """Return the reasoning as the backend gave it, without summaries."""
     return "".join(text_of(as_object(part)) or "" for part in parts_of(item.get("content")))
