@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import create_model
@@ -25,5 +26,6 @@ BUILT_IN = ("toolplug.parts.responses.part",)
 
 @cache
 def built_in() -> tuple[HostPart[Any], ...]:
-    """Return the parts that come with toolplug, in the order of their routes."""
-    return tuple(import_module(name).PART for name in BUILT_IN)
+    """Return the parts that come with toolplug, in the order of their routes, but for those that are not there."""
+    there = [name for name in BUILT_IN if find_spec(name.rpartition(".")[0]) is not None]
+    return tuple(import_module(name).PART for name in there)
