@@ -74,7 +74,12 @@ def _run(tmp_path: Path, source: Path, *paths: str) -> dict[str, list[str]]:
 
 def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path) -> None:
     found = _run(tmp_path, ROOT / "src", "/v1/models")
-    assert {name.rpartition(".")[2] for name in found["before"]} <= {"settings", "part", *(p.name for p in built_in())}
+    assert {name.rpartition(".")[2] for name in found["before"]} <= {
+        "limits",
+        "settings",
+        "part",
+        *(p.name for p in built_in()),
+    }
     assert (found["tools"], found["output"]) == (["hello"], "hello you")
     assert found["answers"] == [404]
     assert "/v1/responses" in found["described"]

@@ -27,9 +27,10 @@ from toolplug.parts.responses.items.hosted import MCP, server_list
 from toolplug.parts.responses.items.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, called_name, checked_items, is_hosted_call
 from toolplug.parts.responses.items.transcript import messages, question
+from toolplug.parts.responses.limits import MAX_TURNS
 from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, offered
 from toolplug.parts.responses.request import ResponseRequest
-from toolplug.parts.responses.settings import MAX_TURNS, ItemStyle
+from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.search.tools import FoundTools, found_names
 

@@ -16,7 +16,8 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
-from toolplug.parts.responses.request import MAX_TOOLS, ResponseRequest
+from toolplug.parts.responses.limits import MAX_TOOLS
+from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.request_tools import (
     CUSTOM,
     ClientTool,

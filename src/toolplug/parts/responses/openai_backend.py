@@ -34,13 +34,11 @@ from toolplug.parts.responses.answers.body import BodyRefused, check_values, par
 from toolplug.parts.responses.answers.completions import garbage
 from toolplug.parts.responses.answers.reader import broke_off, log_words, read_answer
 from toolplug.parts.responses.backend import Delta, ModelAnswer, Question
+from toolplug.parts.responses.limits import MAX_ANSWER_BYTES, MAX_ERROR_BYTES
 
 http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 """`httpx2`, or `httpx` of a client of version 2."""
 
-MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-MAX_ERROR_BYTES: Final = 256 * 1024
-"""Of an answer with another status than 200, which the client parses in one piece on the event loop."""
 
 T = TypeVar("T")
 

@@ -8,13 +8,8 @@ from typing import Annotated, ClassVar, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from toolplug.parts.responses.items.input_items import MAX_TEXT, why_not_sent
-
-MAX_TOOLS = 1_000
-MAX_ITEMS = 4_096
-"""Of the input, and of a list of tools that may be called. Reading so many and telling them to a model takes 30 ms."""
-MAX_INCLUDES = 100
-MAX_KEYS = 1_000
+from toolplug.parts.responses.items.input_items import why_not_sent
+from toolplug.parts.responses.limits import MAX_INCLUDES, MAX_ITEMS, MAX_KEYS, MAX_TEXT, MAX_TOOLS
 
 
 def _sendable(value: dict[str, object]) -> dict[str, object]:

@@ -19,13 +19,13 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
 from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
+from toolplug.parts.responses.limits import MAX_FUNCTIONS
 from toolplug.providers.stubs import StubWarning
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
 SEARCH: Final = "tool_search"
 
-MAX_FUNCTIONS: Final = 1_000
 
 Entry = Mapping[str, object]
 

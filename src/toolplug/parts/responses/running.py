@@ -15,6 +15,7 @@ from toolplug.execution.executor import LazyExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.parts.responses.backend import Backend
+from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
 from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
 from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
@@ -22,13 +23,6 @@ from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
-
-IDLE_S = 1800.0
-"""Seconds without use after which the toolsets of a conversation are closed; they are opened again when it goes on."""
-MOST = 10_000
-"""Conversations with open toolsets."""
-MOST_OF_CALLER = 500
-"""Of one caller, which is a subject of a tenant."""
 
 Caller = tuple[str, str]
 

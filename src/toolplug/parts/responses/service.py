@@ -16,10 +16,11 @@ from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
+from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
 from toolplug.parts.responses.loop import Loop
 from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
-from toolplug.parts.responses.settings import MAX_TURNS, TTL_S, ItemStyle
+from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, shape_error
+from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
 
 _ENDPOINT = re.compile(r".*?/(chat/completions|completions|responses)/*(?:[?#].*)?", re.DOTALL)
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$?\{[A-Za-z_][A-Za-z0-9_]*\}|%[A-Za-z_][A-Za-z0-9_]*%")
@@ -36,9 +37,6 @@ PlainKey = Annotated[SecretStr, AfterValidator(_plain_key)]
 
 ItemStyle = Literal["mcp_call", "extension"]
 """How calls of ordinary tools are shown: as a server's, which every client knows, or as items of our own types."""
-
-MAX_TURNS = 10
-TTL_S = 30 * 86_400.0
 
 
 class BackendSettings(FileMapping):

@@ -16,10 +16,8 @@ from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
 from toolplug.parts.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
 from toolplug.parts.responses.items.hosted import shown
 from toolplug.parts.responses.items.input_items import Item, parts_of, response_key_of
+from toolplug.parts.responses.limits import MAX_CHAIN
 from toolplug.stores.store import Store, tenant_digest
-
-MAX_CHAIN = 1_000
-"""Responses of one conversation."""
 
 _LOG = logging.getLogger("toolplug.responses")
 _ID = re.compile(r"resp_[0-9a-f]{32}")

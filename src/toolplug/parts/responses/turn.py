@@ -20,6 +20,7 @@ from toolplug.parts.responses.answers.fields import BackendFields
 from toolplug.parts.responses.backend import ENDED, CallPart, Delta
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.input_items import BACKEND_FIELDS, Item
+from toolplug.parts.responses.limits import MAX_ANNOTATIONS
 from toolplug.parts.responses.request_tools import ClientTool, input_of
 
 # What hosted calls have found, noted where the model's text names it.
@@ -29,7 +30,6 @@ from toolplug.parts.responses.request_tools import ClientTool, input_of
 
 Annotation = Mapping[str, object]
 
-MAX_ANNOTATIONS = 100
 _SHORTEST_TITLE = 4
 
 

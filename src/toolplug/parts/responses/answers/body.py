@@ -15,17 +15,7 @@ from jiter import from_json
 
 from toolplug.catalog.exact_json import without_collections
 from toolplug.catalog.validation.json_size import count_long_digits
-
-MAX_JSON_BYTES: Final = 4 * 1024 * 1024
-"""Of one event, or of an answer that is no stream. The longest answer of a model has a quarter of it."""
-
-MAX_VALUES: Final = 128 * 1024
-"""Values in one event, or in an answer that is no stream: jiter takes up to 29 ms to build so many."""
-
-MAX_NAMES: Final = 32 * 1024
-"""Names of members of objects in it: jiter takes up to 15 ms for so many."""
-MAX_LONG_DIGITS: Final = 1024 * 1024
-"""Digits of long integers in it: jiter takes up to 16 ms for so many."""
+from toolplug.parts.responses.limits import MAX_JSON_BYTES, MAX_LONG_DIGITS, MAX_NAMES, MAX_VALUES
 
 _UNCOUNTED_BYTES: Final = 256 * 1024
 """A shorter text has at most `MAX_VALUES` values, each with a comma or bracket."""

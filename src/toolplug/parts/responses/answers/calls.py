@@ -15,19 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.answers.completions import garbage
 from toolplug.parts.responses.answers.fields import BackendFields
 from toolplug.parts.responses.answers.reader import broke_off
 from toolplug.parts.responses.backend import CallPart
-
-MAX_CALLS: Final = 128
-"""Of one answer."""
-
-MAX_ARGUMENT_CHARS: Final = 512 * 1024
-"""Of one call; the longest answer of a model has about as many."""
+from toolplug.parts.responses.limits import MAX_ARGUMENT_CHARS, MAX_CALLS
 
 _REST_OF_TEXT = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

@@ -13,6 +13,7 @@ from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed
 from toolplug.parts.responses.backend import CallPart, Delta, Usage
+from toolplug.parts.responses.limits import MAX_ENTRIES
 from toolplug.signatures.values import encoded
 
 REASONING: Final = ("reasoning_content", "reasoning")
@@ -27,8 +28,6 @@ _OF_FUNCTION: Final = frozenset({"name", "arguments"})
 _ERROR_TEXTS: Final = ("message", "detail", "msg", "errors", "error_msg", "error_message", "title", "base_resp")
 _THOUGHTS: Final = frozenset({"thinking", "reasoning", "reasoning_text", "reasoning_content"})
 _MAX_COUNT: Final = 2**53
-MAX_ENTRIES: Final = 4096
-"""Parts of the content and reasoning of one chunk; each takes 4 µs to read."""
 
 
 class _Texts(NamedTuple):

@@ -13,11 +13,8 @@ from itertools import islice
 from typing import Final, cast
 
 from toolplug.catalog.exact_json import as_object
+from toolplug.parts.responses.limits import MAX_FIELD_VALUES, MAX_FIELDS_CHARS
 from toolplug.signatures.values import encoded
-
-MAX_FIELDS_CHARS: Final = 512 * 1024
-MAX_FIELD_VALUES: Final = 4096
-"""Of one turn's message, and of each of its calls. Reading and storing so many values takes 20 ms."""
 
 _IN_PIECES: Final = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 """Texts of which a stream sends a piece at a time; any other value is sent whole, and the last one counts."""

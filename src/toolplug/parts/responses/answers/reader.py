@@ -15,15 +15,7 @@ from toolplug.errors import BackendFailed
 from toolplug.parts.responses.answers.body import BodyPart, BodyRefused, check_values, parse_json, read_body
 from toolplug.parts.responses.answers.completions import delta_of, garbage
 from toolplug.parts.responses.backend import ENDED, Delta, Usage
-
-MAX_ANSWER_CHARS: Final = 1024 * 1024
-"""Texts and arguments of one answer together. The longest answer of a model has half as many."""
-
-MAX_PARTS: Final = 128 * 1024
-"""Events of one answer; a stream of 16 MiB has half as many."""
-
-MAX_LEFT_OUT: Final = 1000
-"""Things in one answer that cannot be used."""
+from toolplug.parts.responses.limits import MAX_ANSWER_CHARS, MAX_LEFT_OUT, MAX_PARTS
 
 _DONE: Final = b"[DONE]"
 _PINGS: Final = frozenset({"ping", "heartbeat", "keepalive", "keep-alive"})

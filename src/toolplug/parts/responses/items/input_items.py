@@ -19,6 +19,7 @@ from typing import cast
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
+from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
 from toolplug.parts.responses.request_tools import arguments_of, name_for_model
 from toolplug.signatures.values import encoded, why_not_json
 
@@ -32,11 +33,8 @@ the names of the fields that its `reasoning` came in."""
 CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to the client."""
 CLIENT_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
-MAX_TEXT = 10 * 1024 * 1024
 MANY_ITEMS = 500
 """Above these, other tasks have their turn between the steps of a request."""
-MAX_CONTENT_PARTS = 4_096
-"""Of one item; all have twice as many at most. Reading each of them, and telling it to a model, takes 5 µs."""
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
