@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and sys.argv[1:2] == ["serve"]:
         end_at_signals()
     try:
-        import_module("rich")  # 1 ms: its modules are imported for the first table or bar, too late for this message
+        import_module("rich")  # without its modules, whose first use would be too late for this message
         command_line = import_module("toolplug.cli.command_line")
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
