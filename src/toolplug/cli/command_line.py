@@ -152,7 +152,7 @@ def command_modules() -> Mapping[str, str]:
     """Return the module of each command, those of parts included, in the order of the help."""
     parts = import_module(PARTS).built_in()
     known = {**COMMANDS, **{name: module for part in parts for name, module in part.commands.items()}}
-    return {name: known[name] for name in NAMES if name in known}
+    return {**{name: known[name] for name in NAMES if name in known}, **known}
 
 
 def _group(group: TyperGroup) -> None:

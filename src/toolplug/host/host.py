@@ -246,7 +246,7 @@ class Host:
 
     @property
     def parts(self) -> Sequence[HostPart[Any]]:
-        """The parts that the file can have a section for: those of toolplug, and those of enabled plugins."""
+        """The parts that the file can have a section for."""
         return self._require_entered().configuration.parts
 
     @property
@@ -430,9 +430,10 @@ class Host:
         """
         if self._open is None:
             return (PartDown("host", "it has not been started"),)
-        error = await self._open.operations.store_error()
+        opened = self._open  # the host may be left while the store is being asked
+        error = await opened.operations.store_error()
         down = () if error is None else (PartDown("store", str(error)),)
-        down += tuple(PartDown(*each) for each in await self._open.running.down())
+        down += tuple(PartDown(*each) for each in await opened.running.down())
         for part in down if down != self._down else ():
             _LOG.error("not ready: %s: %s", part.part, part.reason)
         self._down = down

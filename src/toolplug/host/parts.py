@@ -282,7 +282,7 @@ class Parts:
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(store, processes, services, serves.sessions, toolsets.tools.end)
+            given = PartServices(store, processes, serves.sessions, toolsets.tools.end)
             running = await life.enter_async_context(RunningParts(given, configuration))
             parts = cls(
                 current=current,

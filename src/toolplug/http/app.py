@@ -179,7 +179,7 @@ class _HostApp:
                 scope["path"] = scope["path"][:-1]
                 path = scope["state"]["path"] = path[:-1]
         router = self._router.router_for(path)
-        if router is None:
+        if router is None and self._router.is_later(path):
             router = await self._router.load(path)
         if router is None:
             await self._provided.serve(self._host.registry, scope, receive, sent, checks.callers, checks.max_body)

@@ -198,12 +198,14 @@ class HostRouter:
         """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
         return self._routers.get(_first_segments(path))
 
+    def is_later(self, path: str) -> bool:
+        """Return whether a part has the routes of a path that has no router."""
+        return _first_segments(path) in self._later
+
     async def load(self, path: str) -> Router | None:
-        """Load the routes of a part for a path that has no router, and return their router; None if no part has it."""
+        """Load the routes of the part of a path, and return their router."""
         prefix = _first_segments(path)
-        routes = self._later.get(prefix)
-        if routes is not None:
-            self._routers = {**self._routers, **dict(self._build(await in_own_thread(routes)))}
+        self._routers = {**self._routers, **dict(self._build(await in_own_thread(self._later[prefix])))}
         return self._routers.get(prefix)
 
     def _build(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:

@@ -15,7 +15,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from toolplug.execution.plans import CallServices
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
@@ -31,14 +30,12 @@ class PartServices(NamedTuple):
 
     * `store`: the records of the host; a part's own keys begin with its name and a slash
     * `processes`: those that share the store, this one among them
-    * `calls`: what the plan of each tool needs
-    * `serving`: False for a command that inspects the host beside the process that serves
+    * `serving`: False for a command that inspects the host next to the process that serves
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
     """
 
     store: Store
     processes: Processes
-    calls: CallServices
     serving: bool
     end_conversation: Callable[[str], object]
 
