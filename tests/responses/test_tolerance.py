@@ -11,8 +11,8 @@ from tests.http.conftest import ALICE
 from tests.responses.backend.script import says
 from tests.responses.harness import MODEL, Harness
 
+from toolplug.http.bodies.foreign_requests import DAY_S, MOST_LOGGED, MOST_NAMES, IgnoredNames
 from toolplug.parts.responses.request_tools import read_tools
-from toolplug.providers.foreign_requests import DAY_S, MOST_LOGGED, MOST_NAMES, IgnoredNames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I32-tolerance")]
 
@@ -109,10 +109,10 @@ async def test_ten_are_named_and_the_rest_is_counted(harness: Harness) -> None:
     unknown = {f"wing{number:02}": number for number in range(14)}
     answer = await harness.post(model=MODEL, input="Hello", **unknown)
     names = answer.headers[HEADER].split(", ")
-    assert names == [*[f"wing{number:02}" for number in range(MOST_NAMES)], "1-more"]
+    assert names == [*[f"wing{number:02}" for number in range(MOST_NAMES)], "4-more"]
     warnings = answer.json()["toolplug"]["warnings"]
     assert [warning.get("param") for warning in warnings] == [*names[:-1], None]
-    assert warnings[-1] == {"code": "more", "message": "and 4 more"}
+    assert warnings[-1] == {"code": "more", "count": 4, "message": "and 4 more"}
 
 
 async def test_a_name_that_no_header_can_have_is_only_counted(harness: Harness) -> None:
@@ -137,7 +137,7 @@ async def test_the_log_says_a_name_once_a_day(
 ) -> None:
     log = logging.getLogger("toolplug.responses")
     now = [1_000.0]
-    monkeypatch.setattr("toolplug.providers.foreign_requests.time", lambda: now[0])
+    monkeypatch.setattr("toolplug.http.bodies.foreign_requests.monotonic", lambda: now[0])
     names = IgnoredNames()
     with caplog.at_level(logging.INFO, "toolplug.responses"):
         for name in ("input[3].compaction", "input[7].compaction", "wings", "wings"):

@@ -12,7 +12,15 @@ from openai.types import responses
 from openai.types.responses import response_create_params, response_input_item_param, tool_param
 
 DEEPEST = 6
-_PLAIN: dict[Any, object] = {str: "x", int: 1, float: 1.0, bool: True, object: {"type": "object"}, Any: "x", type(None): None}
+_PLAIN: dict[Any, object] = {
+    str: "x",
+    int: 1,
+    float: 1.0,
+    bool: True,
+    object: {"type": "object"},
+    Any: "x",
+    type(None): None,
+}
 
 
 def unwrapped(annotation: Any) -> Any:

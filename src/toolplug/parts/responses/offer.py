@@ -269,7 +269,7 @@ class ToolCaller(NamedTuple):
     decide: Decide = decided_elsewhere
     strict: bool = False
     leave: Callable[[], object] = nothing_to_leave
-    warnings: Sequence[Mapping[str, str]] = ()
+    warnings: Sequence[Mapping[str, object]] = ()
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

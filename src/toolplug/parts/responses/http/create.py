@@ -26,13 +26,18 @@ from toolplug.http.requests import HostRequest, passed_credentials, passed_trace
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event, ResponseAnswer
-from toolplug.parts.responses.http.tolerance import ignored_parts, refuse_ignored, said_in_header, without_unknown
+from toolplug.parts.responses.http.tolerance import (
+    Warnings,
+    ignored_parts,
+    refuse_ignored,
+    said_in_header,
+    without_unknown,
+)
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.running import ResponsesService
 from toolplug.parts.responses.service import Responses
-from toolplug.providers.foreign_requests import IgnoredParts
 
 
 class DeletedAnswer(TypedDict):
@@ -121,7 +126,7 @@ class ResponseCaller:
     """The caller of one request, as its agent and in its session."""
 
     def __init__(
-        self, request: HostRequest, agent: str | None, session: str | None, strict: bool, ignored: IgnoredParts
+        self, request: HostRequest, agent: str | None, session: str | None, strict: bool, warnings: Warnings
     ) -> None:
         self._state = request.state
         self._trace_context = passed_trace_context(request.scope)
@@ -130,7 +135,7 @@ class ResponseCaller:
         self._agent = agent
         self._session = session
         self._strict = strict
-        self._ignored = ignored
+        self._warnings = warnings
 
     async def asker(self, conversation: str) -> ToolCaller:
         """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
@@ -147,7 +152,7 @@ class ResponseCaller:
             trace_context=self._trace_context,
         )
         tools = self._running.tools_of(host, context, conversation, self._decide, strict=self._strict)
-        return tools._replace(warnings=self._ignored.listed())
+        return tools._replace(warnings=self._warnings)
 
     async def _decide(self, ticket: str, approve: bool) -> None:
         """Decide a ticket of a response, or another caller's with the scope for it; an earlier decision stays."""
@@ -161,7 +166,7 @@ class ResponseCaller:
             await approvals.decide(ticket, decision, principal, decided="responses", request_id=request_id, own=own)
 
 
-def response_caller(request: HostRequest, body: ResponseRequest, ignored: IgnoredParts) -> ResponseCaller:
+def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warnings) -> ResponseCaller:
     """Return the caller that headers and metadata name.
 
     Raises `HttpProblem` if the two differ, and for what a strict request has that is ignored in others.
@@ -170,9 +175,9 @@ def response_caller(request: HostRequest, body: ResponseRequest, ignored: Ignore
     if strict not in {"true", "false"}:
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
     if strict == "true":
-        refuse_ignored(ignored)
+        refuse_ignored(warnings)
     agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
-    return ResponseCaller(request, agent, session, strict == "true", ignored)
+    return ResponseCaller(request, agent, session, strict == "true", warnings)
 
 
 def _read_named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:
@@ -214,7 +219,7 @@ async def create_response(request: HostRequest) -> Response:
     body = await read_json(request, ResponseRequest, check=lambda fields: ignored.leave_out(fields, ResponseRequest))
     body = without_unknown(body, ignored)
     service = service_of(request)
-    caller = response_caller(request, body, ignored)
+    caller = response_caller(request, body, ignored.list_warnings())
     await request.state["host"].quotas.count_call(request.state["principal"])
     tenant = request.state["principal"].tenant
     if body.background:

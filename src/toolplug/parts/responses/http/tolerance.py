@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from toolplug.catalog.exact_json import as_object
+from toolplug.http.bodies.foreign_requests import IgnoredParts, warning_header
 from toolplug.http.errors import invalid_request
 from toolplug.parts.responses.builder import ResponseAnswer
 from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_known_item, is_known_part
 from toolplug.parts.responses.request import ResponseRequest
-from toolplug.providers.foreign_requests import IgnoredParts, name_of, warning_header
-from toolplug.providers.stubs import CHOICE
+
+Warnings = Sequence[Mapping[str, object]]
+"""Each with a `code`, a `message`, and in most cases the place in the request, `param`."""
 
 _LOG = logging.getLogger("toolplug.responses")
 
@@ -34,24 +36,16 @@ def without_unknown(body: ResponseRequest, ignored: IgnoredParts) -> ResponseReq
     return body.model_copy(update={"input": [*_known_items(cast("list[object]", given), ignored)]})
 
 
-def refuse_ignored(ignored: IgnoredParts) -> None:
+def refuse_ignored(warnings: Warnings) -> None:
     """Raise `HttpProblem` for the first ignored part, for a client that wants to be told of its mistakes."""
-    for warning in ignored.warnings:
-        raise invalid_request(f"{warning['message']}; this request is strict", warning["param"])
+    for warning in warnings:
+        raise invalid_request(f"{warning['message']}; this request is strict", str(warning["param"]))
 
 
 def said_in_header(answer: ResponseAnswer) -> Mapping[str, str]:
     """Return the header that names the warnings of an answer, also those about its tools."""
     given = as_object(answer.get("toolplug")).get("warnings")
-    warnings = cast("Sequence[Mapping[str, object]]", given or ())
-    return warning_header([_name(warning) for warning in warnings])
-
-
-def _name(warning: Mapping[str, object]) -> str:
-    index = warning.get("index")
-    if index is None:
-        return name_of(warning)
-    return name_of({"param": "tool_choice" if index == CHOICE else f"tools[{index}]", "type": warning.get("type")})
+    return warning_header(cast("Warnings", given or ()))
 
 
 def _known_items(items: Sequence[object], ignored: IgnoredParts) -> Iterator[object]:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from time import time
-from typing import Final, cast
+from time import monotonic
+from typing import Final, Self, cast
 
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
+from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.config.model_shape import Shapes, known_keys, models_in, shapes_at
+from toolplug.providers.stubs import CHOICE
 
 HEADER: Final = "Toolplug-Warnings"
 """The header that names what was ignored, as names with commas between them."""
@@ -37,7 +41,7 @@ class IgnoredNames:
 
     def say(self, log: logging.Logger, path: str, name: str) -> None:
         """Log a name that was ignored in a request to this path, unless that was said today."""
-        key, now = (path, _INDEX.sub("[]", name)), time()
+        key, now = (path, _INDEX.sub("[]", name)), monotonic()
         said = self._said.get(key)
         if said is None and len(self._said) >= MOST_LOGGED:
             return
@@ -50,36 +54,66 @@ _NAMES = IgnoredNames()
 
 
 class IgnoredParts:
-    """What one request has that is ignored. `path` is the route's, such as `/v1/responses`, and `log` its logger."""
+    """What one request has that is ignored, named in its answer. `path` is the API's, and `log` its logger.
+
+    async def create_store(request: Request) -> Response:
+        ignored = IgnoredParts.of(request, logging.getLogger(__name__))
+        fields = await request.json()
+        ignored.leave_out(fields, NewStore)
+        store = NewStore.model_validate(fields)
+        return ignored.say_in(JSONResponse({"id": "vs_1", "name": store.name}))
+    """
 
     def __init__(self, path: str, log: logging.Logger) -> None:
-        self.warnings: list[Mapping[str, str]] = []
+        self.warnings: list[Mapping[str, object]] = []
         self._path = path
         self._log = log
         self._more = 0
 
+    @classmethod
+    def of(cls, request: Request, log: logging.Logger) -> Self:
+        """Return an empty list for a request, under the first two segments of its path, which no client chooses."""
+        return cls("/".join(request.url.path.split("/")[:3]), log)
+
     def add(self, code: str, param: str, message: str, *, kind: str = "") -> None:
         """Note one part: its place in the request, what became of it, and its type if it has one."""
+        place = param[:_SHOWN]
+        if any(warning["param"] == place for warning in self.warnings):
+            return
         if len(self.warnings) == MOST_NAMES:
             self._more += 1
             return
-        place = param[:_SHOWN]
         self.warnings.append(
             {"code": code, "param": place, **({"type": kind[:_SHOWN]} if kind else {}), "message": message}
         )
-        name = f"{place}.{kind}" if kind else place
+        name = _name_of(self.warnings[-1])
         if _NAME.fullmatch(name):
             _NAMES.say(self._log, self._path, name)
 
-    def listed(self) -> list[Mapping[str, str]]:
+    def list_warnings(self) -> list[Mapping[str, object]]:
         """Return the warnings for the answer, the last of which counts those that are not named."""
-        more = {"code": "more", "message": f"and {self._more:,} more"}
+        more = {"code": "more", "count": self._more, "message": f"and {self._more:,} more"}
         return [*self.warnings, more] if self._more else self.warnings
 
     def leave_out(self, fields: dict[str, object], model: type[BaseModel]) -> None:
         """Remove the keys that the model does not have from the fields of a body, at every level that is a model."""
         for param in _remove_unknown(fields, (model,), ""):
             self.add("unknown_field", param, f"this host does not know the field {param[:_SHOWN]} and ignores it")
+
+    def say_in(self, response: Response) -> Response:
+        """Return the answer with the warnings: a header, and `toolplug.warnings` in a JSON object."""
+        if not self.warnings:
+            return response
+        listed = self.list_warnings()
+        response.headers.update(warning_header(listed))
+        if isinstance(response, StreamingResponse) or response.headers.get("content-type") != "application/json":
+            return response
+        answer = load_json(bytes(response.body))
+        if not isinstance(answer, dict):
+            return response
+        body = dump_json({**cast("dict[str, object]", answer), "toolplug": {"warnings": listed}})
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return Response(body, response.status_code, headers)
 
 
 def _remove_unknown(value: object, shapes: Shapes, at: str) -> Iterator[str]:
@@ -103,14 +137,18 @@ def _remove_unknown(value: object, shapes: Shapes, at: str) -> Iterator[str]:
             yield place
 
 
-def name_of(warning: Mapping[str, object]) -> str:
-    """Return the name of what a warning is about: its place, and its type if it has one."""
-    kind = warning.get("type")
-    return f"{warning.get('param', '')}.{kind}" if kind else str(warning.get("param", ""))
+def warning_header(warnings: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """Return the header that names what the warnings of an answer are about; none without warnings.
 
-
-def warning_header(names: Sequence[str]) -> dict[str, str]:
-    """Return the header for the names of an answer's warnings, of which the last may be a number; none without any."""
+    A name is a place, with the type of what is there. The last may be a number: how many have no name in it.
+    """
+    names = [_name_of(warning) for warning in warnings]
     sent = [name for name in names if _NAME.fullmatch(name)][:MOST_NAMES]
-    more = len(names) - len(sent)
-    return {HEADER: ", ".join([*sent, *([f"{more}-more"] if more else [])])} if names else {}
+    more = sum(cast("int", warning.get("count", 1)) for warning in warnings) - len(sent)
+    return {HEADER: ", ".join([*sent, *([f"{more}-more"] if more else [])])} if warnings else {}
+
+
+def _name_of(warning: Mapping[str, object]) -> str:
+    kind, index = warning.get("type"), warning.get("index")
+    place = warning.get("param", "") if index is None else "tool_choice" if index == CHOICE else f"tools[{index}]"
+    return f"{place}.{kind}" if kind else str(place)
