@@ -13,8 +13,8 @@ import pytest
 from tests.longest_callback import UNBOUNDED_MS
 from tests.mcp.client.conftest import Opened
 
-from toolplug.mcp.connection import BadAnswer, ServerConnection
-from toolplug.mcp.sdk.readable_results import readable_call
+from toolplug.parts.mcp.client.connection import BadAnswer, ServerConnection
+from toolplug.parts.mcp.sdk.readable_results import readable_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-readable-results")]
 
