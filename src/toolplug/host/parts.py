@@ -14,7 +14,6 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE, Offered
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
@@ -35,11 +34,12 @@ from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.mcp.mcp_sessions import Handshake, McpSessions, Serving
-from toolplug.mcp.peer_sessions import PeerMcpSessions
-from toolplug.mcp.server_config import Server
-from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
+from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
+from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import approvals, pages, saved, servers, tools, toolsets
+from toolplug.http import approvals, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
-from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
+from toolplug.parts.mcp.http import servers
+from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
 from toolplug.providers.host_part import HostPart
 
 _BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
