@@ -19,12 +19,12 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.host.operations import Operations
 from toolplug.mcp.plans import ADDED
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.shared import SessionLimits
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.runtime.durations import FAST_BUCKETS
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.sessions.session_tool import PluginStatus, StreamRole
-from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 

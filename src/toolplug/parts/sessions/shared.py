@@ -14,12 +14,12 @@ from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog
+from toolplug.parts.sessions.peers.calls import CallRecords
+from toolplug.parts.sessions.peers.presences import PresenceRecords
+from toolplug.parts.sessions.streams.events import LogEntry
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.events import LogEntry
-from toolplug.sessions.peers.calls import CallRecords
-from toolplug.sessions.peers.presences import PresenceRecords
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.stores.store import Record, Store
 
 _LOG = logging.getLogger("toolplug.sessions")
