@@ -19,8 +19,8 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.host.operations import Operations
 from toolplug.mcp.plans import ADDED
+from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.shared import SessionLimits
 from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors

@@ -26,9 +26,15 @@ from toolplug.parts.sessions.http.models import (
     UpdateAnswer,
     UpdateBody,
 )
-from toolplug.parts.sessions.shared import HEARTBEAT_S, MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, MAX_TOOLS
+from toolplug.parts.sessions.limits import (
+    HEARTBEAT_S,
+    MAX_ENVIRONMENT_BYTES,
+    MAX_SET_BYTES,
+    MAX_TOOLS,
+    MAX_WAITING_BYTES,
+    MAX_WAITING_EVENTS,
+)
 from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE
-from toolplug.parts.sessions.streams.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
 from toolplug.parts.sessions.tools.session_tool import LEVELS, TYPES
 from toolplug.stores.store import KEPT_EVENTS
 

@@ -16,7 +16,7 @@ from tests.http.session_plugin import Json, new_plugin, refusal, sessions_host, 
 from toolplug import open_host
 from toolplug.http import create_app
 from toolplug.parts.sessions.http.event_stream import RECHECK_S, STUCK_S
-from toolplug.parts.sessions.shared import HEARTBEAT_S
+from toolplug.parts.sessions.limits import HEARTBEAT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import SessionLimits
 from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 from toolplug.parts.sessions.tools.plans import Planner

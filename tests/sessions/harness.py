@@ -17,9 +17,9 @@ from toolplug.errors import StoreError
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.sessions.expiry import latest_expiry
+from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import SessionLimits
 from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.stores.store import Store
 

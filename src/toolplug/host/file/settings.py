@@ -22,7 +22,7 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.net.egress import Egress
-from toolplug.parts.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
+from toolplug.parts.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.routes import reserved
 from toolplug.runtime.duplicates import first_repeated

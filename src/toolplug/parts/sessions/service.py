@@ -19,6 +19,7 @@ from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
+from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.parts.sessions.peers.peers import Peers
 from toolplug.parts.sessions.record import (
@@ -34,7 +35,7 @@ from toolplug.parts.sessions.record import (
     token_digest,
 )
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
+from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices
 from toolplug.parts.sessions.stored import stored_codes
 from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole

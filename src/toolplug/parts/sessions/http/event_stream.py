@@ -19,8 +19,8 @@ from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.parts.sessions.http.handlers import ONE, PRIVATE, session_of
 from toolplug.parts.sessions.http.models import EventsAnswer, JsonObject, LoggedEvent
+from toolplug.parts.sessions.limits import HEARTBEAT_S
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import HEARTBEAT_S
 from toolplug.parts.sessions.streams.stream import Reader
 
 RECHECK_S = 60.0

@@ -12,8 +12,8 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.http.bodies.request_body import CamelBody
 from toolplug.http.errors import Error
 from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, Arguments, CallAnswer
+from toolplug.parts.sessions.limits import MAX_CAPABILITIES, MAX_ENVIRONMENT_KEYS, MAX_TOOLS, MAX_TTL_S, MIN_TTL_S
 from toolplug.parts.sessions.queued_calls import QueuedStatus
-from toolplug.parts.sessions.shared import MAX_CAPABILITIES, MAX_ENVIRONMENT_KEYS, MAX_TOOLS, MAX_TTL_S, MIN_TTL_S
 from toolplug.parts.sessions.tools.negotiation import FailedToolAnswer
 from toolplug.parts.sessions.tools.session_tool import CapabilityLevel, CapabilityType, PluginStatus
 

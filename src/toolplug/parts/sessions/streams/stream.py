@@ -14,7 +14,8 @@ import orjson
 
 from toolplug.errors import StoreError
 from toolplug.net.sse import frame
-from toolplug.parts.sessions.shared import HEARTBEAT_S, Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
 from toolplug.parts.sessions.streams.events import (
     EVERYBODY,
     GONE,
@@ -32,9 +33,6 @@ from toolplug.parts.sessions.streams.session_log import SessionLog
 from toolplug.parts.sessions.tools.session_tool import StreamRole
 from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event, Store
-
-MAX_WAITING_EVENTS = 256
-MAX_WAITING_BYTES = 1024 * 1024
 
 
 class Reader:

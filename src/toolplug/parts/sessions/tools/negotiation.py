@@ -14,8 +14,9 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
+from toolplug.parts.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
 from toolplug.parts.sessions.record import SessionState
-from toolplug.parts.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
+from toolplug.parts.sessions.shared import SessionServices
 from toolplug.parts.sessions.tools.session_tool import (
     Capability,
     CleanedTool,
