@@ -40,14 +40,14 @@ from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
 from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
 from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
+from toolplug.parts.sessions.queued_calls import QueuedCalls
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.open import enter_with_retries
 from toolplug.stores.process_requests import ProcessRequests

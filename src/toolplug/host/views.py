@@ -25,9 +25,9 @@ from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner

@@ -29,8 +29,8 @@ from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import invalid_request
+from toolplug.parts.sessions.session import Session
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
 """Counted for a request whose client left before the first byte of a response."""
