@@ -11,7 +11,7 @@ from toolplug.http.auth import protected_resource
 from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.routing import HostRoute, routes_in
+from toolplug.http.routing import HostRoute, routes_in, routes_of
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
 from toolplug.providers.host_part import HostPart
@@ -30,7 +30,7 @@ _OF_HOST_AFTER = (
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    return (*_OF_HOST, *(route for part in parts for route in part.routes()), *_OF_HOST_AFTER)
+    return (*_OF_HOST, *(route for part in parts for route in routes_of(part)), *_OF_HOST_AFTER)
 
 
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:
