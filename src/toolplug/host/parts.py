@@ -28,7 +28,7 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.running_parts import RunningParts
+from toolplug.host.running_parts import PartTools, RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
@@ -76,13 +76,14 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offer_services(saved: SavedToolsets) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`."""
+def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the open parts."""
 
     def service(kind: type[S], /) -> S:
-        if not isinstance(saved, kind):
+        found = saved if isinstance(saved, kind) else parts().find(kind)
+        if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
-        return saved
+        return found
 
     return service
 
@@ -255,7 +256,9 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(current, store, services, artifacts, _offer_services(saved), coded.plugins)
+            own = registry_services(
+                current, store, services, artifacts, _offer_services(saved, lambda: parts.running), coded.plugins
+            )
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
@@ -263,7 +266,8 @@ class Parts:
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            views = Views(registry, toolsets.tools, own.tail, equipment)
+            part_tools = PartTools(services)
+            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
             await life.enter_async_context(saved)
             sessions = await life.enter_async_context(
                 Sessions(
@@ -282,8 +286,10 @@ class Parts:
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(store, processes, serves.sessions, toolsets.tools.end)
-            running = await life.enter_async_context(RunningParts(given, configuration))
+            given = PartServices(
+                store, processes, serves.sessions, toolsets.tools.end, coded.plugins, part_tools.refresh
+            )
+            running = await life.enter_async_context(RunningParts(given, configuration, part_tools))
             parts = cls(
                 current=current,
                 services=services,
