@@ -28,9 +28,8 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
-from toolplug.http.errors import invalid_request
-from toolplug.parts.sessions.session import Session
 from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.parts.sessions.session import Session
 from toolplug.runtime.duplicates import first_repeated
 
 CLIENT_GONE = 499

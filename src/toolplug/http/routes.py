@@ -10,12 +10,11 @@ from toolplug.http import approvals, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.routing import HostRoute, routes_in
+from toolplug.http.routing import HostRoute, routes_in, routes_of
 from toolplug.parts.mcp.http import servers
 from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
 from toolplug.parts.sessions.http import calls, event_stream
 from toolplug.parts.sessions.http import handlers as sessions
-from toolplug.http.routing import HostRoute, routes_in, routes_of
 from toolplug.providers.host_part import HostPart
 
 _BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
