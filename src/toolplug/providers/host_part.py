@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
+from toolplug.catalog.call import Principal
+from toolplug.catalog.plan import Tool
+from toolplug.config.quotas import Quotas
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_sessions import HostSession, HostSessions
+from toolplug.execution.plans import CallServices, Policy
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
@@ -25,6 +33,22 @@ S = TypeVar("S", bound=BaseModel)
 S_contra = TypeVar("S_contra", bound=BaseModel, contravariant=True)
 
 
+class HostTools(Protocol):
+    """The tools of the host, for a part that adds some or calls them."""
+
+    def taken(self, tenant: str, name: str) -> str | None:
+        """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
+        ...
+
+    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
+        ...
+
+    def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
+        """Return the tools of a principal, an agent of its or None, in a session (code). Raises `AccessError`."""
+        ...
+
+
 class PartServices(NamedTuple):
     """What a part gets of its host, for as long as it runs.
 
@@ -32,16 +56,46 @@ class PartServices(NamedTuple):
     * `processes`: those that share the store, this one among them
     * `serving`: False for a command that inspects the host next to the process that serves
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
+    * `calls`: what every call of a tool needs
+    * `tools`: the host's own tools
+    * `metrics`: the registry of `/metrics`, for collectors whose names begin with `namespace`
+    * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
+    * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     """
 
     store: Store
     processes: Processes
     serving: bool
     end_conversation: Callable[[str], object]
+    calls: CallServices
+    tools: HostTools
+    metrics: CollectorRegistry
+    namespace: str
+    quotas: Callable[[], Quotas]
+    origin: Callable[..., str]
+    session_begun: Callable[[Principal], object]
+    session_over: Callable[[str], object]
+
+
+class PartGate(NamedTuple):
+    """What a part decides about a call, for `explain`: what is asked, and `refusal`, None if the call passes.
+
+    `origin` is the configuration line or API call that decided, `shown` the text of a gate that passes.
+    """
+
+    gate: str
+    refusal: str | None
+    origin: str
+    shown: str
 
 
 class RunningPart(Protocol[S_contra]):
-    """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only."""
+    """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
+
+    `sessions` are those of the host, of the one part that has them.
+    """
+
+    sessions: HostSessions | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""
@@ -51,6 +105,9 @@ class RunningPart(Protocol[S_contra]):
         """End it, before what it uses is closed."""
         ...
 
+    def begin(self) -> None:
+        """Begin what calls tools: every part that the file has is open now."""
+
     async def ready(self) -> str:
         """Return why it cannot do its work now, for `/readyz` and the log; empty if it can."""
         return ""
@@ -58,8 +115,29 @@ class RunningPart(Protocol[S_contra]):
     def session_over(self, code: str) -> None:
         """Forget a session that has ended, the one of this code."""
 
+    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Iterable[PartGate]:
+        """Return what it decides about a call of this tool; None: about a name that the caller's catalog lacks."""
+        return ()
+
     def stop(self) -> None:
         """End its event streams: the host is about to stop, and waits for running calls."""
+
+
+class SectionFacts(NamedTuple):
+    """What the section of a part means to the host.
+
+    * `toolsets`: the ids of toolsets that it names, by its keys; `check` reports those that do not exist
+    * `policies`: those of the tools that the part adds
+    * `results_ttl_s`: how long results over their limit are kept, None to leave that to others
+    """
+
+    toolsets: Mapping[str, str] = MappingProxyType({})
+    policies: tuple[Policy, ...] = ()
+    results_ttl_s: float | None = None
+
+
+def _no_facts(settings: object) -> SectionFacts:
+    return SectionFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +145,9 @@ class HostPart(Generic[S]):
     """One feature of a host, before any host runs.
 
     * `name`: the key of its section, and the part in messages
-    * `settings`: the model of its section, which has no default: the feature is off without it
+    * `settings`: the model of its section
+    * `default`: its section where the file has none; None: the feature is off without it
+    * `facts`: what its section means to the host
     * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
     * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
     * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`
@@ -79,6 +159,8 @@ class HostPart(Generic[S]):
 
     name: str
     settings: type[S]
+    default: S | None = None
+    facts: Callable[[S], SectionFacts] = _no_facts
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()

@@ -16,11 +16,16 @@ from toolplug.providers.host_part import HostPart
 @cache
 def settings_model(parts: tuple[HostPart[Any], ...]) -> type[HostSettings]:
     """Return the model of a file with the sections of these parts, of which each may be absent."""
-    sections: dict[str, Any] = {part.name: (part.settings | None, None) for part in parts}
+    sections: dict[str, Any] = {part.name: _field(part) for part in parts}
     return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **sections)
 
 
-BUILT_IN = ("toolplug.parts.responses.part",)
+def _field(part: HostPart[Any]) -> tuple[Any, Any]:
+    """Return the type of the section and its value where the file has none."""
+    return (part.settings | None, None) if part.default is None else (part.settings, part.default)
+
+
+BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.sessions.part")
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 
