@@ -13,8 +13,8 @@ TABLES = {
     "peers that sent a wrong credential": ["toolplug.http.auth.refusals:_MAX_PEERS"],
     "owners whose calls of a minute are counted": ["toolplug.host.quota_use:_MAX_OWNERS"],
     "sessions of MCP clients of 2025-11-25": [
-        "toolplug.mcp.mcp_sessions:MOST",
-        "toolplug.mcp.mcp_sessions:MOST_OF_ONE",
+        "toolplug.parts.mcp.serving.mcp_sessions:MOST",
+        "toolplug.parts.mcp.serving.mcp_sessions:MOST_OF_ONE",
     ],
     "conversations with open toolsets": [
         "toolplug.parts.responses.running:MOST",
@@ -44,7 +44,7 @@ TABLES = {
     "executors of sessions": ["toolplug.parts.sessions.limits:MAX_EXECUTORS"],
     "tools with metric series of their own": ["toolplug.execution.accounting:MAX_SERIES"],
     "servers that a tenant has added": ["toolplug.host.servers.mcp_servers:MOST_ADDED"],
-    "resources of one MCP server that are followed": ["toolplug.mcp.offering.followed_resources:MOST"],
+    "resources of one MCP server that are followed": ["toolplug.parts.mcp.offering.followed_resources:MOST"],
     "streams of the console, of each kind": [
         "toolplug_console.feed:MAX_VIEWERS",
         "toolplug_console.feed:MAX_VIEWERS_OF_TENANT",

@@ -105,11 +105,11 @@ def test_where_a_file_is_read_of_each_part_only_its_description_is_imported(tmp_
 
 
 def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path) -> None:
-    asked = [path for part in built_in() if part.default is None for path in part.paths]
+    asked = [path for part in built_in() if not part.always for path in part.paths]
     found = _run(tmp_path, ROOT / "src", *asked)
     for part in built_in():
         inside = _inside(found["before"], part)
-        if part.default is None:
+        if not part.always:
             assert inside <= DESCRIPTION
         else:  # it runs, and nobody has asked for its routes and commands
             assert "running" in inside
@@ -120,7 +120,7 @@ def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path
 
 
 def test_the_routes_of_a_part_that_is_always_on_are_served(tmp_path: Path) -> None:
-    paths = [path for part in built_in() if part.default is not None for path in part.paths]
+    paths = [path for part in built_in() if part.always for path in part.paths]
     assert set(_run(tmp_path, ROOT / "src", *paths)["answers"]) == {200}
 
 

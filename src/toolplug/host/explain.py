@@ -10,7 +10,6 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
-from toolplug.discovery.record import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.host_sessions import HostSession
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
@@ -35,6 +34,7 @@ from toolplug.host.file.settings import PROVIDER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.parts.mcp.discovery.record import KIND as OF_SERVER
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral

@@ -37,7 +37,7 @@ from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.mcp.mcp_sessions import Serving
+from toolplug.parts.mcp.serving.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.host_part import HostPart

@@ -15,7 +15,6 @@ import orjson
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
 from toolplug.host.explain_gates import Verdict, equipped_gate, only_agents, plan_verdict, unexposed
@@ -23,6 +22,7 @@ from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed

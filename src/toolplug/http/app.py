@@ -55,7 +55,7 @@ from toolplug.http.requests import (
     unfinished_bodies,
 )
 from toolplug.http.routes import host_routes
-from toolplug.http.routing import HostRoute, HostRouter, LaterRoutes, PathRoute
+from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
 
@@ -260,10 +260,7 @@ class _HostApp:
                 authenticators=self._authenticators,
             )
             self._refusals.proxies = checks.proxies
-            later: dict[str, tuple[LaterRoutes, ...]] = {}
-            for part in self._host.parts:
-                later.update({path: (*later.get(path, ()), part.routes) for path in part.paths})
-            self._router.offer(later)
+            self._router.offer(self._host.parts)
             self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"

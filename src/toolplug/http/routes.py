@@ -7,12 +7,13 @@ from types import ModuleType
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import approvals, pages, saved, servers, tools, toolsets
+from toolplug.http import approvals, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
-from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.routing import HostRoute, routes_in
+from toolplug.http.routing import HostRoute, routes_in, routes_of
+from toolplug.parts.mcp.http import servers
+from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
 from toolplug.providers.host_part import HostPart
 
 _ORDER: tuple[ModuleType | str | tuple[HostRoute, ...], ...] = (
@@ -34,7 +35,7 @@ _ORDER: tuple[ModuleType | str | tuple[HostRoute, ...], ...] = (
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    of_parts = {part.name: tuple(part.routes()) for part in parts}
+    of_parts = {part.name: routes_of(part) for part in parts}
     described = [
         route for item in _ORDER for route in (of_parts.pop(item, ()) if isinstance(item, str) else _own(item))
     ]

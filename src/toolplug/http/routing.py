@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType, ModuleType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -12,11 +14,16 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import DELEGATE, HOST_SCOPES
+from toolplug.crashes import log_crash
+from toolplug.errors import InvalidDefinition
 from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
+from toolplug.providers.host_part import HostPart
 from toolplug.runtime.threads import in_own_thread
+
+_LOG = logging.getLogger("toolplug.http")
 
 READ = "tools:read"
 CALL = CALL_SCOPE
@@ -142,6 +149,37 @@ def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
     return tuple(route for route in defined if getattr(route.endpoint, "__module__", None) == module.__name__)
 
 
+def routes_of(part: HostPart[Any]) -> tuple[HostRoute, ...]:
+    """Return the routes of a part; imports their handlers.
+
+    The part of a plugin that raises, or has a route that its description does not announce, has none: the log says why.
+    """
+    if part.entry is None:
+        return tuple(part.routes())
+    try:
+        routes = tuple(part.routes())
+        for item in routes:
+            _check_route(part, item)
+    except InvalidDefinition as error:
+        _LOG.error("%s: the routes of the part %r are left out: %s", part.entry.owner, part.name, error)
+    except BaseException as error:  # noqa: BLE001  code of a plugin
+        log_crash(f"routes() of the part {part.name!r}", error, part.entry.owner, then="it has no routes")
+    else:
+        return routes
+    return ()
+
+
+def _check_route(part: HostPart[Any], given: object) -> None:
+    """Raise `InvalidDefinition` for a route below none of the part's paths, or with a scope that it does not name."""
+    if not isinstance(given, HostRoute):
+        raise InvalidDefinition(f"{given!r} is no route; make it with @route and @answers of toolplug.http")
+    shown = f"{given.method} {given.path}"
+    if first_segments(given.path) not in part.paths:
+        raise InvalidDefinition(f"{shown} begins with none of its paths, which are {', '.join(part.paths) or 'none'}")
+    if given.scope is not None and given.scope not in (*HOST_SCOPES, *part.scopes):
+        raise InvalidDefinition(f"{shown} needs the scope {given.scope!r}; add it to the scopes of the HostPart")
+
+
 class PathRoute(Route):
     """Starlette's `Route` for all methods of one path. `serve` authorizes the request and calls the handler.
 
@@ -167,8 +205,6 @@ class PathRoute(Route):
         return route
 
 
-LaterRoutes = Callable[[], Iterable[HostRoute]]
-
 Serve = Callable[[PathRoute, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -186,12 +222,15 @@ class HostRouter:
         self._default = default
         self._own: dict[str, list[HostRoute]] = {}
         for route in routes:
-            self._own.setdefault(_first_segments(route.path), []).append(route)
+            self._own.setdefault(first_segments(route.path), []).append(route)
         self._routers = {prefix: self._build(own) for prefix, own in self._own.items()}
-        self._later: Mapping[str, Sequence[LaterRoutes]] = {}
+        self._later: Mapping[str, tuple[HostPart[Any], ...]] = {}
 
-    def offer(self, later: Mapping[str, Sequence[LaterRoutes]]) -> None:
-        """Have these routes, by their first segments, in place of those that were offered before."""
+    def offer(self, parts: Iterable[HostPart[Any]]) -> None:
+        """Have the routes of these parts in place of those that were offered before."""
+        later: dict[str, tuple[HostPart[Any], ...]] = {}
+        for part in parts:
+            later |= {prefix: (*later.get(prefix, ()), part) for prefix in part.paths}
         changed = {prefix for prefix in (*self._later, *later) if self._later.get(prefix) != later.get(prefix)}
         routers = {prefix: router for prefix, router in self._routers.items() if prefix not in changed}
         for prefix in changed & self._own.keys() - later.keys():
@@ -200,20 +239,20 @@ class HostRouter:
 
     def router_for(self, path: str) -> Router | None:
         """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
-        return self._routers.get(_first_segments(path))
+        return self._routers.get(first_segments(path))
 
     def is_later(self, path: str) -> bool:
         """Return whether a part has the routes of a path that has no router."""
-        return _first_segments(path) in self._later
+        return first_segments(path) in self._later
 
     async def load(self, path: str) -> Router | None:
         """Load the routes of the parts of a path, and return their router, with the host's own routes."""
-        prefix = _first_segments(path)
-        loaders = self._later[prefix]
-        found = [route for load in loaders for route in await in_own_thread(load)]
-        routes = [*self._own.get(prefix, ()), *(each for each in found if _first_segments(each.path) == prefix)]
+        prefix = first_segments(path)
+        parts = self._later[prefix]
+        found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        routes = [*self._own.get(prefix, ()), *(each for each in found if first_segments(each.path) == prefix)]
         router = self._build(routes)
-        if self._later.get(prefix) == loaders:  # else a reload has changed the parts meanwhile
+        if self._later.get(prefix) == parts:  # else a reload has changed the parts meanwhile
             self._routers = {**self._routers, prefix: router}
         return router
 
@@ -227,5 +266,6 @@ class HostRouter:
         return Router(ordered, redirect_slashes=False, default=self._default)
 
 
-def _first_segments(path: str) -> str:
+def first_segments(path: str) -> str:
+    """Return the first two segments of a path, such as `/v1/responses`."""
     return "/".join(path.split("/", 3)[:3])

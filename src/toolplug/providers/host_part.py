@@ -1,7 +1,8 @@
 """Parts of a host: what adds a feature with a section in the file, routes, commands and state of its own.
 
 The host, its HTTP application and the command line know their parts by this protocol only. Those of toolplug itself are
-in `toolplug.parts`; `toolplug.host.file.part_sections` names their modules.
+in `toolplug.parts`; `toolplug.host.file.part_sections` names their modules. Those of plugins are what their hook
+`host_part` returns.
 
 A part is described without being loaded: its module imports its settings, and `open`, `routes` and `commands` import
 the rest when they are called. What the file does not name is not imported.
@@ -14,23 +15,25 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from prometheus_client import CollectorRegistry
+from pluggy import PluginManager
 from pydantic import BaseModel
 
-from toolplug.catalog.call import Principal
+from toolplug import library_types
+from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
-from toolplug.config.quotas import Quotas
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_sessions import HostSession, HostSessions
-from toolplug.execution.plans import CallServices, Policy
-from toolplug.stores.processes import Processes
+from toolplug.providers.entry import ProviderEntry
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]
 """Routes that `toolplug.http.routing.route` has made."""
 
-S = TypeVar("S", bound=BaseModel)
-S_contra = TypeVar("S_contra", bound=BaseModel, contravariant=True)
+S = TypeVar("S", bound=BaseModel | None)
+S_contra = TypeVar("S_contra", bound=BaseModel | None, contravariant=True)
+
+
+def _no_tools_changed() -> None:
+    """Do nothing: no host lists the tools of the part."""
 
 
 class HostTools(Protocol):
@@ -40,11 +43,11 @@ class HostTools(Protocol):
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         ...
 
-    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+    def toolset(self, tenant: str, toolset: str) -> library_types.ToolExecutor:
         """Return one toolset under its prefix as a tenant sees it."""
         ...
 
-    def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
+    def executor_for(self, principal: Principal, agent: str | None, session: str) -> library_types.ToolExecutor:
         """Return the tools of a principal, an agent of its or None, in a session (code). Raises `AccessError`."""
         ...
 
@@ -61,20 +64,24 @@ class PartServices(NamedTuple):
     * `metrics`: the registry of `/metrics`, for collectors whose names begin with `namespace`
     * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
     * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
+    * `plugins`: the plugin manager of the host, with each running provider under its key
+    * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
     """
 
     store: Store
-    processes: Processes
+    processes: library_types.Processes
     serving: bool
     end_conversation: Callable[[str], object]
-    calls: CallServices
+    calls: library_types.CallServices
     tools: HostTools
-    metrics: CollectorRegistry
+    metrics: library_types.CollectorRegistry
     namespace: str
-    quotas: Callable[[], Quotas]
+    quotas: Callable[[], library_types.Quotas]
     origin: Callable[..., str]
     session_begun: Callable[[Principal], object]
     session_over: Callable[[str], object]
+    plugins: PluginManager
+    tools_changed: Callable[[], object] = _no_tools_changed
 
 
 class PartGate(NamedTuple):
@@ -92,10 +99,11 @@ class PartGate(NamedTuple):
 class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
-    `sessions` are those of the host, of the one part that has them.
+    That of a plugin is open while the file has its section, and closed when a reload removes it. `sessions` are those
+    of the host, of the one part that has them.
     """
 
-    sessions: HostSessions | None = None
+    sessions: library_types.HostSessions | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""
@@ -115,12 +123,27 @@ class RunningPart(Protocol[S_contra]):
     def session_over(self, code: str) -> None:
         """Forget a session that has ended, the one of this code."""
 
-    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Iterable[PartGate]:
+    def explain(self, name: str, tool: Tool | None, session: library_types.HostSession | None) -> Iterable[PartGate]:
         """Return what it decides about a call of this tool; None: about a name that the caller's catalog lacks."""
         return ()
 
     def stop(self) -> None:
         """End its event streams: the host is about to stop, and waits for running calls."""
+
+    def tools_for(self, caller: Principal) -> Iterable[ToolDefinition]:
+        """Return the tools that it lists to this caller, after those of providers; agents are not listed any.
+
+        Asked when the caller's catalog is first read, and after `PartServices.tools_changed`. It does no I/O.
+        """
+        return ()
+
+    async def execute(self, call: ToolCall, context: CallContext) -> object:
+        """Run one call of a tool that it lists, with arguments that are valid by its schema; return its result."""
+        raise LookupError(call.name)  # nobody calls a part that lists no tools
+
+
+def _no_checks(settings: object) -> Iterable[str]:
+    return ()
 
 
 class SectionFacts(NamedTuple):
@@ -132,7 +155,7 @@ class SectionFacts(NamedTuple):
     """
 
     toolsets: Mapping[str, str] = MappingProxyType({})
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[library_types.Policy, ...] = ()
     results_ttl_s: float | None = None
 
 
@@ -145,26 +168,35 @@ class HostPart(Generic[S]):
     """One feature of a host, before any host runs.
 
     * `name`: the key of its section, and the part in messages
-    * `settings`: the model of its section
-    * `default`: its section where the file has none; None: the feature is off without it
-    * `facts`: what its section means to the host
+    * `settings`: the model of its section, without which the feature is off. None: it has none, and is always on
+    * `always`: it is on without its section, too, whose keys all have a default
+    * `facts`: of toolplug's own parts, what its section means to the host
     * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
+    * `checks`: returns what else is wrong with its section, a text each. Asked when the file is read, before a start
     * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
     * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`
     * `shared`: those of them that are meant for web pages of allowed origins, with everything below them
     * `address`: the path that `toolplug serve` shows for it when the file has its section
     * `scopes`: those that its routes need besides the host's own; the keys of the file may have them
     * `commands`: its commands, in the order of the help, with the module that has each as its Typer application `app`
+    * `entry`: of a plugin's part, which the host sets: the entry of its plugin
     """
 
     name: str
-    settings: type[S]
-    default: S | None = None
+    settings: type[S] | None = None
+    always: bool = False
     facts: Callable[[S], SectionFacts] = _no_facts
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
+    checks: Callable[[S], Iterable[str]] = _no_checks
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     address: str = ""
     scopes: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
+    entry: ProviderEntry | None = None
+
+    def settings_in(self, sections: object) -> S | None:
+        """Return its section of the settings of a host; None if it is absent, or if it has none."""
+        found: S | None = None if self.settings is None else getattr(sections, self.name)
+        return found

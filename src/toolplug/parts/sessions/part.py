@@ -30,7 +30,7 @@ def _facts(settings: SessionSettings) -> SectionFacts:
 PART: HostPart[SessionSettings] = HostPart(
     name="sessions",
     settings=SessionSettings,
-    default=SessionSettings(),
+    always=True,
     facts=_facts,
     open=_open,
     routes=_routes,
