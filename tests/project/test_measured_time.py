@@ -50,10 +50,7 @@ def test_no_assertion_bounds_measured_time() -> None:
         ("before = loop.time()\nassert 9 <= loop.time() - before < 14", True),
         ("def took():\n    began = perf_counter()\n    return perf_counter() - began\nassert took() < 1", True),
         ("async def took():\n    b = perf_counter()\n    return perf_counter() - b\nassert await took() < 1", True),
-        (
-            "class Wire:\n    opened = monotonic()\n    def age(self):\n        return monotonic() - self.opened\nassert wire.age() < 1",
-            True,
-        ),
+        ("wire.opened = monotonic()\ndef age():\n    return monotonic() - wire.opened\nassert wire.age() < 1", True),
         ("while time.monotonic() < give_up_at:\n    pass", False),
         ("give_up_at = time.monotonic() + 30\nassert time.monotonic() < give_up_at", False),
         ("began = monotonic()\nassert monotonic() - began >= 5", False),
