@@ -17,6 +17,7 @@ from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccoun
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.mcp.plans import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
@@ -25,7 +26,6 @@ from toolplug.sessions.plans import Planner
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import SessionLimits
-from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""

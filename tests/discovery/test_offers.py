@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
-from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import (
     MAX_ARGUMENTS,
     MAX_META_BYTES,
@@ -21,6 +20,7 @@ from toolplug.discovery.offers import (
     RawOffers,
     read_offers,
 )
+from toolplug.foreign.sanitise import RemovedParts
 
 pytestmark = pytest.mark.requirement("C-8-sanitised")
 

@@ -28,8 +28,8 @@ BEFORE = {
     "cli/serving/edge.py: _refused",
     "discovery/watched_server.py: _listed",
     "execution/call_hooks/call_hooks.py: _replaced",
-    "execution/limits/cluster_concurrency.py: _borrowed",
-    "execution/limits/cluster_rate.py: _borrowed",
+    "cluster/concurrency.py: _borrowed",
+    "cluster/rate.py: _borrowed",
     "http/providers/routes.py: _handled",
     "mcp/plans.py: _offered",
     "mcp/plans.py: _quarantined",
@@ -39,10 +39,10 @@ BEFORE = {
     "parts/responses/answers/reader.py: _noted",
     "parts/responses/items/hosted_calls.py: _decided",
     "parts/responses/openai_backend.py: _streamed",
-    "providers/stubs.py: _listed",
+    "model_apis/stubs.py: _listed",
     "search/index.py: _divided",
     "sessions/relay.py: _gone",
-    "stores/followed.py: _loaded",
+    "cluster/followed.py: _loaded",
 }
 """Private functions whose verb another function of the file has; the list only gets shorter."""
 

@@ -16,11 +16,11 @@ import orjson
 
 from toolplug.catalog.definition import ToolDefinition, ToolHints, ToolRef
 from toolplug.catalog.exact_json import dump_json, load_own_json
-from toolplug.catalog.foreign_tools import sanitise_tool
-from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.discovery.record import KIND, DiscoveryRecord, FoundTool, Listing, ServerName, ServerState, quarantining
 from toolplug.errors import InvalidDefinition, StoreRefused
+from toolplug.foreign.definitions import sanitise_tool
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.runtime.tasks import in_slices
 
 _RECORD_FIELDS = [item.name for item in fields(DiscoveryRecord) if item.name not in ("tools", "offers")]

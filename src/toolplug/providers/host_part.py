@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from toolplug.stores.processes import Processes
+from toolplug.cluster.processes import Processes
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import cleaned, counted
+from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
@@ -39,7 +40,6 @@ from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
 from toolplug.sessions.stored import stored_codes
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 COUNTED_S = 10.0

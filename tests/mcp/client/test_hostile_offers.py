@@ -10,8 +10,8 @@ from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import OFFERS
 from tests.mcp.client.test_hostile_pipes import SOON_S, names
 
-from toolplug.catalog.sanitise import RemovedParts
 from toolplug.discovery.offers import MAX_OFFERS, RawOffers, read_offers
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerConnection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]

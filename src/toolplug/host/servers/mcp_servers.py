@@ -20,6 +20,8 @@ from typing import Self
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.quotas import quota_exceeded
 from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
 from toolplug.discovery.record_store import record_key
@@ -52,8 +54,6 @@ from toolplug.mcp.plans import ADDED
 from toolplug.mcp.server_config import Server, config_hash
 from toolplug.mcp.server_tools import ServerTools
 from toolplug.net.egress import Egress
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 

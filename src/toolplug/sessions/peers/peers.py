@@ -15,6 +15,8 @@ from typing import Protocol, Self, cast
 
 import orjson
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreRefused
 from toolplug.runtime.tasks import JoinedRuns
 from toolplug.sessions.expiry import Presence
@@ -24,8 +26,6 @@ from toolplug.sessions.peers.relay import SharedRelay
 from toolplug.sessions.record import PREFIX, record_key, shown
 from toolplug.sessions.session_tool import PluginStatus
 from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Store, every_key
 
 _MINUTE_S = 60.0
