@@ -13,11 +13,13 @@ from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 from typer import Typer
 
+from toolplug.cluster.processes import Processes
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
 
 __all__ = [
     "Collector",
+    "Processes",
     "ReferencingError",
     "RegexOptions",
     "Route",

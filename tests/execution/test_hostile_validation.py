@@ -19,7 +19,7 @@ from tests.hostile_corpus import FAMILIES, Pair, honest_pairs, hostile_pairs
 
 from toolplug import CallContext, ToolCall, ToolStatus
 from toolplug.errors import InvalidDefinition
-from toolplug.sessions.session_tool import DefinitionCache, SessionTool
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache, SessionTool
 from toolplug.signatures.values import encoded
 
 pytestmark = pytest.mark.anyio

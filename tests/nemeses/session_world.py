@@ -18,8 +18,8 @@ from tests.sessions.fixtures import T1, modified, registration, told
 
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, StoreError
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session, Updated
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session, Updated
 
 WRITERS, READERS, STREAMS = 2, 2, 2
 PATIENCE_S = 3.0

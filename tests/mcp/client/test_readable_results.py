@@ -12,8 +12,8 @@ import pytest
 from tests.cpu_cost import UNBOUNDED, cost
 from tests.mcp.client.conftest import Opened
 
-from toolplug.mcp.connection import BadAnswer, ServerConnection
-from toolplug.mcp.sdk.readable_results import readable_call
+from toolplug.parts.mcp.client.connection import BadAnswer, ServerConnection
+from toolplug.parts.mcp.sdk.readable_results import readable_call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("C-8-readable-results")]
 

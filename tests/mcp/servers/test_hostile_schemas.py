@@ -10,8 +10,8 @@ from tests.cpu_cost import UNBOUNDED, longest_callback
 from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, run, tool
 
 from toolplug.catalog.call import Report
-from toolplug.mcp.connection import Answer
-from toolplug.mcp.plans import UNFIT
+from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.plans import UNFIT
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ from tests.virtual_time import virtual_clock
 
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import SessionLimits
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.memory import MemoryStore
 
 
