@@ -16,6 +16,7 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
+from toolplug.model_apis.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.parts.responses.limits import MAX_TOOLS
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.request_tools import (
@@ -26,7 +27,6 @@ from toolplug.parts.responses.request_tools import (
     named_servers,
     read_tools,
 )
-from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
 
 Names = frozenset[str]

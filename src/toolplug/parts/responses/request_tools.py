@@ -19,8 +19,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
 from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
+from toolplug.model_apis.stubs import StubWarning
 from toolplug.parts.responses.limits import MAX_FUNCTIONS
-from toolplug.providers.stubs import StubWarning
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
