@@ -78,7 +78,10 @@ async def of_a_session() -> AsyncGenerator[Batch]:
     services = CallServices()
     await services.runner.open()
     definition = ToolDefinition(name="echo", parameters=ECHO_SCHEMA).owned_by("session", "bench")
-    counters, abandoned = services.accounting.counters("_session", "_session"), services.accounting.abandoned("s", "s")
+    counters, abandoned = (
+        services.accounting.counters("_session", "_session"),
+        services.accounting.abandoned_limit("s", "s"),
+    )
     tool = Planner(services).tool(definition, PlanSource(_echo, SourceSwitch(), counters, abandoned))
     try:
         yield await repeated(LiveCatalog(services.unknown, Catalog([tool])), ECHO)

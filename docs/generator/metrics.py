@@ -76,9 +76,9 @@ def _families() -> Iterable[Metric]:
     accounting = CallAccounting()
     accounting.counters("p", "t").ended["success"] = 1
     accounting.route("p", "GET", "/").record("200", 0.0)
-    accounting.refused("authentication_required")
+    accounting.count_refusal("authentication_required")
     accounting.quota_exceeded("streams")
-    accounting.abandoned("native", "p")
+    accounting.abandoned_limit("native", "p")
     accounting.counters("p", "t").limited_by("rate")
     broken = ProviderCollectors(lambda: [Collected(CodeOwner("p"), False, [_Broken()])], DEFAULT_NAMESPACE)
     return [

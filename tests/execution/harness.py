@@ -44,7 +44,7 @@ class Harness:
         self.accounting = CallAccounting()
         self.switch = SourceSwitch()
         self.counters = self.accounting.counters("plays", "tool")
-        self.abandoned = self.accounting.abandoned("native", "plays")
+        self.abandoned = self.accounting.abandoned_limit("native", "plays")
         self._threads: ThreadRunner | None = None
 
     async def __aenter__(self) -> Harness:

@@ -55,7 +55,7 @@ class ApprovalHarness:
             schema=definition.parameters,
             switch=SourceSwitch(),
             counters=accounting.counters("bank", "pay"),
-            abandoned=accounting.abandoned("native", "bank"),
+            abandoned=accounting.abandoned_limit("native", "bank"),
             runner=runner,
             timeout_s=60.0,
             max_result_bytes=1000,

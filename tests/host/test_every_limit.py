@@ -18,7 +18,7 @@ from toolplug.execution.limits.cluster import ClusterLimits
 from toolplug.execution.limits.cluster_rate import ClusterRate
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
-from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
+from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels
@@ -29,7 +29,7 @@ from toolplug.providers.planning import planned_tools
 from toolplug.sessions.plans import Planner as SessionPlanner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
-from toolplug.toolsets.declared import declared
+from toolplug.toolsets.declared import declare_tools
 from toolplug.toolsets.toolset import PerSession, Toolset
 
 SAMPLES: dict[str, object] = {
@@ -119,15 +119,15 @@ def of_session(host: Limits) -> Plan:
 
 def declared_by_toolset(host: Limits) -> Plan:
     toolset = Toolset(id="t", prefix="t", source=PerSession(factory=no_factory))
-    return declared(toolset, (READ,), services(host), SourceSwitch(), no_use)["t.read"].plan
+    return declare_tools(toolset, (READ,), services(host), SourceSwitch(), no_use)["t.read"].plan
 
 
 def in_toolset(plan: Callable[[], Plan], toolset: Limits) -> Plan:
-    catalog = declared(
+    catalog = declare_tools(
         Toolset(id="t", prefix="t", source=PerSession(factory=no_factory)), (READ,), services(), SourceSwitch(), no_use
     )
     around = catalog.planned(lambda _, __: plan())
-    return limited(around, LimitLevel(("toolset", "t"), toolset), services())["t.read"].plan
+    return add_limits(around, LimitLevel(("toolset", "t"), toolset), services())["t.read"].plan
 
 
 async def no_target(call: object, context: object) -> object:

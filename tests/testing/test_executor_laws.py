@@ -28,7 +28,7 @@ from toolplug import (
 )
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, merged_executor
@@ -125,7 +125,7 @@ def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
         "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=4.0)),
         "visible_to": lambda catalog: catalog.visible_to(ADMIN),
         "merged": lambda catalog: merged([catalog, catalog.prefixed("again")])[0],
-        "layered": lambda catalog: layered(catalog, catalog.prefixed("upon")),
+        "layered": lambda catalog: layer_catalogs(catalog, catalog.prefixed("upon")),
     }
 
 

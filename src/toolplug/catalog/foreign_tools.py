@@ -18,7 +18,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
-from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
+from toolplug.catalog.text import clean_text, cleaned_description, in_one_line
 from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
@@ -147,7 +147,7 @@ def _description(raw: object, cuts: RemovedParts) -> str:
         return ""
     looked_at = raw[:_LOOKED_AT]
     readable = looked_at.encode(errors="ignore").decode()
-    seen = cleaned(readable)
+    seen = clean_text(readable)
     if seen != looked_at:
         cuts.add(at, "invisible characters")
     text = cleaned_description(seen)
@@ -203,7 +203,7 @@ def bounded_text(raw: object, limit: int) -> str:
     if not isinstance(raw, str):
         return ""
     readable = raw[: 8 * limit].encode(errors="ignore").decode()
-    return cleaned_description(cleaned(readable)).encode()[:limit].decode(errors="ignore").strip()
+    return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
 
 
 def list_of(raw: object) -> list[object]:

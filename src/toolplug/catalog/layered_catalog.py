@@ -17,7 +17,7 @@ from toolplug.catalog.plan import Plan, Tool
 from toolplug.catalog.render import Dialect
 
 
-def layered(*catalogs: Catalog) -> Catalog:
+def layer_catalogs(*catalogs: Catalog) -> Catalog:
     """Return the catalogs as one, as `merged` does, but sharing them: the first of a name or wire name wins.
 
     Only a part that loses tools is copied. Building takes a look-up for each tool of the later parts, whatever the size
@@ -31,7 +31,7 @@ def layered(*catalogs: Catalog) -> Catalog:
         return given[0]
     prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
     unavailable = [catalog.unavailable for catalog in given if catalog.unavailable]
-    return _stack(parts, prefixes, layered(*unavailable) if unavailable else None)
+    return _stack(parts, prefixes, layer_catalogs(*unavailable) if unavailable else None)
 
 
 class _Layers(Catalog):

@@ -93,7 +93,7 @@ class Offering:
             instructions=tuple(Instructions(prefix, text) for _, text in self.instructions),
         )
 
-    def listed(self, kind: OfferedKind) -> dict[str, dict[str, object]]:
+    def list_entries(self, kind: OfferedKind) -> dict[str, dict[str, object]]:
         """Return the object of each entry as MCP lists it, by key."""
         entries: Mapping[str, Offered] = getattr(self, kind)
         as_object = prompt_object if kind == "prompts" else _fields

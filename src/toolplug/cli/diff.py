@@ -14,7 +14,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json, print_table
 from toolplug.host.admin.reload import Difference, difference
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -33,7 +33,7 @@ def diff(
     Example: toolplug diff providers.next.yaml
     """
     log_warnings(config)
-    packages = installed()
+    packages = find_installed()
     old = read_configuration(config_file(config), os.environ, packages)
     new = read_configuration(file, os.environ, packages)
     found = difference(old, new)

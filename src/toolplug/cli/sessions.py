@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.cli.arguments import ArgumentWords
 from toolplug.cli.event_loop import async_command, run_to_end
 from toolplug.cli.logs import log_warnings
@@ -149,7 +149,7 @@ def call(
 
 def event_line(event: LoggedEvent) -> str:
     """Format an event as one line: its id, its name and its data, without control characters."""
-    text = " ".join(cleaned(_event_text(event.event, event.data)).split())
+    text = " ".join(clean_text(_event_text(event.event, event.data)).split())
     return f"{event.id:>6}  {event.event:<24}  {text}"
 
 
@@ -267,7 +267,7 @@ def _print_session(session: StoredSession, status: Mapping[str, object] | None, 
         "revision": f"{state.revision}, of {timestamp(state.updated_at)}",
         "expires in": _format_duration(session.expires_at - now),
         "capabilities": ", ".join(f"{item.type} ({item.level})" for item in state.capabilities) or "-",
-        "environment": cleaned(json.dumps(dict(state.environment), ensure_ascii=False)),
+        "environment": clean_text(json.dumps(dict(state.environment), ensure_ascii=False)),
     }
     for name, value in facts.items():
         echo(f"{name:<14}{value}")
@@ -282,7 +282,7 @@ def _print_session(session: StoredSession, status: Mapping[str, object] | None, 
 
 def _tool_row(tool: SessionTool) -> tuple[str, str, str]:
     requires = ", ".join(f"{item.type} ({item.level})" if item.level else item.type for item in tool.requires)
-    return tool.name, requires or "-", " ".join(cleaned(tool.definition.description).split())
+    return tool.name, requires or "-", " ".join(clean_text(tool.definition.description).split())
 
 
 def _format_duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command
 from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.standard_output import answers
@@ -167,7 +167,7 @@ def _print(shown: ShownToolset, as_json: bool) -> None:
     toolset = shown.toolset
     noted = {item.tool: len(item.notes) for item in toolset.notes}
     state = "equipped" if shown.equipped else "not equipped"
-    echo(f"{toolset.name}: {state}, version {toolset.version}, {counted(len(toolset.tools), 'tool')}")
+    echo(f"{toolset.name}: {state}, version {toolset.version}, {pluralize(len(toolset.tools), 'tool')}")
     rows = [
         (tool, "yes" if tool in shown.catalog else "no", str(noted.get(tool, 0)), ToolReference.of(tool).ref_id or "")
         for tool in toolset.tools

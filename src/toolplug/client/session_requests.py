@@ -120,12 +120,12 @@ async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> Cre
     body: dict[str, object] = {"pluginType": plugin_type}
     if ttl_s is not None:
         body["ttlSeconds"] = ttl_s
-    return await host.answered("POST", "/api/sessions", Created, body)
+    return await host.request_answer("POST", "/api/sessions", Created, body)
 
 
 async def end(host: HostRequests, code: str) -> None:
     """End a session of the caller's tenant."""
-    await host.done("DELETE", f"/api/sessions/{code}")
+    await host.request_response("DELETE", f"/api/sessions/{code}")
 
 
 class SessionRequests:
@@ -142,19 +142,19 @@ class SessionRequests:
 
     async def metadata(self) -> Metadata:
         """Return the host's current data of the application."""
-        return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
+        return await self._host.request_answer("GET", f"{self._path}/metadata", Metadata)
 
     async def register(self, registration: RegistrationInfo, tools: Sequence[Definition]) -> Registered:
         """Replace all tools of the session."""
         body = {**registration.wire(), "tools": list(tools)}
-        return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
+        return await self._host.request_answer("POST", f"{self._path}/register-tools", Registered, body)
 
     async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
         """Change the tools; fails if the session's revision is not the expected one."""
         body = {"toolUpdates": difference.wire(), "reason": reason}
         match = {"If-Match": str(revision)}
-        return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)
+        return await self._host.request_answer("POST", f"{self._path}/update-tools", Updated, body, match)
 
     async def send(self, request_id: str, answer: Answer) -> None:
         """Answer a request, or report its progress."""
-        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})
+        await self._host.request_answer("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})

@@ -237,7 +237,7 @@ class Listing:
     offers: FoundOffers | None = None
 
 
-def begun(kept: ServerState, config_hash: str, *, attempt: str, at: float, until: float) -> ServerState:
+def begin_listing(kept: ServerState, config_hash: str, *, attempt: str, at: float, until: float) -> ServerState:
     """Return the state with a listing of this configuration in progress."""
     record = discovering(kept.record, config_hash)
     return replace(kept, record=record, attempt=attempt, began_at=at, believed_until=until)
@@ -255,7 +255,7 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def succeeded(
+def record_success(
     kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool, announces: bool | None = None
 ) -> ServerState:
     """Return the state after a successful listing. Raises `TooManyNames`."""
@@ -274,7 +274,7 @@ def succeeded(
     return ServerState(record=record, body=listing.body, found_at=at, pins=pins, held=held, began_at=kept.began_at)
 
 
-def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
+def record_failure(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
     """Return the state after a failed listing: the last good tools stay, as stale ones."""
     record = replace(
         kept.record,
@@ -300,7 +300,7 @@ def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
     return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins, held=mine.held)
 
 
-def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
+def accept_definitions(kept: ServerState, names: Collection[str] | None) -> ServerState:
     """Return the state with these quarantined definitions accepted; None accepts all and drops every pin."""
     listed = {tool.name for tool in kept.record.tools}
     chosen = kept.pins.keys() if names is None else listed.intersection(names)

@@ -89,7 +89,7 @@ class Records:
         """Return the time on the store's clock, in seconds."""
         return self._store.now()
 
-    def kept(self, name: ServerName) -> ServerState:
+    def state_of(self, name: ServerName) -> ServerState:
         """Return the state of a server; `NOTHING` for an unknown one."""
         entry = self._entries.get(record_key(name))
         return NOTHING if entry is None else entry.kept

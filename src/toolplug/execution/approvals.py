@@ -16,9 +16,9 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.results import denied, limited, unavailable
+from toolplug.execution.results import denied_result, limited_result, unavailable
 from toolplug.runtime.timestamp import timestamp
-from toolplug.signatures.values import canonical, decoded
+from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import Store, key_pages, tenant_digest
 
 DECIDE_SCOPE = "approvals:write"
@@ -236,8 +236,8 @@ class Approvals:
         tenant = context.principal.tenant
         if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
             plan.counters.limited_by("approvals")
-            return limited(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
-        arguments = decoded(call.arguments)
+            return limited_result(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
+        arguments = decode_arguments(call.arguments)
         kept: _Kept = {
             "tool": call.name,
             "digest": plan.ref.digest,
@@ -259,25 +259,27 @@ class Approvals:
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
         await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied(call, _GATE, reason, approval=_show(ticket_id, kept))
+        return denied_result(call, _GATE, reason, approval=_show(ticket_id, kept))
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
         tenant = context.principal.tenant
         while True:
             found = await self._record(tenant, ticket_id)
             if found is None:
-                return denied(call, _GATE, "there is no such approval, or it has expired; call again without one")
+                return denied_result(
+                    call, _GATE, "there is no such approval, or it has expired; call again without one"
+                )
             kept, revision = found
-            if kept["body"] != _body(plan, decoded(call.arguments), context):
-                return denied(call, _GATE, "it was given for another call; call again without one")
+            if kept["body"] != _body(plan, decode_arguments(call.arguments), context):
+                return denied_result(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
                 case "waiting":
                     shown = _show(ticket_id, kept)
-                    return denied(call, _GATE, "no decision yet; try again later", approval=shown)
+                    return denied_result(call, _GATE, "no decision yet; try again later", approval=shown)
                 case "denied":
-                    return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
+                    return denied_result(call, _GATE, f"it was denied by {kept['decided_by']}")
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
-                    return denied(call, _GATE, "it was used already; call again without one")
+                    return denied_result(call, _GATE, "it was used already; call again without one")
                 case "used":
                     return Claim(self, tenant, None)
                 case "approved":
@@ -292,7 +294,7 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = _approved_key(context.principal.tenant, _body(plan, decoded(call.arguments), context), "")
+        prefix = _approved_key(context.principal.tenant, _body(plan, decode_arguments(call.arguments), context), "")
         for key in await self._store.keys(prefix, limit=_MOST_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):

@@ -17,7 +17,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.results import denied, limited
+from toolplug.execution.results import denied_result, limited_result
 from toolplug.signatures.values import canonical
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, name_digest
@@ -165,7 +165,7 @@ class Replays:
 
     def _answer(self, plan: Plan, call: ToolCall, entry: _Entry, body: str, *, runs: bool) -> ToolResult:
         if entry["body"] != body:
-            return denied(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
+            return denied_result(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
         kept = entry["result"]
         if kept is not None:
             first = result_again(call.id, call.name, kept)
@@ -174,7 +174,7 @@ class Replays:
             return outcome_unknown(call)
         plan.counters.limited_by("idempotency_key")
         refusal = Refusal("a call with its idempotency key runs", RETRY_S)
-        return limited(call, refusal)._replace(metadata={"code": KEY_RUNNING})
+        return limited_result(call, refusal)._replace(metadata={"code": KEY_RUNNING})
 
 
 def outcome_unknown(call: ToolCall) -> ToolResult:

@@ -10,7 +10,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.strict import without_nulls
 from toolplug.errors import InvalidArguments
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 Message = dict[str, Any]
 
@@ -60,7 +60,7 @@ def without_absent(catalog: Catalog, call: ToolCall) -> ToolCall:
     """
     tool = catalog.find(call.name)
     try:
-        arguments = decoded(call.arguments)
+        arguments = decode_arguments(call.arguments)
     except InvalidArguments:
         return call
     if tool is None or None not in _values(arguments):

@@ -14,8 +14,15 @@ from time import perf_counter
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry, Switch
-from toolplug.execution.results import DRAINING, gone, limited, outlasted, timed_out
-from toolplug.execution.started_call import StartedCall, begin, drain_seconds, finished, limit_seconds, loop_time_of
+from toolplug.execution.results import DRAINING, gone_result, limited_result, outlasted_result, timed_out
+from toolplug.execution.started_call import (
+    StartedCall,
+    begin,
+    drain_seconds,
+    limit_seconds,
+    loop_time_of,
+    wait_for_result,
+)
 from toolplug.runtime.backoff import pause_after
 
 ABANDONED = "abandoned"
@@ -91,17 +98,17 @@ class PipelineCall:
         except TimeoutError:
             if not pause.expired():
                 raise
-            return outlasted(self.call, perf_counter() - self.began)
+            return outlasted_result(self.call, perf_counter() - self.began)
         finally:
             self._pause = None
             running.discard(self)
 
-    async def refused(self) -> ToolResult | None:
+    async def ask_limiters(self) -> ToolResult | None:
         """Ask the limit of abandoned calls and then each limiter, in order; return the first refusal, or None."""
         plan = self.plan
         if plan.abandoned.running >= plan.abandoned.limit:
             plan.counters.limited_by(ABANDONED)
-            return limited(self.call, plan.abandoned.refusal())
+            return limited_result(self.call, plan.abandoned.refusal())
         return await self.unless_ended(self._not_admitted()) if plan.limiters else None
 
     async def _not_admitted(self) -> ToolResult | None:
@@ -113,7 +120,7 @@ class PipelineCall:
                 return timed_out(self.call, self.limit_s)
             if refusal is not None:
                 plan.counters.limited_by(limiter.knob)
-                return limited(self.call, refusal)
+                return limited_result(self.call, refusal)
             self._held.append(limiter)
         return None
 
@@ -123,13 +130,13 @@ class PipelineCall:
         if self.left_s <= 0:
             return timed_out(self.call, self.limit_s)
         if not self.plan.switch.open:
-            return gone(self.call)
+            return gone_result(self.call)
         if not self.reached:
             self.reached, self._had_s = True, self.left_s
         outcome = begin(self.plan, self.call, inner, context, self.began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
-            outcome = await finished(self.call, outcome, context)
+            outcome = await wait_for_result(self.call, outcome, context)
         self.ended = outcome is not None
         return timed_out(self.call, self.limit_s) if outcome is None else outcome
 
@@ -144,10 +151,10 @@ class PipelineCall:
         drained = late and result.metadata.get("code") == DRAINING
         return result.status if self.reached and not impatient and not drained else ToolStatus.CANCELLED
 
-    def answered(self, status: str) -> None:
+    def release_limiters(self, status: str) -> None:
         """Tell the limiters the status of the answer, and release them when the tool itself has ended."""
         for limiter in self._held:
-            limiter.answered(status)
+            limiter.on_answer(status)
         if self._started is None:
             self._release()
         else:
@@ -155,21 +162,21 @@ class PipelineCall:
 
     def _release(self) -> None:
         for limiter in self._held:
-            limiter.ended()
+            limiter.on_end()
 
 
 async def run_with_retries(it: PipelineCall) -> ToolResult:
     """Return the first refusal of a limiter, or the result of the last attempt; then release the limiters."""
     status: str = ToolStatus.CANCELLED
     try:
-        result = await it.refused()
+        result = await it.ask_limiters()
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
         status = it.evidence(result)
         return result
     finally:
-        it.answered(status)
+        it.release_limiters(status)
 
 
 async def _again(it: PipelineCall, retry: Retry) -> ToolResult:

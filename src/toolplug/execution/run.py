@@ -24,19 +24,19 @@ from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
     ASCII_SAFE,
-    denied,
-    ended,
-    failed,
-    gone,
-    limited,
+    denied_result,
+    error_result,
+    gone_result,
+    limited_result,
     readable,
+    text_result,
     timed_out,
     unavailable,
     within_size,
 )
 from toolplug.execution.retries import ABANDONED, PipelineCall, run_with_retries
-from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, finished, limit_seconds
-from toolplug.signatures.values import decoded, integer_too_long
+from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, limit_seconds, wait_for_result
+from toolplug.signatures.values import decode_arguments, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -102,7 +102,7 @@ async def _try(it: PipelineCall) -> ToolResult:
         return result
     if it.hooks is not None and it.hooks.changes:
         limit = it.plan.max_result_bytes
-        result = await it.hooks.changed(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
+        result = await it.hooks.change_result(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
     return await within_size(it.plan, result, it.context)
 
 
@@ -133,14 +133,14 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             if hooks is not None:
                 shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, failed(call, error, plan, context), context)
+        result = await within_size(plan, error_result(call, error, plan, context), context)
     if result is None:
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             if hooks is not None and hooks.asks and shown is not None:
                 reason = hooks.refusal(shown, context, tool, began + seconds)
                 reason = reason if reason is None or isinstance(reason, str) else await reason
-                result = None if reason is None else denied(call, "hook", reason)
+                result = None if reason is None else denied_result(call, "hook", reason)
             if (
                 context.deadline is not None or (hooks is not None and hooks.asks)
             ) and began + seconds <= perf_counter():
@@ -153,13 +153,15 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 )
             elif plan.abandoned.running >= plan.abandoned.limit:
                 plan.counters.limited_by(ABANDONED)
-                result = limited(call, plan.abandoned.refusal())
+                result = limited_result(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
-                result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
+                result = await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is not None and hooks is not None and hooks.changes:
                     left_s = began + seconds - perf_counter()
-                    result = await hooks.changed(shown or call, context, tool, result, left_s, plan.max_result_bytes)
+                    result = await hooks.change_result(
+                        shown or call, context, tool, result, left_s, plan.max_result_bytes
+                    )
                 if result is None:
                     result = timed_out(call, limit_seconds(plan, context, seconds))
                 elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
@@ -170,7 +172,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
-            result = failed(call, error, plan, context)
+            result = error_result(call, error, plan, context)
     status = result.status
     duration_s = perf_counter() - began
     plan.counters.record(status, duration_s)
@@ -178,7 +180,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        noting = hooks.answered(shown, context, tool, result, duration_s, seconds - duration_s)
+        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
         if noting is not None:
             await noting
     return result
@@ -193,8 +195,8 @@ async def _note_leaving(
     duration_s: float,
 ) -> None:
     """Pass the end of a call whose caller has left to the plugins."""
-    result = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-    noting = hooks.answered(shown or call, context, tool, result, duration_s, 0.0)
+    result = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+    noting = hooks.report_answer(shown or call, context, tool, result, duration_s, 0.0)
     if noting is not None:
         await noting
 
@@ -215,21 +217,21 @@ class UnknownCalls(NamedTuple):
         async def answered(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
             shown = read_only_call(call, nested=False)
-            noting = hooks.answered(shown, context, None, result, 0.0, 0.0)
+            noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
             if noting is not None:
                 await noting
             return result
 
         hooks.calls.running += 1
         try:
-            return await hooks.traced(None, call, context, answered)
+            return await hooks.trace(None, call, context, answered)
         finally:
             hooks.calls.leave()
 
 
 def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
     audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.request_id)
-    return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
+    return text_result(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 
 def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
@@ -241,11 +243,11 @@ def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool)
         if reason is not None and gate.hides:
             hidden = True
         elif reason is not None and refusal is None:
-            refusal = denied(call, gate.name, reason)
+            refusal = denied_result(call, gate.name, reason)
     if hidden:
-        return gone(call)
+        return gone_result(call)
     if refusal is None and nested:
-        return denied(call, "depth", f"tools call one another {MAX_DEPTH} deep")
+        return denied_result(call, "depth", f"tools call one another {MAX_DEPTH} deep")
     return refusal
 
 
@@ -254,7 +256,7 @@ def _prepare(plan: Plan, call: ToolCall) -> ToolCall:
     given = call.arguments
     arguments: dict[str, object]
     if plan.copies or type(given) is not dict:
-        arguments = decoded(given)
+        arguments = decode_arguments(given)
     else:  # every value is a scalar
         arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
         for key, value in arguments.items():

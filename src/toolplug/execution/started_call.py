@@ -10,7 +10,7 @@ from time import perf_counter
 from toolplug.catalog.call import EMPTY, CallContext, Deadline, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Plan, Switch
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, limits_of
-from toolplug.execution.results import failed, outlasted, succeeded
+from toolplug.execution.results import error_result, outlasted_result, success_result
 from toolplug.runtime.running_call import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
@@ -52,17 +52,17 @@ def begin(
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()
-        return failed(call, error, plan, context)
+        return error_result(call, error, plan, context)
     if type(outcome) is RunningCall:
         return StartedCall(plan, outcome, began, loop_time_of(began + seconds) if until is None else until)
     counters.in_flight -= 1
     switch.leave()
     if type(outcome) is str and plan.output is None and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
-    return succeeded(call, outcome, plan, context)
+    return success_result(call, outcome, plan, context)
 
 
-async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
+async def wait_for_result(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
@@ -74,11 +74,11 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
         raise
     if not in_time:
         started.abandon()
-        return outlasted(call, perf_counter() - started.began) if started.outlasted else None
+        return outlasted_result(call, perf_counter() - started.began) if started.outlasted else None
     error = running.error
     if error is not None:
-        return failed(call, error, plan, context)
-    return succeeded(call, running.value, plan, context)
+        return error_result(call, error, plan, context)
+    return success_result(call, running.value, plan, context)
 
 
 class StartedCall:

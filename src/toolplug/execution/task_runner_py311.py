@@ -93,7 +93,7 @@ class DrivenCoroutine:
         self._yielded = yielded
         self.closed: bool = False
 
-    def cancelled(self) -> DrivenCoroutine:
+    def cancel_unstarted(self) -> DrivenCoroutine:
         """Cancel the call, which its task has not taken over yet, and return it."""
         waits_for = self._yielded
         if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
@@ -204,7 +204,7 @@ class TaskRunner:
         self._carrying.add(worker)
         return worker.carry(call)
 
-    def gone(self, worker: _Worker) -> None:
+    def remove_worker(self, worker: _Worker) -> None:
         """Remove the worker, which takes no more calls."""
         self._carrying.discard(worker)
         if worker in self._parked:
@@ -271,14 +271,14 @@ class _Worker:
                 return
             value, error = None, None
             try:
-                value = await (call.cancelled() if cancelled else call)
+                value = await (call.cancel_unstarted() if cancelled else call)
             except BaseException as raised:
                 if call.closed:
                     raise
                 error = raised
             self._call = self._running = None
             if self.task.cancelling():
-                self._runner.gone(self)
+                self._runner.remove_worker(self)
                 running.finish(value, error)
                 return
             self.park = self._loop.create_future()
@@ -299,7 +299,7 @@ class _Worker:
         """Close a call that the ended task still holds: the task was cancelled before its first step."""
         call, running = self._call, self._running
         self._call = self._running = None
-        self._runner.gone(self)
+        self._runner.remove_worker(self)
         if call is not None and running is not None:
             try:
                 call.close()

@@ -95,7 +95,7 @@ class HostReservedNames:
         self._toolsets = toolsets
         self._views = views
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
@@ -341,13 +341,13 @@ class Parts:
 
     def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
         """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self.views.executor_for(principal, agent, self.sessions.known(code, principal.tenant), None)
+        return self.views.executor_for(principal, agent, self.sessions.known_session(code, principal.tenant), None)
 
     async def unchosen(self, caller: Caller) -> Catalog:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
         session = None if code is None else await self.sessions.find(code, principal.tenant)
-        return await listed(self.views.unchosen(principal, agent, session))
+        return await open_catalog(self.views.unchosen(principal, agent, session))
 
     def session_over(self, code: str) -> None:
         """Close and forget the views, toolsets and MCP state of a session that has ended."""
@@ -428,9 +428,9 @@ async def _mcp_serving(
         yield serving
 
 
-async def listed(executor: ToolExecutor) -> Catalog:
+async def open_catalog(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
-    return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+    return await executor.open_catalog() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
 async def _quota_use(

@@ -56,7 +56,7 @@ class QuotaUse:
     @property
     def calls(self) -> Counter[OwnerId]:
         """The calls of the last minute at this process, of those who called in it."""
-        return Counter({owner: begun for owner, rate in self._calls.items() if (begun := rate.begun)})
+        return Counter({owner: begun for owner, rate in self._calls.items() if (begun := rate.recent_calls)})
 
     def take_elsewhere(self, streams: Counter[OwnerId], calls: Counter[OwnerId]) -> None:
         """Count these streams and calls of other processes as well, in place of the last ones."""
@@ -108,5 +108,5 @@ class QuotaUse:
         if rate is None:
             rate = Rate(limit, _MINUTE_S, "", clock=monotonic)
             self._calls.put(owner, rate)
-        rate.resized(limit, _MINUTE_S)
+        rate.resize(limit, _MINUTE_S)
         return rate

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog
 from toolplug.execution.model_formats import without_absent
@@ -33,7 +33,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     return [
         _Tool(
             name=item.definition.wire,
-            description=described(item.definition) or item.definition.wire,
+            description=describe(item.definition) or item.definition.wire,
             args_schema=_schema(item.definition, strict),
             executor=executor,
             context=context,

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog
 from toolplug.execution.model_formats import without_absent
@@ -35,7 +35,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
             context,
             _Metadata(
                 name=item.definition.wire,
-                description=described(item.definition),
+                description=describe(item.definition),
                 schema=_schema(item.definition, strict),
             ),
         )

@@ -141,7 +141,7 @@ class ServerConnection(Protocol):
         """
         ...
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the connection has ended."""
         ...
 

@@ -11,7 +11,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 R = TypeVar("R")
 
@@ -164,4 +164,4 @@ def _text_block(text: str) -> Block:
 
 
 def _as_text(part: Block) -> Block:
-    return {"type": "text", "text": encoded(part) or ""}
+    return {"type": "text", "text": encode_value(part) or ""}

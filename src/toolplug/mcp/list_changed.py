@@ -160,7 +160,7 @@ class Watch:
                 self._wake.set()
         self._listen()
 
-    async def changed(self) -> bool:
+    async def wait_for_change(self) -> bool:
         """Wait until a list differs from the last one, or a followed resource has been updated.
 
         Returns False when the watch has been closed.
@@ -169,9 +169,9 @@ class Watch:
         self._wake.clear()
         return not self._closed
 
-    def taken(self) -> Changes:
+    def take_changes(self) -> Changes:
         """Return the changes that have not been taken yet."""
-        updated = () if self._subscriptions is None else self._subscriptions.taken(self._seen_offering)
+        updated = () if self._subscriptions is None else self._subscriptions.take_updates(self._seen_offering)
         changes = Changes(self._tools, self._prompts, self._resources, updated)
         self._tools = self._prompts = self._resources = False
         return changes
@@ -198,7 +198,9 @@ class Watch:
         if before is now:
             return
         for kind in kinds:
-            if before.listed(kind) != now.listed(kind) or [*before.listed(kind)] != [*now.listed(kind)]:
+            if before.list_entries(kind) != now.list_entries(kind) or [*before.list_entries(kind)] != [
+                *now.list_entries(kind)
+            ]:
                 if kind == "prompts":
                     self._prompts = True
                 else:

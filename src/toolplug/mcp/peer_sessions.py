@@ -88,7 +88,7 @@ class PeerMcpSessions(McpSessions):
         await self._remember(handshake)
         return handshake
 
-    async def named(self, session_id: str, owner: SessionOwner) -> Handshake | None:
+    async def find_shared(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         handshake = self.find(session_id, owner)
         if handshake is None:

@@ -23,7 +23,7 @@ from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConne
 from toolplug.mcp.content import META, PlacedText
 from toolplug.mcp.input_rounds import answered_in_rounds, of_server
 from toolplug.mcp.server_config import Server
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 MAX_META = 16_384
 """Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
@@ -62,7 +62,7 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
 
 def _metadata(answer: Answer) -> Mapping[str, object]:
     meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
-    text = encoded(meta) if meta else None
+    text = encode_value(meta) if meta else None
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
 
 
@@ -109,17 +109,17 @@ class Planner:
         for item in found:
             if self._server.policy_of(item.name) == "disable":
                 continue
-            known, definition = before.get(item.name), self._offered(item.definition)
+            known, definition = before.get(item.name), self._as_offered(item.definition)
             if item.quarantined:
-                unavailable.append(self._quarantined(definition, reach))
+                unavailable.append(self._quarantine_tool(definition, reach))
             elif known is not None and known.definition.signature == definition.signature:
                 listed.append(known)
             else:
                 listed.append(self._tool(definition, calling(reach.line, definition), reach))
         return Catalog(listed, unavailable=Catalog(unavailable))
 
-    def _offered(self, definition: ToolDefinition) -> ToolDefinition:
-        offered = self._server.offered(definition.ref.name)
+    def _as_offered(self, definition: ToolDefinition) -> ToolDefinition:
+        offered = self._server.offer_for(definition.ref.name)
         return definition if offered == definition.offered else replace(definition, offered=offered)
 
     def request(self, method: str, name: str, target: Target, reach: SwitchedConnection) -> Plan:
@@ -130,7 +130,7 @@ class Planner:
         """
         server, services = self._server, self._services
         definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(KIND, server.name.id, name, ""))
-        counters, abandoned = self._labels.method(method), services.accounting.abandoned(*self._level)
+        counters, abandoned = self._labels.method(method), services.accounting.abandoned_limit(*self._level)
         policy = ToolPolicy("deny", server.origin("policy")) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
         plan = self._builder.build(definition, source, policy, gates=self._own)
@@ -141,8 +141,8 @@ class Planner:
         """True if the policy of the whole server is `disable`."""
         return self._server.policy == "disable"
 
-    def _quarantined(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
-        tool = self._tool(definition, _quarantined, reach)
+    def _quarantine_tool(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
+        tool = self._tool(definition, _refuse_quarantined, reach)
         return tool._replace(plan=replace(tool.plan, approval=None))
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
@@ -151,7 +151,7 @@ class Planner:
         if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is no one to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
-        abandoned = services.accounting.abandoned(*self._level)
+        abandoned = services.accounting.abandoned_limit(*self._level)
         plan = self._builder.build(
             definition,
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
@@ -236,7 +236,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
     return Catalog(tools, prefixes=catalog.prefixes, unavailable=catalog.unavailable)
 
 
-async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
+async def _refuse_quarantined(call: ToolCall, context: CallContext) -> ToolResult:
     raise ToolUnavailable("it is new or has changed, and is not accepted yet", code="quarantined")
 
 

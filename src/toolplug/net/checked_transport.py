@@ -25,7 +25,7 @@ _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KE
 _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
 
     A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
@@ -173,7 +173,7 @@ async def checked_transport(
     places = {(url.raw_host.decode("ascii"), url.port or PORTS.get(url.scheme, 0)) for url in urls}
     tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
     return PinnedTransport(
-        CheckedNetwork(egress, resolved, places), tls, max_answer_bytes=max_answer_bytes, compressed=compressed
+        CheckedNetwork(egress, resolve_host, places), tls, max_answer_bytes=max_answer_bytes, compressed=compressed
     )
 
 

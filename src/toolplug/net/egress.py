@@ -67,7 +67,7 @@ class Egress:
         """Return True if a request to this host may be made to this address."""
         name = host.rstrip(".").lower()
         listed = any(_network(word) is None and fnmatchcase(name, word.lower()) for word in self.allow)
-        return listed or all(self._permits_address(each) for each in (address, *carried(address)))
+        return listed or all(self._permits_address(each) for each in (address, *embedded_addresses(address)))
 
     def _permits_address(self, address: Address) -> bool:
         if any(_within(address, network) for word in self.allow if (network := _network(word)) is not None):
@@ -84,11 +84,11 @@ PUBLIC_ONLY = Egress()
 
 def is_public(address: Address) -> bool:
     """Return True for a globally reachable unicast address. Check the IPv4 addresses that it carries separately."""
-    outward = address.is_global or bool(carried(address))
+    outward = address.is_global or bool(embedded_addresses(address))
     return outward and not address.is_multicast and not _in_any(address, _NEVER_PUBLIC)
 
 
-def carried(address: Address) -> tuple[IPv4Address, ...]:
+def embedded_addresses(address: Address) -> tuple[IPv4Address, ...]:
     """Return the IPv4 addresses that an IPv6 address of a transition mechanism leads to; empty for others."""
     if isinstance(address, IPv4Address):
         return ()

@@ -144,7 +144,7 @@ class DesiredProvider(NamedTuple):
     scopes: frozenset[str] | None = None
 
 
-def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
+def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
     """Return the record of an entry in this state."""
     return ProviderRecord(
         key=entry.key,
@@ -159,4 +159,4 @@ def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: 
 
 def failed_record(entry: ProviderEntry, error: ProviderError) -> ProviderRecord:
     """Return the record of an entry whose package or start failed."""
-    return replace(recorded(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)
+    return replace(record_of(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)

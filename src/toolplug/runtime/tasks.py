@@ -137,7 +137,7 @@ class OwnedTask(Generic[T]):
         if not self._opened.done():
             self._opened.set_result(value)
 
-    async def opened(self) -> T:
+    async def wait_open(self) -> T:
         """Wait for the value. Raises `OpeningFailed`."""
         return await asyncio.shield(self._opened)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 
 _K1, _B = 1.2, 0.75
 _NAME_WEIGHT = 3
@@ -46,10 +46,10 @@ def _without_spaces() -> re.Pattern[str]:
 def words(text: str) -> Iterator[str]:
     """Yield the words of a text, folded: lower case, without a plural `s`, `camelCase` and `snake_case` divided."""
     for run in _RUN.findall(text):
-        yield from _divided(run)
+        yield from _divide_run(run)
 
 
-def _divided(run: str) -> list[str]:
+def _divide_run(run: str) -> list[str]:
     if run.isascii():
         return [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
     if _without_spaces().search(run):
@@ -73,7 +73,7 @@ class _Reader:
         """Return the words of a tool with how much each counts."""
         found: dict[str, int] = {}
         self._add(definition.name, _NAME_WEIGHT, found)
-        self._add(described(definition)[:_MAX_TEXT], 1, found)
+        self._add(describe(definition)[:_MAX_TEXT], 1, found)
         for name, schema in as_object(definition.parameters.value.get("properties")).items():
             self._add(name, 1, found)
             about = as_object(schema).get("description")
@@ -86,7 +86,7 @@ class _Reader:
         for run in _RUN.findall(text):
             divided = known.get(run)
             if divided is None:
-                divided = known[run] = _divided(run)
+                divided = known[run] = _divide_run(run)
             for word in divided:
                 found[word] = found.get(word, 0) + weight
 

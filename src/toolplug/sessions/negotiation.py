@@ -12,7 +12,7 @@ from toolplug.catalog.call import EMPTY
 from toolplug.catalog.definition import wire_name
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
-from toolplug.catalog.text import cleaned, cleaned_json
+from toolplug.catalog.text import clean_text, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.runtime.tasks import in_slices
@@ -30,7 +30,7 @@ from toolplug.sessions.session_tool import (
     unmet,
 )
 from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 _LEVELS_AROUND = 16
 """Levels of JSON that records and answers may have around an environment: the depth of JSON is limited."""
@@ -86,7 +86,7 @@ class Negotiated(NamedTuple):
     failed: tuple[FailedTool, ...]
     cleaned: tuple[CleanedTool, ...]
 
-    def applied(self, state: SessionState) -> SessionState:
+    def apply_to(self, state: SessionState) -> SessionState:
         """Return the state with this registration; the same object if nothing changes."""
         plugin_type = state.plugin_type if self.plugin_type is None else self.plugin_type
         same = (
@@ -118,7 +118,7 @@ class Changes(NamedTuple):
     cleaned: tuple[CleanedTool, ...]
 
 
-async def negotiated(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
+async def negotiate(asked: Registration, tenant: str, shared: SessionServices) -> Negotiated:
     """Check a registration. Raises `ApiError` if it cannot be accepted even in part."""
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
@@ -145,7 +145,7 @@ async def negotiated(asked: Registration, tenant: str, shared: SessionServices) 
         raise ApiError("registration_failed", first, "tools", details=details)
     tools = tool_set(good)
     _check_size(tools)
-    plugin_type = None if asked.plugin_type is None else cleaned(asked.plugin_type)
+    plugin_type = None if asked.plugin_type is None else clean_text(asked.plugin_type)
     environment = cast("Mapping[str, object]", cleaned_json(dict(asked.environment)))
     return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed), tuple(cleaned_tools))
 
@@ -160,13 +160,13 @@ async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
     return changes
 
 
-def changed(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
+def apply_update(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
     """Return the state after an update; the same object if nothing changes. Raises `ApiError`."""
     if not state.registered:
         message = "nothing is registered in this session; begin with register-tools"
         raise ApiError("not_registered", message)
     _check_existence(state, changes)
-    remaining = state.tools.changed((), changes.removed, ())
+    remaining = state.tools.apply_changes((), changes.removed, ())
     names = {wire_name(name): name for name in remaining.tools}
     names |= {name: name for name in remaining.tools}
     levels = declared_levels(state.capabilities)
@@ -175,7 +175,7 @@ def changed(state: SessionState, changes: Changes, shared: SessionServices) -> S
             clash = _clash(tool, levels, names if key == "added" else {}, state.tenant, shared)
             if clash is not None:
                 raise ApiError("invalid_tool", f"{tool.name!r}: {clash}", param=f"toolUpdates.{key}[{index}]")
-    tools = state.tools.changed(changes.added, changes.removed, changes.modified)
+    tools = state.tools.apply_changes(changes.added, changes.removed, changes.modified)
     if not state.tools.difference(tools):
         return state
     _check_count(len(tools), shared.limits.max_tools)
@@ -212,7 +212,7 @@ def _clash(
     other = names.get(met)
     if other is not None:
         return "duplicate name" if other == tool.name else f"{met!r} stands for {other!r} in a model's calls"
-    owner = shared.neighbours.taken(tenant, tool.name) or shared.neighbours.taken(tenant, wire)
+    owner = shared.neighbours.owner_of(tenant, tool.name) or shared.neighbours.owner_of(tenant, wire)
     if owner is not None:
         return f"the name belongs to {owner}; a session's tools need names of their own"
     names[tool.name] = names[wire] = tool.name
@@ -273,7 +273,7 @@ def _check_environment(asked: Registration) -> None:
         shown = [shown]
     try:
         size = len(orjson.dumps(shown)) - 2 * _LEVELS_AROUND
-        if size <= MAX_ENVIRONMENT_BYTES and encoded(shown) is None:
+        if size <= MAX_ENVIRONMENT_BYTES and encode_value(shown) is None:
             raise TypeError("a number is out of range")
     except (TypeError, orjson.JSONEncodeError) as error:
         message = f"capabilities and environment cannot be kept as JSON: {error}"

@@ -22,7 +22,7 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
@@ -32,7 +32,7 @@ from toolplug.sessions.relay import is_request_id
 from toolplug.sessions.session import Session
 from toolplug.sessions.session_tool import KIND
 from toolplug.sessions.shared import Background
-from toolplug.signatures.values import canonical, encoded
+from toolplug.signatures.values import canonical, encode_value
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, every_key
 
@@ -97,7 +97,7 @@ class QueuedCalls:
         already, and `StoreError`.
         """
         if self._running[session.code] >= most:
-            message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
+            message = f"{pluralize(most, 'call')} of this session waiting already; ask for their results first"
             raise ApiError("too_many_waiting_calls", message, retry_after_s=1.0)
         deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
         principal = context.principal
@@ -283,4 +283,6 @@ def _read(value: bytes, call_id: str) -> _Kept | None:
 def _text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or canonical(arguments).decode()
+    return (
+        arguments.decode() if isinstance(arguments, bytes) else encode_value(arguments) or canonical(arguments).decode()
+    )

@@ -60,7 +60,7 @@ def is_token_of(digest: str, token: str) -> bool:
     return compare_digest(digest, token_digest(token))
 
 
-def shown(code: str) -> str:
+def abbreviate_code(code: str) -> str:
     """Return the name of a session in logs and audit lines, which must not contain its code."""
     return f"session:{hashlib.sha256(code.encode()).hexdigest()[:12]}"
 
@@ -107,7 +107,7 @@ class SessionState:
     gone: GoneState | None = None
     created_by: str = ""
 
-    def ended(self, how: GoneState, at: float) -> SessionState:
+    def end(self, how: GoneState, at: float) -> SessionState:
         """Return what is stored of the session when it is over: nothing that was registered."""
         unregistered = replace(self, registered=False, capabilities=(), environment=EMPTY, tools=ToolSet())
         return replace(unregistered, updated_at=at, gone=how)

@@ -23,9 +23,9 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import ApiError, GoneState, StoreError
-from toolplug.execution.results import limited, readable, unavailable
+from toolplug.execution.results import limited_result, readable, unavailable
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.sessions.peers.calls import CallEnd, Progress
@@ -92,7 +92,7 @@ class Relay:
         self._ended: Ending | None = None
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """True while this process has an open stream of the plugin."""
         return bool(self._streams)
 
@@ -144,11 +144,11 @@ class Relay:
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
-            return _gone(call.name, gone, sent=False)
+            return _gone_result(call.name, gone, sent=False)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            what = f"{counted(self._session.max_waiting, 'call')} of its session waiting already"
-            return limited(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
+            what = f"{pluralize(self._session.max_waiting, 'call')} of its session waiting already"
+            return limited_result(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         earlier = self._requests.get(call.id) if call.id in self._reserved else None
@@ -210,7 +210,7 @@ class Relay:
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, self._gone(request, reason)):
+            if self._settle(request, "late", reason, self._answer_gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -235,7 +235,7 @@ class Relay:
         """Return True if the request waits in this process, for its caller or to be answered by its stream."""
         return request_id in self._requests
 
-    def finished(self, request_id: str) -> bool:
+    def has_ended(self, request_id: str) -> bool:
         """Return True if the request has ended for this process, which remembers the last ones."""
         return request_id in self._finished
 
@@ -244,7 +244,7 @@ class Relay:
         """The ids of the requests whose callers wait in this process."""
         return tuple(request.id for request in self._requests.values() if request.answer is not None)
 
-    def ended(self, request_id: str, end: CallEnd) -> None:
+    def note_end(self, request_id: str, end: CallEnd) -> None:
         """Take note of the end of a request, in whichever process it came about."""
         request = self._requests.get(request_id)
         if request is None:
@@ -253,7 +253,7 @@ class Relay:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
             self._settle(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, self._gone(request, end.late))
+        self._settle(request, "late", end.late, self._answer_gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -275,8 +275,8 @@ class Relay:
         """Return False if no process has sent the request."""
         return request.attempt > 0
 
-    def _gone(self, request: Request, reason: str) -> ToolResult:
-        return _gone(request.tool, reason, sent=self._may_have_arrived(request))
+    def _answer_gone(self, request: Request, reason: str) -> ToolResult:
+        return _gone_result(request.tool, reason, sent=self._may_have_arrived(request))
 
     async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
@@ -394,7 +394,7 @@ _REASONS = {
 }
 
 
-def _gone(tool: str, reason: str, *, sent: bool) -> ToolResult:
+def _gone_result(tool: str, reason: str, *, sent: bool) -> ToolResult:
     """Return the answer to a call that gets none of the plugin; one that was not `sent` may be repeated."""
     result = unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)
     return result if sent else result._replace(retry_after_s=_RETRY_S)

@@ -16,7 +16,7 @@ from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
 from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
 CapabilityLevel = Literal["basic", "advanced", "enterprise"]
@@ -177,7 +177,7 @@ class DefinitionCache:
             return known
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
-        if b"null" in text and encoded(given) is None:
+        if b"null" in text and encode_value(given) is None:
             raise InvalidDefinition("the definition is not JSON: a number is out of range")
         tool = _read_tool(given, RemovedParts() if removed is None else removed)
         return self._tools.setdefault(tool.wire, tool)
@@ -282,7 +282,11 @@ class Difference(NamedTuple):
     def wire(self) -> bytes:
         """Return the JSON of `updates` in an event or answer."""
         names = orjson.dumps(list(self.removed))
-        return b'{"added":%s,"removed":%s,"modified":%s}' % (listed(self.added), names, listed(self.modified))
+        return b'{"added":%s,"removed":%s,"modified":%s}' % (
+            render_tools(self.added),
+            names,
+            render_tools(self.modified),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +303,9 @@ class ToolSet:
         """The total size of the definitions in bytes."""
         return sum(len(tool.wire) for tool in self.tools.values())
 
-    def changed(self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]) -> ToolSet:
+    def apply_changes(
+        self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]
+    ) -> ToolSet:
         """Return the set after an update; modified tools keep their places, added ones come last."""
         tools = dict(self.tools)
         for name in removed:
@@ -319,7 +325,7 @@ class ToolSet:
 
     def wire(self) -> bytes:
         """Return the definitions as a JSON array."""
-        return listed(tuple(self.tools.values()))
+        return render_tools(tuple(self.tools.values()))
 
 
 def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
@@ -327,6 +333,6 @@ def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
     return ToolSet({tool.name: tool for tool in tools})
 
 
-def listed(tools: Sequence[SessionTool]) -> bytes:
+def render_tools(tools: Sequence[SessionTool]) -> bytes:
     """Return definitions as a JSON array."""
     return b"[%s]" % b",".join([tool.wire for tool in tools])

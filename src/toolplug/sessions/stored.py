@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
 from toolplug.sessions.events import LoggedEvent, event_id, logged_events
 from toolplug.sessions.expiry import latest_expiry
-from toolplug.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
+from toolplug.sessions.record import PREFIX, SessionState, abbreviate_code, check_code, read_state, record_key
 from toolplug.sessions.session_log import logged_after
 from toolplug.sessions.session_tool import DefinitionCache
 from toolplug.stores.store import Store, key_pages
@@ -116,7 +116,7 @@ class StoredSessions:
         try:
             return await self._read(code)
         except StoreRefused as error:
-            _LOG.warning("%s: %s", shown(code), error)
+            _LOG.warning("%s: %s", abbreviate_code(code), error)
             return None
 
     async def _read(self, code: str) -> StoredSession | None:

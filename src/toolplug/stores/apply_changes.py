@@ -168,12 +168,12 @@ class BatchResult:
         return not (self.removed or self.heads)
 
     @property
-    def touched(self) -> Iterable[str]:
+    def touched_keys(self) -> Iterable[str]:
         """The keys whose logs were changed or removed."""
         return self.removed | self.appended.keys()
 
     @property
-    def changed(self) -> Iterable[str]:
+    def changed_keys(self) -> Iterable[str]:
         """The keys whose records or logs were changed or removed, which does not include renewals."""
         return self.removed | self.values.keys() | self.appended.keys()
 

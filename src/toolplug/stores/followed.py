@@ -186,9 +186,9 @@ class FollowedRecords(Generic[T]):
         if record is None:
             self._take(key, 0, None, found)
         elif record.revision != self._revisions.get(key, 0):
-            self._take(key, record.revision, await self._loaded(key, record.value), found)
+            self._take(key, record.revision, await self._load_value(key, record.value), found)
 
-    async def _loaded(self, key: str, value: bytes) -> T | None:
+    async def _load_value(self, key: str, value: bytes) -> T | None:
         try:
             return await self._load(value)
         except (ValueError, StoreRefused) as error:
@@ -223,5 +223,5 @@ class FollowedRecords(Generic[T]):
                 await self._take_over([change.key])
             elif change.revision > known:
                 found: set[str] = set()
-                self._take(change.key, change.revision, await self._loaded(change.key, change.value), found)
+                self._take(change.key, change.revision, await self._load_value(change.key, change.value), found)
                 self._tell(found)

@@ -95,7 +95,7 @@ async def ask(store: Store, topic: str, about: object, *, within_s: float) -> An
     return Answers(given, tuple(sorted(waiting)))
 
 
-async def applied(store: Store, key: str) -> None:
+async def wait_until_applied(store: Store, key: str) -> None:
     """Wait until every other process has applied a change of this record that is committed.
 
     Raises `StoreError`: also if a process that is alive has not applied it in time. The change is stored in any case.
@@ -144,9 +144,9 @@ class ProcessRequests:
         """Whether there are other processes, as far as this one knows."""
         return bool(self._processes.others)
 
-    async def applied(self, key: str) -> None:
+    async def wait_until_applied(self, key: str) -> None:
         """Wait until every other process has applied a committed change, as the function `applied` does."""
-        await applied(self._store, key)
+        await wait_until_applied(self._store, key)
 
     async def ask(self, topic: str, about: object, *, within_s: float) -> Answers:
         """Ask all other processes, as the function `ask` does."""

@@ -284,7 +284,7 @@ class SqliteStore(Store):
         # A record that has expired was named by no request, and concerns all.
         self._sockets.announce(
             batch.number,
-            [Announced(batch.change(key), frozenset(wanted.get(key, {None}))) for key in batch.changed],
+            [Announced(batch.change(key), frozenset(wanted.get(key, {None}))) for key in batch.changed_keys],
         )
 
     async def _notice_others(self, connection: Connection, seen: int | None) -> None:

@@ -377,14 +377,14 @@ def _decode(datagram: bytes) -> tuple[str, list[int], list[Change]]:
     head: _Head = json.loads(line)
     at = 0
 
-    def taken(size: int) -> bytes:
+    def take(size: int) -> bytes:
         nonlocal at
         at += size
         return content[at - size : at]
 
     changes: list[Change] = []
     for key, revision, size, sizes in head["changes"]:
-        value = None if size is None else taken(size)
-        events = None if sizes is None else tuple(Event(number, taken(length)) for number, length in sizes)
+        value = None if size is None else take(size)
+        events = None if sizes is None else tuple(Event(number, take(length)) for number, length in sizes)
         changes.append(Change(key, revision, value, events))
     return head["from"], head["numbers"], changes

@@ -36,7 +36,7 @@ class FailureLog:
         self._told = False
         self._quiet_until = -float("inf")
 
-    def failed(self, error: StoreError) -> None:
+    def record_failure(self, error: StoreError) -> None:
         """Note that a change could not be written."""
         now = self._clock()
         if not self._told and now >= self._quiet_until:
@@ -44,7 +44,7 @@ class FailureLog:
             self._quiet_until = now + QUIET_S
             _LOG.error("changes cannot be kept: %s", error)
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         """Note that a change was written."""
         if self._told:
             self._told = False
@@ -249,7 +249,7 @@ class Writer:
             _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this change was being written"))
             raise
         else:
-            self._outage.worked()
+            self._outage.record_success()
             self._committed(changes, settlement)
             _answer_all(batch, settlement)
 
@@ -267,7 +267,7 @@ class Writer:
         failed = [asked for asked in batch if asked not in again]
         if failed:
             told = store_error(error, self._path)
-            self._outage.failed(told)
+            self._outage.record_failure(told)
             _fail_all(failed, told)
 
 

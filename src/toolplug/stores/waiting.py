@@ -60,9 +60,9 @@ class Waiting:
 
     def tell(self, settlement: BatchResult) -> None:
         """Wake the readers of the logs that were changed, and tell the watches."""
-        self.wake(settlement.touched)
+        self.wake(settlement.touched_keys)
         if self._watches:
-            self._offer(settlement.change(key) for key in settlement.changed)
+            self._offer(settlement.change(key) for key in settlement.changed_keys)
 
     def tell_of(self, changes: Sequence[Change]) -> None:
         """Wake the readers of these logs, and tell the watches; for the changes of another process."""

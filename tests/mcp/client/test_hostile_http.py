@@ -150,7 +150,7 @@ async def test_a_session_that_the_server_forgot_ends_the_connection(connect: Con
     async with connect(Endpoint(url=f"{url}/forgets"), nobody) as connection, asyncio.timeout(SOON_S):
         with pytest.raises(ConnectionFailed, match="it no longer knows our session"):
             await connection.call("echo", {}, None)
-        await connection.gone()
+        await connection.wait_closed()
         assert not connection.open
 
 
@@ -168,7 +168,7 @@ async def test_the_connection_ends_when_its_server_does(connect: Connect) -> Non
             for reason in ("Server disconnected", "cannot connect"):
                 with pytest.raises(ConnectionFailed, match=reason):
                     await connection.call("echo", {}, None)
-            await connection.gone()
+            await connection.wait_closed()
 
 
 @pytest.mark.parametrize("mode", ["mute", "no-cancellations"])

@@ -380,7 +380,7 @@ async def test_every_process_lists_all_sessions(three: Three) -> None:
     one, other = await new_session(here), await new_session(there)
     async with attached(one):
         for process in three:
-            found = {session.code: session.plugin_status for session in await process.sessions.listed()}
+            found = {session.code: session.plugin_status for session in await process.sessions.list_sessions()}
             assert found == {one.code: "attached", other.code: "waiting"}
     assert elsewhere.sessions.live
 
@@ -419,7 +419,7 @@ def queueing(process: Process) -> QueuedCalls:
     """The queued calls of a process, as a host opens them."""
 
     def executor_for(principal: Principal, _: str | None, code: str) -> ToolExecutor:
-        return process.sessions.known(code, principal.tenant).executor
+        return process.sessions.known_session(code, principal.tenant).executor
 
     queue = QueuedCalls(process.store, executor_for, process.processes)
     queue.resume(process.sessions.load)

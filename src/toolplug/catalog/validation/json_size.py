@@ -79,7 +79,7 @@ async def measure(text: bytes) -> JsonSize:
     found = _NO_COUNTS
     if _is_small(text):
         return JsonSize()
-    async for found in library_types.in_slices(_counted(text)):
+    async for found in library_types.in_slices(_count_pieces(text)):
         if found.excess():
             break
     return JsonSize(found.excess(), found.wide_names())
@@ -106,7 +106,7 @@ def load_within_limits(text: bytes) -> object:
     if _is_small(text):
         return load_json(text)
     found = _NO_COUNTS
-    for found in _counted(text):
+    for found in _count_pieces(text):
         if found.excess():
             raise TooManyParts(found.excess())
     names = found.wide_names()
@@ -176,7 +176,7 @@ def count_long_digits(text: bytes) -> int:
     return text.translate(_ZEROS).count(_LONG) * len(_LONG)
 
 
-def _counted(text: bytes) -> Iterator[_Counts]:
+def _count_pieces(text: bytes) -> Iterator[_Counts]:
     """Yield what was found so far, after each piece of the text; punctuation inside texts is not counted."""
     total, marks, in_text, start = _NO_COUNTS, 0, False, 0
     while start < len(text):

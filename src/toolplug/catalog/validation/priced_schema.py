@@ -213,7 +213,7 @@ def priced_schema(schema: Node) -> PricedSchema:
             if below is not None:
                 _apply(above, keyword, path[-1], below)
         if named is not None:
-            targets = [one(target) for reference in references(node) for target in named.named(reference)]
+            targets = [one(target) for reference in references(node) for target in named.find_schemas(reference)]
             above.same_value += [target for target in targets if target is not None]
     _fold(list(made.values()))
     return made[id(schema)]

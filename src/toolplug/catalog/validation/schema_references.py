@@ -90,7 +90,7 @@ class References:
                 (each, inner, same_value) for inner, same_value in _walk_applied(node) for each in references(inner)
             ]
             for reference, inner, same_value in applied:
-                for target in self.named(reference):
+                for target in self.find_schemas(reference):
                     if id(target) not in numbers:
                         numbers[id(target)] = len(reached)
                         reached.append(target)
@@ -101,7 +101,7 @@ class References:
                     raise _too_many_references()
         return targets, in_place
 
-    def named(self, reference: object) -> Iterator[Node]:
+    def find_schemas(self, reference: object) -> Iterator[Node]:
         """Yield every schema that the reference may mean; none for a remote one, which is refused when compiled."""
         if not isinstance(reference, str):
             return

@@ -18,10 +18,10 @@ from typing import Protocol
 import uvicorn
 
 from toolplug.catalog.call import ANONYMOUS
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.output import STATUS_COLOURS, coloured
+from toolplug.cli.output import STATUS_COLOURS, paint
 from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.reload import (
@@ -318,7 +318,7 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
     Not one of an unknown tool, whose name is in the line of the audit log.
     """
     if provider != UNKNOWN:
-        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
 
 
@@ -367,7 +367,7 @@ def _providers(host: Host) -> str:
     running = host.registry.running()
     if not running:
         return "none; toolplug providers lists what is installed"
-    return f"{', '.join(running)}: {counted(len(host.registry.catalog), 'tool')}"
+    return f"{', '.join(running)}: {pluralize(len(host.registry.catalog), 'tool')}"
 
 
 def _auth(host: Host) -> str:

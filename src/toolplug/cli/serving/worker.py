@@ -71,11 +71,11 @@ async def parent_followed(place: Place) -> AsyncGenerator[Callable[[str], None]]
         channel.setblocking(False)
         os.set_inheritable(channel.fileno(), False)
 
-        def ended() -> None:
+        def stop() -> None:
             loop.remove_reader(channel)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        loop.add_reader(channel, ended)
+        loop.add_reader(channel, stop)
         try:
             yield lambda screen: _send(channel, screen)
         finally:
@@ -101,7 +101,7 @@ class WorkerHost(Host):
 
     async def scrape(self) -> CollectorRegistry:
         """Return the metrics of all workers."""
-        return await self._workers.merged(f"{self.settings.metrics.namespace}_")
+        return await self._workers.merge(f"{self.settings.metrics.namespace}_")
 
     @asynccontextmanager
     async def answering(self) -> AsyncGenerator[None]:
@@ -154,7 +154,7 @@ class WorkerMetrics:
                 path.unlink()
                 self._file(self._name, await self._own())
 
-    async def merged(self, prefix: str) -> CollectorRegistry:
+    async def merge(self, prefix: str) -> CollectorRegistry:
         """Return the families of all workers as one registry; `prefix` is that of the names of our own."""
         names = {path.stem for path in self._folder.glob("*.sock")} - {self._name}
         for name in names - self._asking.keys():

@@ -25,7 +25,7 @@ from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.worker import Place
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 MOST_DEATHS = 5
 WITHIN_S = 30.0
@@ -39,7 +39,7 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 def serve_with_workers(files: ConfigFiles, *, address: str, port: int, count: int, insecure_no_auth: bool) -> int:
     """Serve with this many processes until a signal, and return the exit code. Raises `ConfigError`."""
-    configuration = read_configuration(files, os.environ, installed())
+    configuration = read_configuration(files, os.environ, find_installed())
     if configuration.store.in_memory:
         message = "store: memory:// is in the memory of one process, and --workers starts several"
         hint = "write store: sqlite:///./state.db, or run one process"

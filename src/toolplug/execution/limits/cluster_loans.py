@@ -123,7 +123,7 @@ class LoanRecord:
             self._known = after
             return
 
-    async def changed(self, wait_s: float) -> None:
+    async def wait_for_return(self, wait_s: float) -> None:
         """Wait until some process has returned permits, since the last `write` that found nothing to change."""
         await self._store.events(self._key, self.position, wait_s=wait_s)
 

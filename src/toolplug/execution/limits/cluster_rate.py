@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import StoreError
 from toolplug.execution.limits.cluster_loans import (
     UNAVAILABLE,
@@ -76,13 +76,13 @@ class ClusterRate:
         self._failures = StoreFailures(what, clock)
         self._tasks = BackgroundTasks()
 
-    def resized(self, count: int, per_s: float, *, share: bool) -> None:
+    def resize(self, count: int, per_s: float, *, share: bool) -> None:
         """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s, self.share = count, per_s, share
         self._record.recovery_s = min(LEASE_S, self._counts_s)
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         self._forget()
         here = sum(loan.used for loan in self._loans)
         all_of_them = self._record.lent.permits + sum(loan.count for loan in self._loans)
@@ -100,14 +100,14 @@ class ClusterRate:
     async def admit(self, deadline: float) -> Refusal | None:
         loan = self._usable()
         if loan is None:
-            return await self._borrowed(deadline)
+            return await self._borrow_share(deadline)
         loan.used += 1
         return None
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         """Ignore the status that the caller got."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Ignore the end of the tool itself."""
 
     async def look(self) -> None:
@@ -169,7 +169,7 @@ class ClusterRate:
         }
         return {name: loans for name, loans in counting.items() if loans}
 
-    async def _borrowed(self, deadline: float) -> Refusal | None:
+    async def _borrow_share(self, deadline: float) -> Refusal | None:
         self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline), self._writing:
@@ -237,5 +237,5 @@ class ClusterRate:
             return record_lost(self.what, lent.pause_s)
         loans = [*(loan for loans in lent.others.values() for loan in loans), *self._read_own()]
         first = min((loan.at for loan in loans), default=now)
-        taken = f"{self.what} takes {counted(self.count, 'call')} in {self.per_s:g} s in all processes"
+        taken = f"{self.what} takes {pluralize(self.count, 'call')} in {self.per_s:g} s in all processes"
         return Refusal(taken, max(first + self._counts_s - now, 0.001))

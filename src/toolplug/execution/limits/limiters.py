@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from toolplug.catalog.plan import Limiter, Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 
 ABANDONED_DRAIN_S = 2.0
 """Seconds for which a drain waits for calls that were answered at their deadline but still run."""
@@ -47,7 +47,7 @@ class SourceSwitch:
         if self._changed is not None:
             self._changed.set()
 
-    async def drained(self, patience_s: float) -> bool:
+    async def drain(self, patience_s: float) -> bool:
         """Wait up to `patience_s` until nothing runs, for abandoned calls `ABANDONED_DRAIN_S`; False if some do."""
         try:
             async with asyncio.timeout(patience_s):
@@ -81,10 +81,10 @@ class _Limiter:
 
     __slots__ = ()
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         """Ignore the status that the caller got."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Ignore the end of the tool itself."""
 
 
@@ -105,19 +105,19 @@ class ConcurrencyLimit(_Limiter):
         self._taken: int = 0
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
-    def resized(self, size: int, queue: int) -> None:
+    def resize(self, size: int, queue: int) -> None:
         """Change the numbers; running and waiting calls keep their places."""
         self.size, self.queue = size, queue
         self._hand_on()
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         return f"{self._taken} of {self.size} calls of {self.what} run, {len(self._waiting)} of {self.queue} wait"
 
     def refusal(self) -> Refusal | None:
         if (self._taken < self.size and not self._waiting) or len(self._waiting) < self.queue:
             return None
-        return Refusal(f"{counted(self._taken, 'call')} of {self.what} running already", 1.0)
+        return Refusal(f"{pluralize(self._taken, 'call')} of {self.what} running already", 1.0)
 
     async def admit(self, deadline: float) -> Refusal | None:
         if self._taken < self.size and not self._waiting:
@@ -139,14 +139,14 @@ class ConcurrencyLimit(_Limiter):
                 raise TimeoutError(f"no place for a call of {self.what} before its deadline")
         except asyncio.CancelledError:
             if not place.cancelled() and place.result():
-                self.ended()
+                self.on_end()
             raise
         finally:
             timer.cancel()
             if place in self._waiting:
                 self._waiting.remove(place)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self._taken -= 1
         self._hand_on()
 
@@ -184,19 +184,19 @@ class Rate(_Limiter):
         self._clock = clock
         self._began: deque[float] = deque()
 
-    def resized(self, count: int, per_s: int) -> None:
+    def resize(self, count: int, per_s: int) -> None:
         """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s = count, per_s
 
     @property
-    def begun(self) -> int:
+    def recent_calls(self) -> int:
         """The calls that began in the last window."""
         self._forget(self._clock())
         return len(self._began)
 
     @property
-    def used(self) -> str:
-        return f"{self.begun} of {self.count} calls of {self.what} began in the last {self.per_s} s"
+    def usage(self) -> str:
+        return f"{self.recent_calls} of {self.count} calls of {self.what} began in the last {self.per_s} s"
 
     async def admit(self, deadline: float) -> Refusal | None:
         refusal = self.refusal()
@@ -211,7 +211,7 @@ class Rate(_Limiter):
         if len(began) < self.count:
             return None
         frees = began[len(began) - self.count] + self.per_s
-        return Refusal(f"{self.what} takes {counted(self.count, 'call')} in {self.per_s} s", frees - now)
+        return Refusal(f"{self.what} takes {pluralize(self.count, 'call')} in {self.per_s} s", frees - now)
 
     def _forget(self, now: float) -> None:
         """Drop the calls that began before the window."""
@@ -239,18 +239,18 @@ class Breaker(_Limiter):
         self._unanswered = 0
         self._until = 0.0
 
-    def resized(self, failures: int, open_for_s: float) -> None:
+    def resize(self, failures: int, open_for_s: float) -> None:
         """Change the numbers; an open breaker keeps the time at which it may be tested."""
         self.failures, self.open_for_s = failures, open_for_s
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         return f"{self._failed} of {self.failures} failures of {self.what} in a row"
 
     def refusal(self) -> Refusal | None:
         left = self._until - self._clock() if self.open else 0.0
         if self.open and (left > 0 or self._unanswered):
-            wait, failed = left if left > 0 else _ONE_TRIES_S, counted(self._failed, "failure")
+            wait, failed = left if left > 0 else _ONE_TRIES_S, pluralize(self._failed, "failure")
             return Refusal(f"its breaker is open after {failed} of {self.what}", wait)
         return None
 
@@ -260,13 +260,13 @@ class Breaker(_Limiter):
             self._unanswered += 1
         return refusal
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         self._unanswered -= 1
         if status in _FAILURES:
             self._failed += 1
             if not self.open and self._failed >= self.failures:
                 self.open = True
-                failed = counted(self._failed, "failure")
+                failed = pluralize(self._failed, "failure")
                 _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
             if self.open:
                 self._until = self._clock() + self.open_for_s
@@ -288,8 +288,8 @@ class Uncounted(_Limiter):
         self._breaker = breaker
 
     @property
-    def used(self) -> str:
-        return self._breaker.used
+    def usage(self) -> str:
+        return self._breaker.usage
 
     def refusal(self) -> Refusal | None:
         return self._breaker.refusal()

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
@@ -86,7 +86,7 @@ def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Lim
 
 
 def _breaker_text(limit: BreakerLimit) -> str:
-    return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
+    return f"{pluralize(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
 
 
 class BreakerLimit(FileMapping):

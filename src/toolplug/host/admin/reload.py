@@ -18,7 +18,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.entry import DesiredProvider
-from toolplug.providers.lifecycle import called
+from toolplug.providers.lifecycle import run_step
 from toolplug.providers.planning import planned_tools
 
 UNCHANGEABLE = ("store", "metrics")
@@ -85,7 +85,7 @@ def _catalogs(providers: Mapping[str, DesiredProvider], unknown: dict[str, None]
     for key, (entry, build, *_) in providers.items():
         if build is not None:
             try:
-                provider = called(entry, "its constructor", build)
+                provider = run_step(entry, "its constructor", build)
                 tools = planned_tools(entry, provider, services, SourceSwitch(), ThreadRunner(key))
             except ProviderError:
                 unknown[key] = None

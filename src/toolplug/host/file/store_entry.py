@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from toolplug.config.masking import masked
+from toolplug.config.masking import mask_secrets
 from toolplug.config.nearest import name_hint
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import Problem, StoreMisused
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries
@@ -106,7 +106,7 @@ def _find_offered(
                     return found[store.scheme], False
         except BaseException as error:  # noqa: BLE001  the plugin's own code
             broken = True
-            message = f"{kind.installed.package}: {HOOK}() raised {outlined(error, entry.package)}"
+            message = f"{kind.installed.package}: {HOOK}() raised {outline_error(error, entry.package)}"
             problems.append(entry.problem("store_plugin", message, f"update {kind.installed.distribution}"))
     return None, broken
 
@@ -138,9 +138,9 @@ def _check_url(store: ConfiguredStore, entries: ProviderEntries, problems: list[
     try:
         store.open()
     except StoreMisused as error:
-        problems.append(_problem(entries, masked(str(error), [store.url]), ""))
+        problems.append(_problem(entries, mask_secrets(str(error), [store.url]), ""))
     except Exception as error:  # noqa: BLE001  the plugin's own code
-        message = f"the store of scheme {store.scheme!r} cannot be made from its URL: {outlined(error)}"
+        message = f"the store of scheme {store.scheme!r} cannot be made from its URL: {outline_error(error)}"
         problems.append(_problem(entries, message, "check the URL, or update the plugin"))
 
 

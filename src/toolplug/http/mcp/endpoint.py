@@ -78,7 +78,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
 
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
 
-    def offered(kind: OfferedKind, listed: Offering) -> None:
+    def remember_offering(kind: OfferedKind, listed: Offering) -> None:
         if known is not None:
             known.seen = known.seen.with_offering(kind, listed)
 
@@ -98,9 +98,9 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         watch=lambda: state["host"].mcp.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions
         ),
-        listed=_ignore if known is None else known.listed,
+        listed=_ignore if known is None else known.remember_list,
         offering=offering,
-        offered=offered,
+        offered=remember_offering,
         subscriptions=subscriptions,
         found=None if known is None else known.found,
     )
@@ -296,7 +296,7 @@ async def _find_client(request: HostRequest, message: Message | None = None) -> 
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = await request.state["host"].mcp.handshakes.named(given, _owner(request))
+    found = await request.state["host"].mcp.handshakes.find_shared(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
@@ -307,8 +307,8 @@ def _owner(request: HostRequest) -> SessionOwner:
 
 
 async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:
-    while await watch.changed():
-        for method, params in notifications_of(watch.taken()):
+    while await watch.wait_for_change():
+        for method, params in notifications_of(watch.take_changes()):
             await notify(orjson.dumps({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}))
     return None
 

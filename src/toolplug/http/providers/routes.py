@@ -184,9 +184,9 @@ class ProviderRoutes:
                 _prepare(scope, route, found.params, state)
                 await self._handle(route, registry.accounting, state, request, sent)
         except HttpProblem as problem:
-            problem = self._refusals.braked(scope, problem)
+            problem = self._refusals.apply_brake(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
-            if not sent.started:
+            if not sent.has_started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
@@ -200,10 +200,10 @@ class ProviderRoutes:
             return self._streams(*key_of(request.scope, state))
 
         if not self._refusals.counts_stored_bytes:
-            await _handled(route, accounting, state, request, sent, open_stream)
+            await _run_endpoint(route, accounting, state, request, sent, open_stream)
             return
         with self._refusals.within(request.scope):
-            await _handled(route, accounting, state, request, sent, open_stream)
+            await _run_endpoint(route, accounting, state, request, sent, open_stream)
 
     async def _admit(
         self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
@@ -250,7 +250,7 @@ class _RunningRequest:
             self.life.reschedule(asyncio.get_running_loop().time())
 
 
-async def _handled(
+async def _run_endpoint(
     route: MountedRoute,
     accounting: CallAccounting,
     state: HostState,
@@ -320,9 +320,9 @@ def _is_cancelled() -> bool:
 
 def _problem_of_failure(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
     if isinstance(error, AnswerNotJson):
-        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.shown, route.owner, error, request_id)
+        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.label, route.owner, error, request_id)
         if error.__cause__ is None:
             return internal()
         error = error.__cause__
-    log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
+    log_crash(f"the handler of {route.label}", error, route.owner, request_id=request_id)
     return internal()

@@ -22,14 +22,14 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described, promised
+from toolplug.catalog.render import describe, tool_annotations
 from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.http.errors import HttpProblem
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.requests import HostRequest, executor_of, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
-from toolplug.http.tools import AGENT, DELEGATION, MAX_HOPS, SESSION, WAY, delegated, hosts_on_the_way, loop_in
+from toolplug.http.tools import AGENT, DELEGATION, MAX_HOPS, SESSION, WAY, delegate, hosts_on_the_way, loop_in
 from toolplug.net.sse import frame
 
 HEARTBEAT_S = 15.0
@@ -53,7 +53,7 @@ async def stream_tools(request: HostRequest) -> Response:
     """Stream the catalog until the client or its credential ends. Raises `HttpProblem` and `AccessError`."""
     state, query = request.state, query_fields(request)
     delegates = state["principal"].delegates
-    state["principal"] = principal = delegated(state["principal"], state["headers"])
+    state["principal"] = principal = delegate(state["principal"], state["headers"])
     via = hosts_on_the_way(state["headers"])
     agent, session = query.get("agent") or None, query.get("session") or None
     executor = await executor_of(state["host"], principal, agent, session)
@@ -175,7 +175,7 @@ class CatalogStream:
         before = request.state["principal"]
         try:
             await request.state["readmit"](request)
-            now = delegated(request.state["principal"], request.state["headers"])
+            now = delegate(request.state["principal"], request.state["headers"])
         except HttpProblem as problem:
             await self._dismiss(stream, problem.message)
         except (AccessError, StoreError):
@@ -206,7 +206,7 @@ def _signature(definition: ToolDefinition | None) -> object:
 
 def _revision(tools: Iterable[ToolDefinition], vias: Mapping[str, tuple[str, ...]]) -> int:
     """Return a hash that is equal for equal lists, exact in JavaScript."""
-    named = [[item.name, item.ref.digest, item.hints[:3], item.title, described(item)] for item in tools]
+    named = [[item.name, item.ref.digest, item.hints[:3], item.title, describe(item)] for item in tools]
     return int(hashlib.sha256(orjson.dumps([named, vias])).hexdigest()[:13], 16)
 
 
@@ -214,9 +214,9 @@ def _tool(definition: ToolDefinition) -> dict[str, object]:
     """Return the tool as in the Model Context Protocol, under its canonical name."""
     tool: dict[str, object] = {
         "name": definition.name,
-        "description": described(definition),
+        "description": describe(definition),
         "inputSchema": orjson.Fragment(definition.parameters.text),
-        "annotations": promised(definition.hints),
+        "annotations": tool_annotations(definition.hints),
     }
     if definition.output_schema is not None:
         tool["outputSchema"] = orjson.Fragment(definition.output_schema.text)

@@ -150,7 +150,7 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
 async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
     """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
     tenant = viewer_of(request).tenant
-    live = await request.state["host"].sessions.listed()
+    live = await request.state["host"].sessions.list_sessions()
     shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 

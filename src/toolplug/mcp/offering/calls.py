@@ -55,7 +55,7 @@ def offering_page(offering: Offering, kind: OfferedKind, cursor: str | None) -> 
 
     Raises `RequestRefused` for a cursor that the offering has no place for.
     """
-    listed = offering.listed(kind)
+    listed = offering.list_entries(kind)
     keys = list(listed)
     if cursor is not None and cursor not in listed:
         raise RequestRefused(INVALID_PARAMS, "Invalid cursor; list again from the beginning")

@@ -9,7 +9,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, Offered, Offering
 from toolplug.catalog.plan import Plan
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.discovery.offers import NO_OFFERS, FoundOffers
 from toolplug.mcp.connection import ServerConnection
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
@@ -115,6 +115,6 @@ def _read_completion(answer: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a completion, cleaned and cut; people see them."""
     completion = as_object(answer.get("completion"))
     values = cast("Sequence[object]", completion.get("values", ()))
-    texts = [in_one_line(cleaned(value[:_MAX_COMPLETION])) for value in values if isinstance(value, str)]
+    texts = [in_one_line(clean_text(value[:_MAX_COMPLETION])) for value in values if isinstance(value, str)]
     counts = {key: completion[key] for key in ("total", "hasMore") if completion.get(key) is not None}
     return {"completion": {"values": texts[:MAX_COMPLETIONS], **counts}}

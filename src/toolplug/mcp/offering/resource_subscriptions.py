@@ -67,7 +67,7 @@ class ResourceSubscriptions:
         for uri in tuple(self._followed):
             self.remove(uri)
 
-    def taken(self, offering: Offering) -> tuple[str, ...]:
+    def take_updates(self, offering: Offering) -> tuple[str, ...]:
         """Return the updated resources, once, without those that the client may no longer read by its offering."""
         updated, self._updated = self._updated, {}
         return tuple(uri for uri in updated if self._is_in(offering, uri))

@@ -20,7 +20,7 @@ from pydantic import RootModel, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.mcp.connection import (
@@ -105,7 +105,7 @@ class RawListing(Dispatcher[TransportContext]):
         self._page = RawPage(result, frozenset(str(tool["name"]) for tool in mirrored))
         return {"tools": mirrored, **_UNCACHED}
 
-    def taken(self, learned: Collection[str]) -> RawPage:
+    def take_page(self, learned: Collection[str]) -> RawPage:
         """Return the last page, after the session has accepted its valid tools and refused the others."""
         page, self._page = self._page, RawPage({}, frozenset())
         return RawPage(page.result, page.refused - frozenset(learned))
@@ -204,7 +204,7 @@ class SdkConnection:
         """True unless the connection is known to have ended."""
         return not self._lost.is_set()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the connection has ended."""
         await self._lost.wait()
 
@@ -254,7 +254,7 @@ class SdkConnection:
         cursors: set[object] = set()
         params: dict[str, object] = {}
         for _ in range(MAX_PAGES):
-            page = await self._requested(_request_of(method, params))
+            page = await self._send_request(_request_of(method, params))
             sent = as_object(as_object(page.get("_meta")).get(_AS_SENT))
             entries, cursor = sent.get(key), sent.get("nextCursor")
             if not isinstance(entries, list) or not isinstance(cursor, str | None):
@@ -272,9 +272,9 @@ class SdkConnection:
         """Send a request of the protocol, and return its result as JSON."""
         request = _request_of(method, params)
         with self._pages.askers.running(ask_nobody):
-            return await self._requested(request)
+            return await self._send_request(request)
 
-    async def _requested(self, request: types.ClientRequest) -> Mapping[str, object]:
+    async def _send_request(self, request: types.ClientRequest) -> Mapping[str, object]:
         try:
             raw = (await self._session.send_request(request, _Raw)).root
         except (MCPError, ValidationError) as error:
@@ -343,12 +343,12 @@ class SdkConnection:
             learned = await self._session.list_tools(params=params)
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
-        return self._pages.taken(learned={tool.name for tool in learned.tools})
+        return self._pages.take_page(learned={tool.name for tool in learned.tools})
 
     async def _failure(self, error: MCPError | ValidationError) -> Exception:
         if isinstance(error, ValidationError):
             return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
-        message = in_one_line(cleaned(error.message))[:_MAX_MESSAGE]
+        message = in_one_line(clean_text(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
         if error.code == FAILED or is_closed(error):

@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
@@ -63,7 +63,7 @@ class _Listed(NamedTuple):
     catalog: Catalog
 
 
-def offered(
+def make_offer(
     request: ResponseRequest, catalog: Catalog, search: ToolSearch | None, found: Sequence[str], *, strict: bool
 ) -> Offer:
     """Return the tools for a request and the current catalog; deferred ones only if they were `found`.
@@ -118,7 +118,7 @@ def _searchable(catalog: Catalog, functions: Mapping[str, ToolDefinition], searc
     """Return the catalog with the tools that search it and the functions of the client."""
     deferred = len(functions) + (catalog.deferred if catalog.searchable else 0)
     rest = without_search(catalog)
-    return layered(rest, search.pair(deferred, len(rest) + len(functions)))
+    return layer_catalogs(rest, search.pair(deferred, len(rest) + len(functions)))
 
 
 def _divide(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tuple[list[ToolDefinition], Names]:

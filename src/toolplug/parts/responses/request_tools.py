@@ -84,7 +84,7 @@ class ServerTools:
         """Return the tools of a server, in listing order; none for an unknown one."""
         return self._tools.get(label, ()) if isinstance(label, str) else ()
 
-    def named(self, label: object, name: object) -> Sequence[ToolDefinition]:
+    def find(self, label: object, name: object) -> Sequence[ToolDefinition]:
         """Return those that have this name: the server's own, the canonical or the wire name."""
         return self._named.get((label, name), ()) if isinstance(label, str) and isinstance(name, str) else ()
 
@@ -95,7 +95,7 @@ class ServerTools:
         names = given.get("tool_names") if given else allowed
         tools: Iterable[ToolDefinition] = self.of(label)
         if isinstance(names, list) and names:
-            tools = [tool for name in cast("list[object]", names) for tool in self.named(label, name)]
+            tools = [tool for name in cast("list[object]", names) for tool in self.find(label, name)]
         if given.get("read_only") is True:
             tools = [tool for tool in tools if tool.hints.read_only]
         return frozenset(tool.wire for tool in tools)
@@ -298,7 +298,7 @@ def _functions_of(choice: object, servers: ServerTools) -> list[object]:
     kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
     if kind == MCP:
         label = given.get("server_label")
-        tools = servers.of(label) if name is None else servers.named(label, name)
+        tools = servers.of(label) if name is None else servers.find(label, name)
         return [{"type": "function", "name": tool.wire} for tool in tools] or [choice]
     if kind == CUSTOM or (kind == "function" and namespace is not None):
         return [{"type": "function", "name": name_for_model(str(name), namespace)}]

@@ -156,7 +156,7 @@ class Turn:
         return any(call.item is not None for call in self._calls.values())
 
     @property
-    def hosted(self) -> list[ToolCall]:
+    def hosted_calls(self) -> list[ToolCall]:
         """The hosted calls in the model's order; an invalid id is replaced."""
         calls = [call for call in self._calls.values() if call.item is None]
         return [ToolCall(call.id, call.made.name, call.made.arguments) for call in calls]

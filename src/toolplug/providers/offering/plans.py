@@ -15,7 +15,7 @@ from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import called
+from toolplug.providers.lifecycle import run_step
 from toolplug.providers.offering.definitions import Completion, Prompt, Resource
 from toolplug.providers.offering.prompts import is_async, messages_of
 from toolplug.providers.offering.resources import contents_of
@@ -46,8 +46,8 @@ def planned_offering(
     Raises `ProviderError` if one is offered twice or its hooks return something else.
     """
     planner = _Planner(entry, services, switch, threads)
-    prompts = called(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
-    resources = called(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
+    prompts = run_step(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
+    resources = run_step(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
     _check_once(entry, "prompt", [prompt.name for prompt in prompts])
     _check_once(entry, "resource", [resource.uri for resource in resources])
     whole = [planner.resource(item) for item in resources if not item.variables]
@@ -165,7 +165,7 @@ class _Planner:
             _target(function, result, waits=waits),
             self._switch,
             self._accounting.counters(key, method),
-            self._accounting.abandoned(KIND, key),
+            self._accounting.abandoned_limit(KIND, key),
         )
         plan = self._builder.build(definition, source, blocking=None if waits else self._threads)
         return replace(plan, artifacts=None, hooks=NO_HOOKS)  # a part of a prompt or resource is of no use

@@ -110,7 +110,7 @@ class PluginManager(pluggy.PluginManager):
         """Return the names of the hooks that a running plugin implements."""
         return next((each.hooks.names for each in self._running if each.key == key), ())
 
-    def asked(self, hook: str) -> tuple[str, ...]:
+    def implementers(self, hook: str) -> tuple[str, ...]:
         """Return the keys of the running plugins that implement a hook, in the order in which they are asked.
 
         Those around calls are asked of a plugin only while it has them switched on.

@@ -124,13 +124,13 @@ class CallRecords:
             try:
                 await self._store.commit(key, value, expected=0, ttl_s=ttl_s)
             except StoreConflict:
-                earlier = await self.ended(code, call_id)
+                earlier = await self.end_of(code, call_id)
                 if earlier is None:
                     continue  # it has expired in between
                 return earlier
             return end
 
-    async def ended(self, code: str, call_id: str) -> CallEnd | None:
+    async def end_of(self, code: str, call_id: str) -> CallEnd | None:
         """Return how a call has ended; None if it has not, or is forgotten. Raises `StoreError`."""
         record = await self._store.read(_key(code, call_id) + _END)
         return None if record is None else read_end(record.value)
@@ -150,7 +150,7 @@ class CallRecords:
         """True while this process may send requests: its lease has not lapsed."""
         return self._processes.valid
 
-    def orphaned(self, caller: str | None, deadline: float) -> bool:
+    def is_orphaned(self, caller: str | None, deadline: float) -> bool:
         """Return True if nobody waits for a call: the process of this caller has ended, or the deadline has passed."""
         ended = caller is not None and not self._processes.runs(caller)
         return ended or self._left(deadline) < -_AFTER_DEADLINE_S

@@ -40,7 +40,7 @@ class SharedRelay(Relay):
 
     async def is_sent(self, request_id: str) -> bool:
         """Return True if this request has been sent to the plugin, by any process. Raises `StoreError`."""
-        if self.was_sent(request_id) or not self._session.attached:
+        if self.was_sent(request_id) or not self._session.is_attached:
             return self.was_sent(request_id)
         return await self._calls.read(self._session.code, request_id) is not None
 
@@ -57,7 +57,7 @@ class SharedRelay(Relay):
         end = await self._calls.end(self._session.code, request_id, given, await self._until(request_id))
         if end is not given:
             raise already_answered() if end.late is None else too_late()
-        self.ended(request_id, end)
+        self.note_end(request_id, end)
 
     async def take_progress(self, request_id: str, progress: Progress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
@@ -68,12 +68,12 @@ class SharedRelay(Relay):
         call = await self._calls.read(self._session.code, request_id)
         if call is None:
             raise not_found()
-        end = await self._calls.ended(self._session.code, request_id)
+        end = await self._calls.end_of(self._session.code, request_id)
         if end is not None:
             raise already_answered() if end.late is None else too_late()
         await self._calls.report(self._session.code, request_id, call.caller, progress)
 
-    def progressed(self, request_id: str, progress: Progress) -> None:
+    def note_progress(self, request_id: str, progress: Progress) -> None:
         """Take note of progress that another process has passed on."""
         request = self._requests.get(request_id)
         if request is not None and request.report is not None:
@@ -115,9 +115,9 @@ class SharedRelay(Relay):
     def end_orphans(self) -> None:
         """End the requests of other processes that run no more."""
         for request in [request for request in self._requests.values() if request.answer is None]:
-            if self._calls.orphaned(request.caller, request.until):
+            if self._calls.is_orphaned(request.caller, request.until):
                 self._end_record(request, CALLER_GONE)
-                self.ended(request.id, CallEnd(None, CALLER_GONE))
+                self.note_end(request.id, CallEnd(None, CALLER_GONE))
 
     async def publish_again(self) -> None:
         """Write the requests of this process's callers again, as it has a new name. Raises `StoreError`."""
@@ -144,9 +144,9 @@ class SharedRelay(Relay):
         )
         await self._calls.publish(self._session.code, request.id, call)
         if request.id in self._reserved:
-            end = await self._calls.ended(self._session.code, request.id)
+            end = await self._calls.end_of(self._session.code, request.id)
             if end is not None:
-                self.ended(request.id, end)
+                self.note_end(request.id, end)
 
     def _may_have_arrived(self, request: Request) -> bool:
         """Return True: a process that sends the request does not tell the others that it has."""
@@ -170,7 +170,7 @@ class SharedRelay(Relay):
         except StoreError:
             return None
         if end.late is None:
-            self.ended(request.id, end)
+            self.note_end(request.id, end)
             return end
         # This process may have been told of the end that it has just written, before the store has answered.
         if self._finished_now(request, "late", end.late) or end.late == reason:
@@ -183,7 +183,7 @@ class SharedRelay(Relay):
                 end = await self._first_end(request, reason)
         except (StoreError, TimeoutError):
             end = CallEnd(None, reason)
-        self.ended(request.id, end)
+        self.note_end(request.id, end)
 
     async def _first_end(self, request: Request, reason: str) -> CallEnd:
         """Return how a request has ended: for this reason, unless something came first. Raises `StoreError`."""

@@ -32,7 +32,7 @@ class Request(NamedTuple):
     name: str
     arguments: Given
 
-    async def made(self, started: Started, arguments: Given | None = None) -> ToolResult:
+    async def send(self, started: Started, arguments: Given | None = None) -> ToolResult:
         """Make it, by default with its own arguments."""
         call = ToolCall("call", self.name, self.arguments if arguments is None else arguments)
         return await run(self.plan, call, CallContext(principal=started.subject.principal))
@@ -58,7 +58,7 @@ async def offer_rules(started: Started) -> list[BrokenRule]:
     """Check the texts of prompts and resources, then every example, also under pressure, and completions."""
     broken = [*_check_descriptions(started), *_check_examples(started)]
     for request in requests(started):
-        result = await request.made(started)
+        result = await request.send(started)
         if result.status is ToolStatus.SUCCESS:
             broken += await _wrong_arguments(started, request) + await _under_pressure(started, request)
             continue
@@ -136,7 +136,7 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
     }
     broken: list[BrokenRule] = []
     for what, arguments in mutations(Schema(schema), request.arguments):
-        result = await request.made(started, arguments)
+        result = await request.send(started, arguments)
         if result.status is not ToolStatus.INVALID_ARGUMENTS:
             fix = "let the schema refuse it: required, types, additionalProperties"
             what_runs = f"runs and answers {result.status}"
@@ -146,11 +146,11 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
 
 async def _under_pressure(started: Started, request: Request) -> list[BrokenRule]:
     """Cancel the request, then make it many times at once."""
-    if not await cancelled_after(started, lambda: request.made(started)):
+    if not await cancelled_after(started, lambda: request.send(started)):
         what = f"still runs {started.subject.within_s:g} s after its caller was cancelled"
         fix = "let CancelledError through; a synchronous method must end on its own"
         return [BrokenRule("cancellation", request.where, what, fix)]
-    results = await asyncio.gather(*(request.made(started) for _ in range(CONCURRENT)))
+    results = await asyncio.gather(*(request.send(started) for _ in range(CONCURRENT)))
     failed = [result for result in results if result.status not in FAIR]
     if not failed:
         return []
@@ -170,7 +170,7 @@ async def _completions(started: Started) -> list[BrokenRule]:
     for where, item, names in offers:
         for name in names if item.completion is not None else ():
             request = Request(where, cast("Plan", item.completion), item.key, {"argument": name, "value": ""})
-            result = await request.made(started)
+            result = await request.send(started)
             if result.status is not ToolStatus.SUCCESS:
                 fix = "return texts for any text that a user has typed, also an empty one"
                 what = f"ends with {result.status}: {result.output}"

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.config.document import parse_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError
@@ -118,7 +118,7 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
     }
 
 
-def imported(document: Document, catalog: Catalog) -> SavedToolset:
+def import_toolset(document: Document, catalog: Catalog) -> SavedToolset:
     """Return the toolset that a document describes; tools that are not listed count as unavailable.
 
     Its notes count as written about the current tools. Raises `ApiError`.
@@ -132,7 +132,7 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
         raise ApiError("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,
-        description=cleaned(document.description or "").strip(),
+        description=clean_text(document.description or "").strip(),
         version=document.version,
         tools=tools,
         notes=notes,

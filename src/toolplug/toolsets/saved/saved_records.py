@@ -68,7 +68,7 @@ class SavedRecords:
         """Delete the document; return False if there is none."""
         return await self._store.commit(_saved_key(owner, name), None) != 0
 
-    async def equipped(self, owner: ToolsetOwner) -> str | None:
+    async def equipped_name(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the owner's equipped toolset, None if there is none."""
         name, _ = await self.choice(owner)
         return name

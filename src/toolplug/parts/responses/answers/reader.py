@@ -101,7 +101,7 @@ class _Reader:
             if error.code == "backend_error" or whole:
                 log_words(part.text, self._secret)
             raise
-        return self._noted(delta, whole=whole)
+        return self._note_pieces(delta, whole=whole)
 
     def end(self) -> Iterator[Delta]:
         """Yield the last delta, if there is one more.
@@ -123,7 +123,7 @@ class _Reader:
             raise broke_off()
         yield Delta(finish=ENDED)
 
-    def _noted(self, delta: Delta, *, whole: bool) -> Delta:
+    def _note_pieces(self, delta: Delta, *, whole: bool) -> Delta:
         self._chars += len(delta.text) + len(delta.reasoning) + len(delta.refusal)
         self._chars += sum(len(call.arguments) for call in delta.calls)
         if self._chars > MAX_ANSWER_CHARS:

@@ -116,7 +116,7 @@ class StoredEvents:
         return _Kept(cast("list[Event]", load_json(record.value)), record.revision, record.position)
 
     @asynccontextmanager
-    async def shared(self, tenant: str, response: str, buffer: EventBuffer) -> AsyncGenerator[None]:
+    async def share_events(self, tenant: str, response: str, buffer: EventBuffer) -> AsyncGenerator[None]:
         """Write new events for other processes while the context is open."""
         sharing = asyncio.create_task(self._share(tenant, response, buffer), name="toolplug-response-events")
         try:
