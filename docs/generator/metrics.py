@@ -119,7 +119,7 @@ def _server_families() -> Iterable[Metric]:
 class _Alone:
     """A host with sessions only."""
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """No name is taken."""
         return None
 

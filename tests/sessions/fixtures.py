@@ -46,7 +46,7 @@ class ArrangedNeighbours:
     prefixes: set[str] = field(default_factory=set[str])
     default: ToolExecutor | None = None
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         prefix, dot, _ = name.partition(".")
         if dot and prefix in self.prefixes:
             return f"the toolset of the prefix {prefix!r}"

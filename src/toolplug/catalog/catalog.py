@@ -9,7 +9,7 @@
     planned(change)       another plan for each
     visible_to(principal) without what a hiding gate keeps from this principal
     merged(catalogs)      one after another; the first of a name wins
-    layered(*catalogs)    the same, without copying the parts (`layered_catalog`)
+    layer_catalogs(*catalogs)  the same, without copying the parts (`layered_catalog`)
 
 Each is a pure function: it changes definitions and plans and never wraps a call, so depth costs nothing at a call. If
 nothing changes, it returns the same object.
@@ -64,7 +64,7 @@ class Conflict(NamedTuple):
 class Catalog(Mapping[str, Tool]):
     """An immutable, ordered map from canonical name to tool. It lists and looks up tools, but does not call them.
 
-    Names and wire names are unique: use `merged` or `layered` for parts that may clash.
+    Names and wire names are unique: use `merged` or `layer_catalogs` for parts that may clash.
 
     * `prefixes`: the prefixes of its toolsets, also of those without a tool
     * `unavailable`: tools whose source is down, or that a request leaves out, None for none. They are not in the map;

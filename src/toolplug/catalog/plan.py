@@ -46,11 +46,11 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A limit on the calls of a tool, which admits each call or refuses it.
 
-    * `knob`, `used`: the name of the setting, and how much of it is in use, for people
+    * `knob`, `usage`: the name of the setting, and how much of it is in use, for people
     * `refusal`: returns the refusal that a call would get now, None if it would be admitted
     * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
-    * `answered`: called once for each admitted call, with the status that the caller gets
-    * `ended`: called once for each admitted call, when the tool has ended; after a timeout that may be later
+    * `on_answer`: called once for each admitted call, with the status that the caller gets
+    * `on_end`: called once for each admitted call, when the tool has ended; after a timeout that may be later
     """
 
     @property
@@ -156,11 +156,11 @@ class CallHooks(Protocol):
     * `calls`: counts the running calls, so that no plugin is closed under one
     * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
       whether one has a tracer
-    * `traced`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
+    * `trace`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
     * `refusal`: returns the reason for which a plugin refuses the call, or None, by `until` (`perf_counter`); there is
       nothing to await where plain functions decide
-    * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
-    * `answered`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
+    * `change_result`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
+    * `report_answer`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
       moment; there is nothing to await where all are plain functions
     """
 

@@ -24,7 +24,7 @@ _UNFIT = frozenset({"invalid_tool"})
 
 
 class ToolSync:
-    """Sends changes of `tools`, the application's own mapping, after each call of `changed`.
+    """Sends changes of `tools`, the application's own mapping, after each call of `schedule_update`.
 
     Changes within `gather_s` of the backoff are one update. It contains only the difference from the host's tools;
     without one, nothing is sent.

@@ -100,7 +100,7 @@ class ListChangedNotifier:
             watch.close()
 
     def stop(self) -> None:
-        """End all watches: `changed` returns False."""
+        """End all watches: `wait_for_change` returns False."""
         self._stopped = True
         for watch in list(self._watches):
             watch.close()
@@ -129,7 +129,7 @@ class ListChangedNotifier:
 
 
 class Watch:
-    """One client's lists; `changed` waits for a change that the client has not been notified of."""
+    """One client's lists; `wait_for_change` waits for a change that the client has not been notified of."""
 
     def __init__(
         self,
@@ -177,12 +177,12 @@ class Watch:
         return changes
 
     def wake(self) -> None:
-        """Wake `changed`, with a change of the list of tools."""
+        """Wake `wait_for_change`, with a change of the list of tools."""
         self._tools = True
         self._wake.set()
 
     def look(self) -> None:
-        """Wake `changed` if a list differs."""
+        """Wake `wait_for_change` if a list differs."""
         if self._closed:
             return
         before, self._seen = self._seen, self._executor.catalog
@@ -194,7 +194,7 @@ class Watch:
         self._listen()
 
     def _compare(self, kinds: Sequence[OfferedKind], before: Offering, now: Offering) -> None:
-        """Wake `changed` if an offering lists something else of these kinds."""
+        """Wake `wait_for_change` if an offering lists something else of these kinds."""
         if before is now:
             return
         for kind in kinds:

@@ -117,7 +117,7 @@ class OwnedTask(Generic[T]):
 
     One task does both, so that what is opened may use task groups and timeouts. `life(owned)` calls `hand_out` once and
     returns after `ended` is set, or earlier by itself, and then `ended` is set too. `on_end` is called once with the
-    error of the life, or None, before those that wait in `opened` hear of it.
+    error of the life, or None, before those that wait in `wait_open` hear of it.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class OwnedTask(Generic[T]):
         self._task = asyncio.create_task(self._run(life), name=name)
 
     def hand_out(self, value: T) -> None:
-        """Give the value to those that wait in `opened`; without effect once the task was told to end."""
+        """Give the value to those that wait in `wait_open`; without effect once the task was told to end."""
         if not self._opened.done():
             self._opened.set_result(value)
 

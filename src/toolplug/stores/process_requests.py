@@ -145,7 +145,7 @@ class ProcessRequests:
         return bool(self._processes.others)
 
     async def wait_until_applied(self, key: str) -> None:
-        """Wait until every other process has applied a committed change, as the function `applied` does."""
+        """Wait until every other process has applied a committed change, as the function `wait_until_applied` does."""
         await wait_until_applied(self._store, key)
 
     async def ask(self, topic: str, about: object, *, within_s: float) -> Answers:

@@ -104,7 +104,7 @@ class ScriptedConnection:
             over.cancel()
             await asyncio.gather(answer, over, return_exceptions=True)
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         await self._over.wait()
 
 

@@ -88,7 +88,7 @@ class RawListing(Dispatcher[TransportContext]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
+        """Send a request as the dispatcher does; the session gets a page of tools in the form of `take_page`."""
         if method == _CALL and params is not None:
             params = with_capability_of_call(params)
             opts = _with_headers(opts, params.get("_meta") or {})
