@@ -21,7 +21,7 @@ from toolplug.host.operations import Operations
 from toolplug.mcp.plans import ADDED
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.runtime.durations import FAST_BUCKETS
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.sessions.session_tool import PluginStatus, StreamRole
 from toolplug.sessions.shared import SessionLimits
@@ -104,7 +104,7 @@ async def _refreshed(operations: Operations, store: MeasuredStore) -> None:
 
 
 def _session_families() -> Iterable[Metric]:
-    sessions = Sessions(MemoryStore(), Planner(CallServices()), _Alone(), limits=SessionLimits())
+    sessions = Sessions(MemoryStore(), SessionPlanner(CallServices()), _Alone(), limits=SessionLimits())
     counters = sessions.counters
     counters.changes["register", "done"] = 1
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):

@@ -19,7 +19,7 @@ from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.discovery.listing import read_tool
 from toolplug.discovery.record import KIND
-from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
+from toolplug.mcp.connection import BadAnswer, McpAnswer, Repetition, ServerConnection, ServerRefused
 from toolplug.mcp.input_rounds import answered_in_rounds
 from toolplug.mcp.sdk.client import connector
 from toolplug.mcp.server_config import ClientCredentials, Endpoint
@@ -103,7 +103,7 @@ def _example(schema: Mapping[str, Any]) -> object:
 async def made(connection: ServerConnection, name: str, arguments: Mapping[str, object]) -> None:
     """One call with what its server asks, and what came of it."""
 
-    async def send(repetition: Repetition | None) -> Answer:
+    async def send(repetition: Repetition | None) -> McpAnswer:
         return await connection.call(name, arguments, None, ask=answered, repetition=repetition)
 
     try:

@@ -10,7 +10,7 @@ from tests.execution.harness import Harness, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, Rate
+from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, RateLimit
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -143,7 +143,7 @@ async def test_new_numbers_act_on_who_runs_and_waits() -> None:
 @pytest.mark.requirement("C-3-limited", "C-3-limited-retry-after")
 async def test_a_rate_admits_so_many_in_any_window() -> None:
     clock = ManualClock(100.0)
-    rate = Rate(2, 60, "plays", clock=clock)
+    rate = RateLimit(2, 60, "plays", clock=clock)
 
     assert await rate.admit(NEVER) is None
     clock.now = 130.0
@@ -159,7 +159,7 @@ async def test_a_rate_admits_so_many_in_any_window() -> None:
 @pytest.mark.requirement("I2-3-state-survives", "DESIGN-ledger")
 async def test_a_rate_keeps_its_window_under_new_numbers() -> None:
     clock = ManualClock(0.0)
-    rate = Rate(3, 60, "plays", clock=clock)
+    rate = RateLimit(3, 60, "plays", clock=clock)
     for clock.now in (0.0, 10.0, 20.0):
         await rate.admit(NEVER)
     rate.resize(1, 60)

@@ -9,7 +9,7 @@ from tests.nemeses.relay_world import Parts, WatchedRelay
 from tests.nemeses.replicas import Way
 
 from toolplug.sessions.peers.calls import CallEnd
-from toolplug.sessions.relay import Relay, Request
+from toolplug.sessions.relay import Relay, RelayedRequest
 from toolplug.stores.processes import Processes
 
 
@@ -23,7 +23,7 @@ class _EndsBlindly(Way):
 class _EndsAtTheDeadline(WatchedRelay):
     """The caller is told of the deadline, whatever another process has accepted."""
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         return None
 
 

@@ -20,7 +20,7 @@ from tests.virtual_time import virtual_clock
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import ApiError, StoreError
 from toolplug.sessions.peers.relay import SharedRelay
-from toolplug.sessions.relay import Request
+from toolplug.sessions.relay import RelayedRequest
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.stores.processes import Processes
@@ -80,7 +80,7 @@ class WatchedRelay(SharedRelay):
 
     world: RelayWorld
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         super()._send(request)
         if request.attempt:
             self.world.sent_by(self._calls.caller)

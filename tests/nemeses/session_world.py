@@ -18,7 +18,7 @@ from tests.sessions.fixtures import T1, modified, registration, told
 
 from toolplug.errors import ApiError, StoreError
 from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session, Updated
+from toolplug.sessions.session import Session, UpdateResult
 from toolplug.stores.processes import Processes
 
 WRITERS, READERS, STREAMS = 2, 2, 2
@@ -101,7 +101,7 @@ class _World:
             await self._rest()
             tool, number = writer.next()
 
-            async def update(session: Session, tool: str = tool, number: int = number) -> Updated:
+            async def update(session: Session, tool: str = tool, number: int = number) -> UpdateResult:
                 return await session.update(modified(tool, str(number)), "next")
 
             try:

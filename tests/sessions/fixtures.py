@@ -17,7 +17,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import SessionLimits
@@ -57,12 +57,12 @@ class ArrangedNeighbours:
 
 
 @asynccontextmanager
-async def planning() -> AsyncIterator[Planner]:
+async def planning() -> AsyncIterator[SessionPlanner]:
     """A planner whose calls are carried while this is open."""
     runner = TaskRunner()
     await runner.open()
     try:
-        yield Planner(CallServices(runner=runner))
+        yield SessionPlanner(CallServices(runner=runner))
     finally:
         await runner.aclose()
 

@@ -17,7 +17,7 @@ from toolplug.errors import StoreError
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.sessions.expiry import latest_expiry
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import SessionLimits
@@ -33,7 +33,7 @@ class Seams:
     """What the world is made of; a seeded bug comes in here."""
 
     sessions: type[Sessions] = Sessions
-    planner: Callable[[CallServices], Planner] = Planner
+    planner: Callable[[CallServices], SessionPlanner] = SessionPlanner
     store: Callable[[Store], FaultyStore] = FaultyStore
 
 

@@ -12,14 +12,14 @@ from tests.sessions.harness import Seams
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.plans import PlanSource
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.stream import EventFanout, Reader
 
 
-class _OnePlanAName(Planner):
+class _OnePlanAName(SessionPlanner):
     """Two sessions that lend a tool of one name share its plan, and with it the relay of the first."""
 
     def __init__(self, *given: Any) -> None:

@@ -32,7 +32,7 @@ from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.service import Sessions
 from toolplug.sessions.session import Session
 from toolplug.sessions.shared import RecentExecutors
@@ -141,7 +141,7 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
 ) -> None:
     executor = session.executor
     runner = TaskRunner()
-    denying = Planner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
+    denying = SessionPlanner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
     sessions.reconfigure(LIMITS, denying)
     for held in (executor, session.executor):
         result = await held.execute(ToolCall("c1", "a", {}), CallContext(T1))
@@ -156,7 +156,7 @@ async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, n
     accounting, runner = CallAccounting(), TaskRunner()
     await runner.open()
     async with Sessions(
-        store, Planner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
+        store, SessionPlanner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
     ) as sessions:
         for principal in (T1, T2):
             session = (await sessions.create(principal)).session

@@ -74,7 +74,7 @@ class Switch(Protocol):
     def abandon(self) -> None: ...
 
 
-class AbandonedCallLimit(Protocol):
+class AbandonedLimit(Protocol):
     """A limit on a source's calls that were given up but still run; `refusal` is the answer at the limit."""
 
     running: int
@@ -99,7 +99,7 @@ class EndableWork(Protocol):
     def end(self) -> None: ...
 
 
-class CallCounters(Protocol):
+class PlanCounters(Protocol):
     """Counters of the calls of one tool.
 
     * `running`: the calls of all tools, and other work, whose callers wait
@@ -150,7 +150,7 @@ class CallTracer(Protocol):
         ...
 
 
-class CallHooks(Protocol):
+class PlanHooks(Protocol):
     """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 
     * `calls`: counts the running calls, so that no plugin is closed under one
@@ -208,14 +208,14 @@ class HookSource(Protocol):
     """Has the current hooks of a host, None while no plugin has any."""
 
     @property
-    def current(self) -> CallHooks | None: ...
+    def current(self) -> PlanHooks | None: ...
 
 
 class _NoHooks:
     """The hooks of plans without a host."""
 
     __slots__ = ()
-    current: CallHooks | None = None
+    current: PlanHooks | None = None
 
 
 NO_HOOKS: HookSource = _NoHooks()
@@ -248,7 +248,7 @@ class Replay(Protocol):
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
-class Artifacts(Protocol):
+class ArtifactKeeper(Protocol):
     """Storage of results that are over their size limit."""
 
     async def keep(self, text: str, context: CallContext) -> str:
@@ -285,8 +285,8 @@ class Plan:
     target: Target
     schema: Schema
     switch: Switch
-    counters: CallCounters
-    abandoned: AbandonedCallLimit
+    counters: PlanCounters
+    abandoned: AbandonedLimit
     runner: CallRunner
     timeout_s: float
     max_result_bytes: int
@@ -302,7 +302,7 @@ class Plan:
     approval: Approval | None = None
     caller_approves: bool = False
     replay: Replay | None = None
-    artifacts: Artifacts | None = None
+    artifacts: ArtifactKeeper | None = None
     hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
     limits: object = None

@@ -39,10 +39,10 @@ from toolplug.errors import (
     SessionNotFound,
 )
 from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
+from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
 from toolplug.sessions.record import SessionState, check_code
 from toolplug.sessions.session_tool import SessionTool
-from toolplug.sessions.stored import Missed, StoredSession, StoredSessions
+from toolplug.sessions.stored import MissedChange, StoredSession, StoredSessions
 
 _CALLS = "toolplug.cli.session_calls"
 """Imports packages of the extra `client`, which the help and the other commands do not need."""
@@ -147,7 +147,7 @@ def call(
         raise ConfigError([host_problem(error, str(found_config(config) or DEFAULT_FILE), code)]) from None
 
 
-def event_line(event: LoggedEvent) -> str:
+def event_line(event: StoredSessionEvent) -> str:
     """Format an event as one line: its id, its name and its data, without control characters."""
     text = " ".join(clean_text(_event_text(event.event, event.data)).split())
     return f"{event.id:>6}  {event.event:<24}  {text}"
@@ -178,7 +178,7 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
     async with _stored_sessions(config, tenant, code) as stored, aclosing(stored.follow(code, after)) as log:
         try:
             async for item in log:
-                if isinstance(item, Missed):
+                if isinstance(item, MissedChange):
                     message = f"the log does not hold event {item.event}; all that it holds follows"
                     _print_notice("resync", {"message": message}, as_json)
                 else:

@@ -98,7 +98,7 @@ class DiscoveryRecord:
 NEVER = DiscoveryRecord()
 
 
-class Changes(NamedTuple):
+class RecordChanges(NamedTuple):
     """Names of tools in the order of their listing; `modified` ones have another digest."""
 
     added: tuple[str, ...]
@@ -109,10 +109,10 @@ class Changes(NamedTuple):
         return ", ".join(f"{len(names)} {kind}" for kind, names in self._asdict().items() if names) or "no change"
 
 
-def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
+def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> RecordChanges:
     """Return the differences from one listing to the next."""
     old, new = _digests(before), _digests(after)
-    return Changes(
+    return RecordChanges(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
         modified=tuple(name for name, digest in new.items() if old.get(name, digest) != digest),

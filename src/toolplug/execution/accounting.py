@@ -30,7 +30,7 @@ from toolplug.execution.limits.limiters import (
     AbandonedCallLimit,
     Breaker,
     ConcurrencyLimit,
-    Rate,
+    RateLimit,
     SourceSwitch,
 )
 from toolplug.runtime.timestamp import timestamp
@@ -179,7 +179,7 @@ class CallAccounting:
         self._refusals: dict[str, int] = {}
         self._quotas: dict[str, int] = {}
         self._permits: dict[LevelKey, ConcurrencyLimit] = {}
-        self._rates: dict[LevelKey, Rate] = {}
+        self._rates: dict[LevelKey, RateLimit] = {}
         self._breakers: dict[LevelKey, Breaker] = {}
         self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
 
@@ -266,9 +266,9 @@ class CallAccounting:
         kept.resize(size, queue)
         return kept
 
-    def rate(self, level: LevelKey, count: int, per_s: int) -> Rate:
+    def rate(self, level: LevelKey, count: int, per_s: int) -> RateLimit:
         """Return the rate window of this level, changed to these numbers."""
-        kept = self._rates.setdefault(level, Rate(count, per_s, what_of(level)))
+        kept = self._rates.setdefault(level, RateLimit(count, per_s, what_of(level)))
         kept.resize(count, per_s)
         return kept
 

@@ -69,7 +69,7 @@ class Ticket(NamedTuple):
     tenant: str
 
 
-class _Kept(TypedDict):
+class _StoredApproval(TypedDict):
     tool: str
     digest: str
     body: str
@@ -88,7 +88,7 @@ class _Kept(TypedDict):
     tenant: str
 
 
-_KEPT = TypeAdapter(_Kept)
+_KEPT = TypeAdapter(_StoredApproval)
 
 
 class Claim(NamedTuple):
@@ -238,7 +238,7 @@ class Approvals:
             plan.counters.limited_by("approvals")
             return limited_result(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
         arguments = decode_arguments(call.arguments)
-        kept: _Kept = {
+        kept: _StoredApproval = {
             "tool": call.name,
             "digest": plan.ref.digest,
             "body": _body(plan, arguments, context),
@@ -301,17 +301,17 @@ class Approvals:
                 return claim
         return None
 
-    async def _offer(self, tenant: str, ticket_id: str, kept: _Kept) -> None:
+    async def _offer(self, tenant: str, ticket_id: str, kept: _StoredApproval) -> None:
         """Index the approved ticket under the content of its call, where the next equal call finds it."""
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
 
-    async def _record(self, tenant: str, ticket_id: str) -> tuple[_Kept, int] | None:
+    async def _record(self, tenant: str, ticket_id: str) -> tuple[_StoredApproval, int] | None:
         """Return a ticket as `_find` does; None also if the text cannot be a ticket's id."""
         is_id = ticket_id.isalnum() and ticket_id.isascii()
         return await self._find(_key(tenant, ticket_id)) if is_id else None
 
-    async def _find(self, key: str) -> tuple[_Kept, int] | None:
+    async def _find(self, key: str) -> tuple[_StoredApproval, int] | None:
         """Return the ticket at a key and its revision; None if there is none, or, with an error, none can be read."""
         record = await self._store.read(key)
         if record is None:
@@ -322,7 +322,7 @@ class Approvals:
             _LOG.error("record %s cannot be read: it counts as no approval, and expires by itself", key)
             return None
 
-    async def _write(self, key: str, kept: _Kept, revision: int) -> None:
+    async def _write(self, key: str, kept: _StoredApproval, revision: int) -> None:
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 
@@ -350,7 +350,7 @@ def _approved_key(tenant: str, body: str, ticket_id: str) -> str:
     return f"approved/{tenant_digest(tenant)}/{body}/{ticket_id}"
 
 
-def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
+def _ticket(ticket_id: str, kept: _StoredApproval) -> Ticket:
     decided_at = kept.get("decided_at")
     return Ticket(
         ticket_id,
@@ -368,6 +368,6 @@ def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
     )
 
 
-def _show(ticket_id: str, kept: _Kept) -> dict[str, object]:
+def _show(ticket_id: str, kept: _StoredApproval) -> dict[str, object]:
     expires_at = timestamp(kept["expires_at"])
     return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}

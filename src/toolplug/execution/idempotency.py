@@ -72,7 +72,7 @@ OUTCOME_UNKNOWN = "outcome_unknown"
 _LOG = logging.getLogger("toolplug.execution")
 
 
-class _Entry(TypedDict):
+class _CallEntry(TypedDict):
     """The record of a key: the digest of the call, and its result, None while it runs.
 
     `process` is the name of the process that runs it, `until` the end of its time on the store's clock; both are absent
@@ -94,13 +94,13 @@ class Replays:
     def __init__(self, store: Store, processes: Processes) -> None:
         self._store = store
         self._processes = processes
-        self._running: dict[str, _Entry] = {}
+        self._running: dict[str, _CallEntry] = {}
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """Return the first result or a refusal; None after marking an unused key as running. Raises `StoreError`."""
         key = _key(context)
         lease_s = seconds + LEASE_BEYOND_DEADLINE_S
-        mark: _Entry = {
+        mark: _CallEntry = {
             "body": _body(plan, call, context),
             "result": None,
             "process": self._processes.name,
@@ -133,14 +133,14 @@ class Replays:
             if result is None:
                 await self._store.commit(key, None, expected=record.revision)
             else:
-                kept: _Entry = {**mark, "result": kept_result(result)}
+                kept: _CallEntry = {**mark, "result": kept_result(result)}
                 await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=KEPT_S)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
         finally:
             self._running.pop(key, None)
 
-    async def _mark(self, key: str, mark: _Entry, plan: Plan, call: ToolCall, lease_s: float) -> ToolResult | None:
+    async def _mark(self, key: str, mark: _CallEntry, plan: Plan, call: ToolCall, lease_s: float) -> ToolResult | None:
         """Write the mark and return None; the answer to the call if the key has a record. Raises `StoreError`."""
         while True:
             record = await self._store.read(key)
@@ -153,7 +153,7 @@ class Replays:
                 continue  # another call took the key in between: it is read again
             return None
 
-    async def _runs(self, entry: _Entry) -> bool:
+    async def _runs(self, entry: _CallEntry) -> bool:
         """Return whether the call of a key may still run in another process. Raises `StoreError`.
 
         This process knows its own running calls; a mark of it without one is that of a result which was not kept.
@@ -163,7 +163,7 @@ class Replays:
             return False
         return bool(await self._processes.running([process]))
 
-    def _answer(self, plan: Plan, call: ToolCall, entry: _Entry, body: str, *, runs: bool) -> ToolResult:
+    def _answer(self, plan: Plan, call: ToolCall, entry: _CallEntry, body: str, *, runs: bool) -> ToolResult:
         if entry["body"] != body:
             return denied_result(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
         kept = entry["result"]
@@ -185,7 +185,7 @@ def outcome_unknown(call: ToolCall) -> ToolResult:
     return ToolResult(call.id, call.name, text, ToolStatus.TOOL_ERROR, metadata={"code": OUTCOME_UNKNOWN})
 
 
-def _entry(value: bytes) -> _Entry:
+def _entry(value: bytes) -> _CallEntry:
     return cast("_Entry", json.loads(value))  # only this module writes under its keys
 
 

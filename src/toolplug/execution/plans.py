@@ -13,12 +13,12 @@ from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
     AbandonedCallLimit,
     Approval,
-    Artifacts,
-    CallCounters,
+    ArtifactKeeper,
     CallRunner,
     Forward,
     Gate,
     Plan,
+    PlanCounters,
     PolicyGate,
     Replay,
     Setting,
@@ -110,7 +110,7 @@ class CallServices:
     runner: TaskRunner = field(default_factory=TaskRunner)
     replay: Replay | None = None
     approvals: Approval | None = None
-    artifacts: Artifacts | None = None
+    artifacts: ArtifactKeeper | None = None
     hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
@@ -126,7 +126,7 @@ class PlanSource(NamedTuple):
 
     target: Target
     switch: Switch
-    counters: CallCounters
+    counters: PlanCounters
     abandoned: AbandonedCallLimit
     late_s: float = 0.0
 

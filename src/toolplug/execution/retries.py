@@ -13,7 +13,7 @@ from time import perf_counter
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry, Switch
+from toolplug.catalog.plan import Limiter, Plan, PlanHooks, Retry, Switch
 from toolplug.execution.results import DRAINING, gone_result, limited_result, outlasted_result, timed_out
 from toolplug.execution.started_call import (
     StartedCall,
@@ -48,7 +48,7 @@ class PipelineCall:
     context: CallContext
     began: float
     seconds: float
-    hooks: CallHooks | None = None
+    hooks: PlanHooks | None = None
     tool: ToolDefinition | None = None
     shown: ToolCall | None = None
     reached: bool = False

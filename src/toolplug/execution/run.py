@@ -17,7 +17,7 @@ from typing import NamedTuple
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
-from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
+from toolplug.catalog.plan import NO_HOOKS, Approval, HookSource, Plan, PlanCounters, PlanHooks
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
@@ -115,7 +115,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan: Plan,
     call: ToolCall,
     context: CallContext,
-    hooks: CallHooks | None = None,
+    hooks: PlanHooks | None = None,
     tool: ToolDefinition | None = None,
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
@@ -191,7 +191,7 @@ async def _note_leaving(
     shown: ToolCall | None,
     context: CallContext,
     tool: ToolDefinition | None,
-    hooks: CallHooks,
+    hooks: PlanHooks,
     duration_s: float,
 ) -> None:
     """Pass the end of a call whose caller has left to the plugins."""
@@ -204,7 +204,7 @@ async def _note_leaving(
 class UnknownCalls(NamedTuple):
     """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
 
-    counters: CallCounters
+    counters: PlanCounters
     hooks: HookSource = NO_HOOKS
 
     async def answer(self, call: ToolCall, text: str, context: CallContext) -> ToolResult:
@@ -214,7 +214,7 @@ class UnknownCalls(NamedTuple):
         if hooks is None:
             return _unknown_tool(call, text, context)
 
-        async def answered(context: CallContext) -> ToolResult:
+        async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
             shown = read_only_call(call, nested=False)
             noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
@@ -224,7 +224,7 @@ class UnknownCalls(NamedTuple):
 
         hooks.calls.running += 1
         try:
-            return await hooks.trace(None, call, context, answered)
+            return await hooks.trace(None, call, context, answer_unknown)
         finally:
             hooks.calls.leave()
 

@@ -45,7 +45,7 @@ from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.queued_calls import QueuedCalls
 from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
@@ -112,12 +112,12 @@ class HostReservedNames:
         return self._views.default_tools(tenant, self._toolsets.default_toolset)
 
 
-def session_planner(configuration: Configuration, services: CallServices) -> Planner:
+def session_planner(configuration: Configuration, services: CallServices) -> SessionPlanner:
     """Return the planner of session tools under this configuration."""
     settings = configuration.settings.sessions
     policy = ToolPolicy(settings.policy, configuration.origin("sessions", "policy"))
     offered = Offered(settings.offer, configuration.origin("sessions", "offer"))
-    return Planner(services, policy, offered)
+    return SessionPlanner(services, policy, offered)
 
 
 @dataclass(slots=True, eq=False)

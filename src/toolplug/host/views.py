@@ -240,12 +240,12 @@ class Views:
             return choose(self._without_agent(principal, session, only))
         choice = Choice(principal.tenant, acting, only=only)
 
-        def composed(key: Hashable) -> ToolExecutor:
+        def compose_view(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         code = None if session is None else session.code
         context = CallContext(principal=principal, agent=acting, session=code)
-        return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
+        return LazyExecutor(self._agents, choice, within if session is None else code, compose_view, context)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
         return self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)

@@ -47,7 +47,7 @@ from toolplug.execution.results import REPLAYED, Reports, call_answer, unavailab
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
-from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
 from toolplug.http.requests import (
     HostRequest,
     HostState,
@@ -328,7 +328,7 @@ async def call_response(
 
 
 async def _stream_call(
-    executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem, stream: EventStream
+    executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem, stream: ServedEventStream
 ) -> None:
     """Run the call and send its progress, then its result. The stream starts with the first report of progress."""
     reports = Reports(stream.send)

@@ -31,7 +31,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     error.
     """
     return [
-        _Tool(
+        _LangchainTool(
             name=item.definition.wire,
             description=describe(item.definition) or item.definition.wire,
             args_schema=_schema(item.definition, strict),
@@ -47,7 +47,7 @@ def _schema(definition: ToolDefinition, strict: bool) -> dict[str, Any]:
     return (strict_schema(schema) if strict else None) or schema
 
 
-class _Tool(BaseTool):
+class _LangchainTool(BaseTool):
     """`StructuredTool` would take arguments named `config`, `callbacks` or `run_manager` for its own."""
 
     executor: Any

@@ -30,7 +30,7 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     `raw_output` is its structured value. A tool that is gone answers with an error.
     """
     return [
-        _Tool(
+        _LlamaIndexTool(
             executor,
             context,
             _Metadata(
@@ -58,7 +58,7 @@ class _Metadata(ToolMetadata):
         return self.schema
 
 
-class _Tool(AsyncBaseTool):
+class _LlamaIndexTool(AsyncBaseTool):
     def __init__(self, executor: ToolExecutor, context: CallContext | None, metadata: ToolMetadata) -> None:
         self._executor = executor
         self._context = context

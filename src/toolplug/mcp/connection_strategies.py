@@ -22,7 +22,7 @@ from toolplug.catalog.text import pluralize
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.mcp.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerConnection
+from toolplug.mcp.connection import Connect, ConnectionFailed, McpAnswer, OnChange, Repetition, ServerConnection
 from toolplug.mcp.server_config import Server
 from toolplug.runtime.backoff import pause_after
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
@@ -52,7 +52,7 @@ class ConnectionStrategy(Protocol):
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Run a tool by the server's own name for it. Raises like `ask`; also `InputRequired` and `CannotAsk`."""
         return await self.ask(
             lambda connection: connection.call(name, arguments, report, trace_context, ask, repetition)

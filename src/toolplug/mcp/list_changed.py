@@ -34,7 +34,7 @@ class Invalidatable(Protocol):
         ...
 
 
-class Changes(NamedTuple):
+class ListChanges(NamedTuple):
     """The lists of a client that have changed, and the URIs of its followed resources that have been updated."""
 
     tools: bool
@@ -169,10 +169,10 @@ class Watch:
         self._wake.clear()
         return not self._closed
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> ListChanges:
         """Return the changes that have not been taken yet."""
         updated = () if self._subscriptions is None else self._subscriptions.take_updates(self._seen_offering)
-        changes = Changes(self._tools, self._prompts, self._resources, updated)
+        changes = ListChanges(self._tools, self._prompts, self._resources, updated)
         self._tools = self._prompts = self._resources = False
         return changes
 
@@ -246,7 +246,7 @@ RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"
 
 
-def notifications_of(changes: Changes) -> list[tuple[str, dict[str, object]]]:
+def notifications_of(changes: ListChanges) -> list[tuple[str, dict[str, object]]]:
     """Return method and parameters of a notification for each change."""
     lists = ((changes.tools, TOOLS_CHANGED), (changes.prompts, PROMPTS_CHANGED), (changes.resources, RESOURCES_CHANGED))
     told: list[tuple[str, dict[str, object]]] = [(method, {}) for changed, method in lists if changed]

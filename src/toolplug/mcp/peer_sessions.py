@@ -37,7 +37,7 @@ _Updates = dict[str, tuple[str, str, float]]
 """The updated resources by URI: key and source of their entry, and the time of the update."""
 
 
-class _Kept(TypedDict):
+class _StoredHandshake(TypedDict):
     owner: list[str | None]
     client: list[object]
 
@@ -83,7 +83,7 @@ class PeerMcpSessions(McpSessions):
         """Return a new session. Raises `StoreError`."""
         handshake = self.open(owner, client)
         self._connect(handshake)
-        kept: _Kept = {"owner": [*owner], "client": [*client]}
+        kept: _StoredHandshake = {"owner": [*owner], "client": [*client]}
         await self._store.commit(_PREFIX + handshake.id, orjson.dumps(kept), ttl_s=IDLE_S)
         await self._remember(handshake)
         return handshake

@@ -11,14 +11,14 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import NO_HOOKS, CallCounters, Gate, Plan, Target, TenantsGate, Tool
+from toolplug.catalog.plan import NO_HOOKS, Gate, Plan, PlanCounters, Target, TenantsGate, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.discovery.record import KIND, FoundTool, ServerName
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
-from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerRefused
+from toolplug.mcp.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.mcp.content import META, PlacedText
 from toolplug.mcp.input_rounds import answered_in_rounds, of_server
@@ -33,7 +33,7 @@ _ANY = Schema(ANY_OBJECT)
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
-def result_of(answer: Answer, output: Schema | None) -> ToolResult:
+def result_of(answer: McpAnswer, output: Schema | None) -> ToolResult:
     """Return the result: text content as its output, one block per line; each other block as a part.
 
     The output knows the places of the parts, for MCP clients. Structured content that does not fit the schema `output`
@@ -60,7 +60,7 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     return ToolResult("", "", output_text, status, None, tuple(parts), {**metadata, "left_out": UNFIT})
 
 
-def _metadata(answer: Answer) -> Mapping[str, object]:
+def _metadata(answer: McpAnswer) -> Mapping[str, object]:
     meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
     text = encode_value(meta) if meta else None
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
@@ -73,7 +73,7 @@ ADDED = "_added"
 """In metrics, the servers that tenants have added, and their tools: their names are not ours."""
 
 
-class Planner:
+class ServerPlanner:
     """Builds the tools of one server from its configuration. A policy `ask` requires `approvals`."""
 
     def __init__(self, server: Server, services: CallServices, labels: Labels) -> None:
@@ -171,11 +171,11 @@ class Labels:
         self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
-    def method(self, method: str) -> CallCounters:
+    def method(self, method: str) -> PlanCounters:
         """Return the counters of a method of the protocol other than a tool call."""
         return self._accounting.counters(self._provider, method)
 
-    def counters(self, name: str) -> CallCounters:
+    def counters(self, name: str) -> PlanCounters:
         """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
@@ -193,7 +193,7 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
 
-        async def send(repetition: Repetition | None) -> Answer:
+        async def send(repetition: Repetition | None) -> McpAnswer:
             return await line.call(call.name, arguments, report, context.trace_context, ask, repetition)
 
         ask = of_server(context.ask, definition.ref)

@@ -33,7 +33,7 @@ def planned_tools(
     bound = run_step(entry, "tools()", lambda: _bound(provider))
     names = [tool.definition.name for tool in bound]
     _check(entry, names)
-    planner = _Planner(entry, services, switch, threads, provider.accepts_idempotency_key)
+    planner = _ToolPlanner(entry, services, switch, threads, provider.accepts_idempotency_key)
     # The inherited one asks tools() again for each name, to find what it has just given.
     own_can_execute = type(provider).can_execute is not FunctionProvider.can_execute
     listed: list[Tool] = []
@@ -105,7 +105,7 @@ def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[Provid
             )
 
 
-class _Planner:
+class _ToolPlanner:
     """Builds the tools of one provider."""
 
     def __init__(

@@ -63,7 +63,7 @@ def _singular(word: str) -> str:
     return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
 
 
-class _Reader:
+class _QueryReader:
     """Reads tools; a run of letters is divided into words once, since tools of one catalog share most of theirs."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class ToolIndex:
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         self.definitions: Sequence[ToolDefinition] = tuple(definitions)
-        reader = _Reader()
+        reader = _QueryReader()
         lengths = array("I")
         counted: dict[str, _Postings] = {}
         for place, definition in enumerate(self.definitions):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_tool import PluginStatus
-from toolplug.sessions.shared import Background, SessionCallbacks
+from toolplug.sessions.shared import SessionCallbacks, SessionTasks
 from toolplug.stores.store import Record
 
 
@@ -138,7 +138,7 @@ class Expiry:
         sign_at: float,
         expires_at: float,
         clock: Callable[[], float],
-        background: Background,
+        background: SessionTasks,
     ) -> None:
         self.expires_at: float = expires_at
         self._session = session

@@ -18,8 +18,8 @@ from toolplug.runtime.duplicates import first_repeated
 from toolplug.runtime.tasks import in_slices
 from toolplug.sessions.record import SessionState
 from toolplug.sessions.session_tool import (
-    Capability,
     CleanedTool,
+    DeclaredCapability,
     DeclaredLevels,
     DefinitionCache,
     SessionTool,
@@ -64,7 +64,7 @@ class FailedToolAnswer(Answer):
     recoverable: bool
 
 
-class FailedTool(NamedTuple):
+class RefusedTool(NamedTuple):
     """A rejected tool. `recoverable`: the same definition may be accepted at another time."""
 
     name: str
@@ -80,10 +80,10 @@ class Negotiated(NamedTuple):
     """A checked registration: the accepted tools in order, the `failed` ones, and what was removed (`cleaned`)."""
 
     plugin_type: str | None
-    capabilities: tuple[Capability, ...]
+    capabilities: tuple[DeclaredCapability, ...]
     environment: Mapping[str, object]
     tools: ToolSet
-    failed: tuple[FailedTool, ...]
+    failed: tuple[RefusedTool, ...]
     cleaned: tuple[CleanedTool, ...]
 
     def apply_to(self, state: SessionState) -> SessionState:
@@ -109,7 +109,7 @@ class Negotiated(NamedTuple):
         )
 
 
-class Changes(NamedTuple):
+class NegotiatedChanges(NamedTuple):
     """A checked update; `cleaned` is what was removed from its definitions."""
 
     added: tuple[SessionTool, ...]
@@ -126,13 +126,13 @@ async def negotiate(asked: Registration, tenant: str, shared: SessionServices) -
     capabilities = tuple(map(_clean, capabilities))
     levels = declared_levels(capabilities)
     good: list[SessionTool] = []
-    failed: list[FailedTool] = []
+    failed: list[RefusedTool] = []
     names: dict[str, str] = {}
     cleaned_tools: list[CleanedTool] = []
     async for raw in in_slices(asked.tools):
         removed = RemovedParts()
         outcome = _candidate(raw, removed, levels, names, tenant, shared)
-        if isinstance(outcome, FailedTool):
+        if isinstance(outcome, RefusedTool):
             failed.append(outcome)
             continue
         good.append(outcome)
@@ -150,17 +150,17 @@ async def negotiate(asked: Registration, tenant: str, shared: SessionServices) -
     return Negotiated(plugin_type, capabilities, environment, tools, tuple(failed), tuple(cleaned_tools))
 
 
-async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> Changes:
+async def read_changes(asked: ToolChanges, pool: DefinitionCache) -> NegotiatedChanges:
     """Check an update. Raises `ApiError` (`invalid_tool`) with the path of the first invalid definition."""
     cleaned_tools: list[CleanedTool] = []
     added = await _definitions(asked.added, "toolUpdates.added", pool, cleaned_tools)
     modified = await _definitions(asked.modified, "toolUpdates.modified", pool, cleaned_tools)
-    changes = Changes(added, tuple(asked.removed), modified, tuple(cleaned_tools))
+    changes = NegotiatedChanges(added, tuple(asked.removed), modified, tuple(cleaned_tools))
     _check_each_once(changes)
     return changes
 
 
-def apply_update(state: SessionState, changes: Changes, shared: SessionServices) -> SessionState:
+def apply_update(state: SessionState, changes: NegotiatedChanges, shared: SessionServices) -> SessionState:
     """Return the state after an update; the same object if nothing changes. Raises `ApiError`."""
     if not state.registered:
         message = "nothing is registered in this session; begin with register-tools"
@@ -190,14 +190,14 @@ def _candidate(
     names: dict[str, str],
     tenant: str,
     shared: SessionServices,
-) -> SessionTool | FailedTool:
+) -> SessionTool | RefusedTool:
     """Check one tool of a registration, and add its canonical and wire name to `names`, those before it."""
     try:
         tool = shared.pool.tool(raw, removed)
     except InvalidDefinition as error:
-        return FailedTool(_name_in(raw), str(error), False)
+        return RefusedTool(_name_in(raw), str(error), False)
     clash = _clash(tool, levels, names, tenant, shared)
-    return tool if clash is None else FailedTool(tool.name, clash, True)
+    return tool if clash is None else RefusedTool(tool.name, clash, True)
 
 
 def _clash(
@@ -236,14 +236,14 @@ async def _definitions(
     return tuple(tools)
 
 
-def _check_each_once(changes: Changes) -> None:
+def _check_each_once(changes: NegotiatedChanges) -> None:
     added, modified = ((tool.name for tool in tools) for tools in (changes.added, changes.modified))
     twice = first_repeated((*added, *changes.removed, *modified))
     if twice is not None:
         raise ApiError("invalid_tool", f"{twice!r} appears twice in this update", param="toolUpdates")
 
 
-def _check_existence(state: SessionState, changes: Changes) -> None:
+def _check_existence(state: SessionState, changes: NegotiatedChanges) -> None:
     known = state.tools.tools
     for index, tool in enumerate(changes.added):
         if tool.name in known:
@@ -283,7 +283,7 @@ def _check_environment(asked: Registration) -> None:
         raise ApiError("invalid_environment", message, param="environment")
 
 
-def _clean(capability: Capability) -> Capability:
+def _clean(capability: DeclaredCapability) -> DeclaredCapability:
     resources = cast("list[object]", cleaned_json(list(capability.resources)))
     return capability._replace(resources=tuple(resources))
 

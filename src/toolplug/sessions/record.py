@@ -15,7 +15,7 @@ import orjson
 from toolplug.catalog.call import CODE_PATTERN, EMPTY
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, RecordDamaged, StoreRefused
-from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
+from toolplug.sessions.session_tool import DeclaredCapability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CODE = re.compile(CODE_PATTERN.strip("^$"))
@@ -70,7 +70,7 @@ SCHEMA = 1
 """The version of the format of session records. A later one is never read: to write it would drop what is new in it."""
 
 
-class _Kept(TypedDict):
+class _StoredState(TypedDict):
     schema: NotRequired[int]
     tenant: str
     token: str
@@ -101,7 +101,7 @@ class SessionState:
     updated_at: float
     revision: int = 0
     registered: bool = False
-    capabilities: tuple[Capability, ...] = ()
+    capabilities: tuple[DeclaredCapability, ...] = ()
     environment: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None

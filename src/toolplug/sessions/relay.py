@@ -28,8 +28,8 @@ from toolplug.errors import ApiError, GoneState, StoreError
 from toolplug.execution.results import limited_result, readable, unavailable
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
-from toolplug.sessions.peers.calls import CallEnd, Progress
-from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.sessions.peers.calls import CallEnd, RecordedProgress
+from toolplug.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 
 _ID = re.compile("req_[0-9a-f]{24}")
 _REMEMBERED = 1_000
@@ -51,7 +51,7 @@ CALLER_GONE = "caller_gone"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class RelayedRequest:
     """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
 
     `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
@@ -80,12 +80,12 @@ class Relay:
     `elsewhere` is True while another process has a newer stream of the plugin, which gets the requests.
     """
 
-    def __init__(self, session: SessionCallbacks, background: Background, counters: SessionCounters) -> None:
+    def __init__(self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters) -> None:
         self.elsewhere: bool = False
         self._session = session
         self._background = background
         self._counters = counters
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, RelayedRequest] = {}
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
         self._reserved: dict[str, str] = {}
@@ -154,7 +154,7 @@ class Relay:
         earlier = self._requests.get(call.id) if call.id in self._reserved else None
         # A queued call that this process has sent for another one, which has ended since.
         taken_over = earlier is not None and earlier.answer is None
-        request = Request(
+        request = RelayedRequest(
             id=call.id if call.id in self._reserved and (earlier is None or taken_over) else _new_id(),
             tool=call.name,
             arguments=dump_json(call.arguments),
@@ -264,28 +264,28 @@ class Relay:
         """
         self.answer(request_id, value)
 
-    async def take_progress(self, request_id: str, progress: Progress) -> None:
+    async def take_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
         self.progress(request_id, *progress)
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: RelayedRequest) -> None:
         """Write what other processes need of a request. Raises `StoreError`."""
 
-    def _may_have_arrived(self, request: Request) -> bool:
+    def _may_have_arrived(self, request: RelayedRequest) -> bool:
         """Return False if no process has sent the request."""
         return request.attempt > 0
 
-    def _answer_gone(self, request: Request, reason: str) -> ToolResult:
+    def _answer_gone(self, request: RelayedRequest, reason: str) -> ToolResult:
         return _gone_result(request.tool, reason, sent=self._may_have_arrived(request))
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
         return None
 
-    def _end_record(self, request: Request, reason: str) -> None:
+    def _end_record(self, request: RelayedRequest, reason: str) -> None:
         """End the request for all processes, in the background."""
 
-    def _waiting(self, request_id: str) -> Request:
+    def _waiting(self, request_id: str) -> RelayedRequest:
         request = self._requests.get(request_id)
         # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
         sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
@@ -296,7 +296,7 @@ class Relay:
             raise already_answered()
         raise too_late() if finish == "late" else not_found()
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
         arguments = orjson.Fragment(request.arguments)
@@ -318,23 +318,23 @@ class Relay:
             request.attempt = attempt
             request.sent = request.sent or perf_counter()
 
-    def _times_sent(self, request: Request, stream: str) -> int:
+    def _times_sent(self, request: RelayedRequest, stream: str) -> int:
         """Return how often the request may have been sent before, on other streams than this one too."""
         return request.attempt
 
-    def _give_up(self, request: Request, reason: str) -> None:
+    def _give_up(self, request: RelayedRequest, reason: str) -> None:
         """End a request without an answer, and log the cancellation if the plugin has the request."""
         if self._finished_now(request, "late", reason):
             self._end_record(request, reason)
             self._log_cancelled(request, reason)
 
-    def _log_cancelled(self, request: Request, reason: str) -> None:
+    def _log_cancelled(self, request: RelayedRequest, reason: str) -> None:
         """Log the cancellation of a request that this process has sent to the plugin."""
         if request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: Request, finish: _Finish, outcome: str, value: object) -> bool:
+    def _settle(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
         """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
         if not self._finished_now(request, finish, outcome):
             return False
@@ -342,7 +342,7 @@ class Relay:
             request.answer.set_result(value)
         return request.answer is not None
 
-    def _finished_now(self, request: Request, finish: _Finish, outcome: str) -> bool:
+    def _finished_now(self, request: RelayedRequest, finish: _Finish, outcome: str) -> bool:
         """Remove and count the request; return False if it has ended before."""
         if self._requests.pop(request.id, None) is None:
             return False

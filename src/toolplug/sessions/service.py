@@ -22,7 +22,7 @@ from toolplug.runtime.tasks import SingleFlight
 from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.sessions.peers.peers import Peers
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.record import (
     SessionState,
     abbreviate_code,
@@ -47,7 +47,7 @@ COUNTED_S = 10.0
 _LOG = logging.getLogger("toolplug.sessions")
 
 
-class Created(NamedTuple):
+class SessionCreated(NamedTuple):
     """A new session and the token of its plugin, of which only the digest is stored."""
 
     session: Session
@@ -69,7 +69,7 @@ class Sessions:
     def __init__(
         self,
         store: Store,
-        planner: Planner,
+        planner: SessionPlanner,
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
@@ -147,7 +147,7 @@ class Sessions:
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
-    ) -> Created:
+    ) -> SessionCreated:
         """Create a session of the principal's tenant. Raises `ApiError` (also for a quota) and `StoreError`."""
         await self._count_others()
         if len(self._live) + self._creating >= self.limits.max_sessions:
@@ -214,7 +214,7 @@ class Sessions:
         session.check()
         return session
 
-    def reconfigure(self, limits: SessionLimits, planner: Planner) -> None:
+    def reconfigure(self, limits: SessionLimits, planner: SessionPlanner) -> None:
         """Replace the limits and the plans of all sessions."""
         self._shared.limits, self._shared.planner = limits, planner
         for session in self.live:
@@ -225,7 +225,7 @@ class Sessions:
         await session.end()
         audit("session.end", "done", principal, abbreviate_code(session.code), request_id)
 
-    async def _create(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> Created:
+    async def _create(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> SessionCreated:
         while True:
             code = new_code()
             token = new_token(code)
@@ -249,7 +249,7 @@ class Sessions:
             session = self._live.get(code) or self._adopt(
                 code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s
             )
-            return Created(session, token)
+            return SessionCreated(session, token)
 
     @asynccontextmanager
     async def _place(self, code: str, principal: Principal, ttl_s: float, request_id: str) -> AsyncGenerator[None]:

@@ -12,7 +12,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.limits.limiters import Rate
+from toolplug.execution.limits.limiters import RateLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.sessions.events import (
     EVERYBODY,
@@ -33,31 +33,31 @@ from toolplug.sessions.events import (
 )
 from toolplug.sessions.executors import SessionExecutors
 from toolplug.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
-from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges, apply_update, negotiate, read_changes
+from toolplug.sessions.negotiation import RefusedTool, Registration, ToolChanges, apply_update, negotiate, read_changes
 from toolplug.sessions.peers.peers import PeerSession
 from toolplug.sessions.record import SessionState, abbreviate_code, read_state, record_key, state_bytes
 from toolplug.sessions.relay import Relay
 from toolplug.sessions.session_log import SessionLog
-from toolplug.sessions.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
+from toolplug.sessions.session_tool import CleanedTool, PluginStatus, StreamRole, ToolDifference
 from toolplug.sessions.shared import SessionServices
 from toolplug.sessions.stream import EventFanout, Reader
 from toolplug.stores.store import Record
 
 
-class Registered(NamedTuple):
+class RegistrationResult(NamedTuple):
     """The result of a registration: accepted names, rejected tools, and what was removed from accepted definitions."""
 
     names: tuple[str, ...]
-    failed: tuple[FailedTool, ...]
+    failed: tuple[RefusedTool, ...]
     revision: int
     cleaned: tuple[CleanedTool, ...] = ()
 
 
-class Updated(NamedTuple):
+class UpdateResult(NamedTuple):
     """The result of an update; `cleaned` is what was removed from its definitions."""
 
     revision: int
-    difference: Difference
+    difference: ToolDifference
     cleaned: tuple[CleanedTool, ...] = ()
 
 
@@ -78,7 +78,7 @@ class Session:
         self._key = record_key(code)
         self._unregistered = not state.registered
         self._writing = asyncio.Lock()
-        self._rate = Rate(shared.limits.max_updates_per_minute, 60, "the session")
+        self._rate = RateLimit(shared.limits.max_updates_per_minute, 60, "the session")
         self._logbook = SessionLog(self._key, shared.store, shared.background, self.over)
         self.feed: EventFanout = EventFanout(
             self._key, shared.store, self._logbook, self, shared.background, shared.counters
@@ -175,7 +175,7 @@ class Session:
         self.check()
         return await self._life.store_sign()
 
-    async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
+    async def register(self, asked: Registration, *, request_id: str = "") -> RegistrationResult:
         """Replace all tools. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
         with self._note_change("register", request_id):
             self.check()
@@ -192,11 +192,11 @@ class Session:
                     await self._check_rate()
                 raise
             self._presence.expect()
-            return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
+            return RegistrationResult(tuple(found.tools.tools), found.failed, revision, found.cleaned)
 
     async def update(
         self, asked: ToolChanges, reason: str, expected: int | None = None, *, request_id: str = ""
-    ) -> Updated:
+    ) -> UpdateResult:
         """Apply all of these changes or none; `expected` is the revision that the session must have, if not None.
 
         Raises `ApiError`, `SessionGone` and `StoreError`.
@@ -213,7 +213,7 @@ class Session:
             self.touch()
             await self._check_rate()
             changes = await read_changes(asked, self._shared.pool)
-            return Updated(*await self._change(change, clean_text(reason)), changes.cleaned)
+            return UpdateResult(*await self._change(change, clean_text(reason)), changes.cleaned)
 
     @contextmanager
     def _note_change(self, kind: str, request_id: str) -> Generator[None]:
@@ -358,10 +358,10 @@ class Session:
 
     # Changes.
 
-    async def _change(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
+    async def _change(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, ToolDifference]:
         return await self._shared.background.unbroken(self._commit(change, reason), "session-change")
 
-    async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
+    async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, ToolDifference]:
         """Change the record by compare-and-swap and log the change; return the new revision and the difference."""
         async with self._writing:
             while True:

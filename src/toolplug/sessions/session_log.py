@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from toolplug.errors import StoreError
 from toolplug.sessions.events import LogEntry, entry_bytes, event_id, is_logged, position_of, read_entry, told_id
-from toolplug.sessions.shared import Background
+from toolplug.sessions.shared import SessionTasks
 from toolplug.stores.store import KEPT_EVENTS, Events, Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -28,7 +28,7 @@ class SessionLog:
     512 are kept for another try.
     """
 
-    def __init__(self, key: str, store: Store, background: Background, over: Callable[[], None]) -> None:
+    def __init__(self, key: str, store: Store, background: SessionTasks, over: Callable[[], None]) -> None:
         self._key = key
         self._store = store
         self._background = background

@@ -18,7 +18,7 @@ from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.sessions.events import LogEntry
 from toolplug.sessions.peers.calls import CallRecords
 from toolplug.sessions.peers.presences import PresenceRecords
-from toolplug.sessions.plans import Planner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.stores.store import Record, Store
 
@@ -57,7 +57,7 @@ class SessionCallbacks(Protocol):
     async def expire(self) -> None: ...
 
 
-class Background:
+class SessionTasks:
     """Tasks that end with the sessions; what one of them raises is logged and does not affect others."""
 
     def __init__(self) -> None:
@@ -183,11 +183,11 @@ class SessionServices:
 
     store: Store
     limits: SessionLimits
-    planner: Planner
+    planner: SessionPlanner
     neighbours: ReservedNames
     forget: Callable[[str], None]
     peers: PeerRecords | None = None
-    background: Background = field(default_factory=Background)
+    background: SessionTasks = field(default_factory=SessionTasks)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)
     executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(_KEPT_EXECUTORS))

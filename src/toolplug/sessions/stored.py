@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
-from toolplug.sessions.events import LoggedEvent, event_id, logged_events
+from toolplug.sessions.events import StoredSessionEvent, event_id, logged_events
 from toolplug.sessions.expiry import latest_expiry
 from toolplug.sessions.record import PREFIX, SessionState, abbreviate_code, check_code, read_state, record_key
 from toolplug.sessions.session_log import logged_after
@@ -38,7 +38,7 @@ class StoredSession(NamedTuple):
         return self.state.gone or ("session_expired" if self.expires_at <= now else None)
 
 
-class Missed(NamedTuple):
+class MissedChange(NamedTuple):
     """The log no longer has this event; all that it has follows."""
 
     event: int
@@ -76,11 +76,11 @@ class StoredSessions:
             raise SessionGone(code, over)
         return session
 
-    async def log(self, code: str) -> tuple[LoggedEvent, ...]:
+    async def log(self, code: str) -> tuple[StoredSessionEvent, ...]:
         """Return all events in the log of a session. Raises `StoreError`."""
         return logged_events((await self._store.events(record_key(code), None)).entries)
 
-    async def follow(self, code: str, after: int | None) -> AsyncGenerator[LoggedEvent | Missed]:
+    async def follow(self, code: str, after: int | None) -> AsyncGenerator[StoredSessionEvent | MissedChange]:
         """Yield the log after the event with this id (None: all of it), then each new event.
 
         Raises `InvalidSessionCode` and `SessionNotFound` before the first event, `SessionGone` after the last one of a
@@ -93,7 +93,7 @@ class StoredSessions:
             patience_s = 0.0 if over else min(session.expires_at - self.now(), _LOOK_EVERY_S)
             page = await logged_after(self._store, record_key(code), last, wait_s=max(patience_s, 0.0))
             if not page.known and last is not None:
-                yield Missed(last)
+                yield MissedChange(last)
                 last = None
                 continue
             for event in logged_events(page.entries):

@@ -30,7 +30,7 @@ from toolplug.sessions.events import (
 )
 from toolplug.sessions.session_log import SessionLog
 from toolplug.sessions.session_tool import StreamRole
-from toolplug.sessions.shared import HEARTBEAT_S, Background, SessionCallbacks, SessionCounters
+from toolplug.sessions.shared import HEARTBEAT_S, SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.stores.store import Event, Store
 
 MAX_WAITING_EVENTS = 256
@@ -192,7 +192,7 @@ class EventFanout:
         store: Store,
         logbook: SessionLog,
         session: SessionCallbacks,
-        background: Background,
+        background: SessionTasks,
         counters: SessionCounters,
     ) -> None:
         self._key = key

@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 5.0
 _LOG = logging.getLogger("toolplug.stores")
 
 
-class OpenStore(Protocol):
+class StoreOpener(Protocol):
     """Returns the store that a URL of a plugin's scheme names, as the hook `stores` gives it.
 
     Called when the configuration is read, to check the URL, and for each use of the store: nothing is connected before

@@ -12,7 +12,7 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
 
-from toolplug.mcp.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
+from toolplug.mcp.connection import BadAnswer, Connect, ConnectionFailed, McpAnswer, ServerRefused
 from toolplug.mcp.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 SOON_S = 20.0
 
 
-def said(text: str) -> Answer:
-    return Answer([{"type": "text", "text": text}], None, False)
+def said(text: str) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], None, False)
 
 
 @pytest.fixture

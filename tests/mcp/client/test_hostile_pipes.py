@@ -14,7 +14,7 @@ from tests.mcp.client.hostile import FRAME
 
 from toolplug.catalog.text import pluralize
 from toolplug.mcp.child_process import descendants, kill
-from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.mcp.connection import MAX_TOOLS, BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
@@ -22,8 +22,8 @@ SOON_S = 20.0
 """For a machine under load; what is shown is that a thing happens at all."""
 
 
-def said(text: str) -> Answer:
-    return Answer([{"type": "text", "text": text}], None, False)
+def said(text: str) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], None, False)
 
 
 def names(tools: object) -> list[str]:

@@ -15,7 +15,6 @@ from tests.virtual_time import pass_time
 from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.errors import ApiError, QuotaExceeded, StoreUnavailable
 from toolplug.sessions.negotiation import ToolChanges
-from toolplug.sessions.service import Created
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]
 

@@ -50,7 +50,7 @@ _ONE_ERROR = frozenset(
 """Keywords whose `false` is one error of the whole value; under any other, it is one of each value."""
 
 
-class Text(NamedTuple):
+class TextPrice(NamedTuple):
     """The price of a keyword for a text: once, and for each character."""
 
     once_ns: int = 0
@@ -71,8 +71,8 @@ class PricedSchema:
 
     def __init__(self, schema: Node) -> None:
         self.flat_ns: int = _KEYWORD_NS * (1 + sum(keyword not in _ANNOTATIONS for keyword in schema))
-        self.text: Text = Text()
-        self.keys: Text = Text()
+        self.text: TextPrice = TextPrice()
+        self.keys: TextPrice = TextPrice()
         self.whole_ns: int = 0
         self.float_ns: int = 0
         self.odd_ns: int = 0
@@ -108,11 +108,11 @@ class PricedSchema:
                 usual = _MULTIPLE_NS if 1e-9 < value < 1e12 else _ODD_MULTIPLE_NS
                 self._number(max(whole, usual if isinstance(value, float) else 0), usual, _ODD_MULTIPLE_NS)
             case "pattern":
-                self._string(Text(_PATTERN_NS, character_ns(value)))
+                self._string(TextPrice(_PATTERN_NS, character_ns(value)))
             case "format":
-                self._string(Text(*_FORMATS_NS.get(str(value), _FORMAT_NS)))
+                self._string(TextPrice(*_FORMATS_NS.get(str(value), _FORMAT_NS)))
             case "contentMediaType" | "contentEncoding":
-                self._string(Text(*_MEDIA_NS))
+                self._string(TextPrice(*_MEDIA_NS))
             case "enum" if isinstance(value, list):
                 self._options(cast("list[object]", value))
             case "const":
@@ -133,7 +133,7 @@ class PricedSchema:
             case "patternProperties" if isinstance(value, Mapping):
                 for pattern in cast("Node", value):
                     self.entry_ns += _PATTERN_NS
-                    self.keys = Text(0, self.keys.character_ns + character_ns(pattern))
+                    self.keys = TextPrice(0, self.keys.character_ns + character_ns(pattern))
             case "additionalProperties" if value is False:
                 pass  # ends at the first key that is not named
             case "items" | "additionalItems":
@@ -154,8 +154,8 @@ class PricedSchema:
         self.float_ns += usual
         self.odd_ns += odd
 
-    def _string(self, price: Text) -> None:
-        self.text = Text(self.text.once_ns + price.once_ns, self.text.character_ns + price.character_ns)
+    def _string(self, price: TextPrice) -> None:
+        self.text = TextPrice(self.text.once_ns + price.once_ns, self.text.character_ns + price.character_ns)
 
     def _options(self, options: list[object]) -> None:
         """Add the price of options: those of one scalar type are looked up, others are compared one by one."""

@@ -32,21 +32,21 @@ _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 _ANY_BOUND: Node = {"minimum": 0, "maximum": 0}  # which exclusive bounds of draft 4 need next to them
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """A schema inside a document, and its path."""
 
     schema: Node
     at: Path
 
 
-def places(document: Node, at: Path) -> Iterator[Place]:
+def places(document: Node, at: Path) -> Iterator[SchemaPlace]:
     """Yield every schema of the document, itself first."""
-    waiting = [Place(document, at)]
+    waiting = [SchemaPlace(document, at)]
     while waiting:
         place = waiting.pop()
         yield place
         waiting.extend(
-            Place(cast("Node", inner), (*place.at, *path))
+            SchemaPlace(cast("Node", inner), (*place.at, *path))
             for _, path, inner in subschemas(place.schema)
             if isinstance(inner, dict)
         )

@@ -166,7 +166,7 @@ def _settle(place: asyncio.Future[bool], granted: bool) -> None:
         place.set_result(granted)
 
 
-class Rate(_Limiter):
+class RateLimit(_Limiter):
     """At most `count` calls may begin in any `per_s` seconds.
 
     A window of its own over a monotonic clock: the in-memory storage of the library `limits` counts by the wall clock,

@@ -14,7 +14,7 @@ from toolplug.errors import Problem, StoreMisused
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries
 from toolplug.providers.entry import ProviderState
-from toolplug.stores.open import BUILT_IN, OpenStore, open_store, store_file, store_scheme
+from toolplug.stores.open import BUILT_IN, StoreOpener, open_store, store_file, store_scheme
 from toolplug.stores.store import Store
 
 HOOK = "stores"
@@ -33,7 +33,7 @@ class ConfiguredStore:
 
     url: str = field(repr=False)
     folder: Path
-    opens: OpenStore | None = None
+    opens: StoreOpener | None = None
     shared: bool = False
 
     @property
@@ -95,7 +95,7 @@ def read_store(
 
 def _find_offered(
     store: ConfiguredStore, plugins: Collection[LoadedEntry], problems: list[Problem]
-) -> tuple[OpenStore | None, bool]:
+) -> tuple[StoreOpener | None, bool]:
     """Return the function of the first plugin that has a store of the scheme, and whether a plugin failed."""
     broken = False
     for entry, kind in plugins:

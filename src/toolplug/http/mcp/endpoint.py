@@ -23,8 +23,8 @@ from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import LazyExecutor
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
-from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
-from toolplug.http.mcp.response_sender import ResponseSender
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
+from toolplug.http.mcp.response_sender import McpResponseSender
 from toolplug.http.requests import (
     HostRequest,
     catalog_of,
@@ -163,12 +163,12 @@ async def mcp_stream(request: HostRequest) -> Response:
         return _response(known)
     caller = await caller_of(request, known)
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         with open_stream(request):
             return await listen(stream)
 
-    async def listen(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
+    async def listen(stream: ServedEventStream) -> Response | None:
+        sender = McpResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
         if known.stream is not None:
             known.stream()
         known.stream = sender.cancel
@@ -222,12 +222,12 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
     caller = await caller_of(request)
     still = (lambda: is_still_admitted(request)) if listens else None
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         with open_stream(request) if listens else nullcontext():
             return await answer(stream)
 
-    async def answer(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=streams, still=still)
+    async def answer(stream: ServedEventStream) -> Response | None:
+        sender = McpResponseSender(stream, streams=streams, still=still)
         work = speaker.answer(message, client, caller, sender.notify, headers)
         return await sender.end(await sender.reply(work))
 
@@ -258,9 +258,9 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
         return _make_accepted()
     caller = await caller_of(request, known)
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         streams = accepts(request, _EVENTS)
-        sender = ResponseSender(stream, streams=streams)
+        sender = McpResponseSender(stream, streams=streams)
         known.running[message_id] = sender.cancel
         questions = known.questions if streams else None
         try:

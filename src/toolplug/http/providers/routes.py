@@ -53,7 +53,7 @@ _LOG = logging.getLogger("toolplug.http")
 _NOTHING: dict[str, object] = {}
 
 
-class Place(NamedTuple):
+class RoutePlace(NamedTuple):
     """One path, and its routes by method; `key` and `template`, without a mount, are those of the first."""
 
     key: str
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 class Found(NamedTuple):
     """Where a request goes. `route` is None if the path lacks the method; `allowed` then names those it has."""
 
-    place: Place
+    place: RoutePlace
     route: MountedRoute | None
     params: dict[str, object]
     allowed: tuple[str, ...] = ()
@@ -76,15 +76,15 @@ class RouteIndex:
     """One reading of the route table. HEAD is answered by what answers GET."""
 
     def __init__(self, routes: Iterable[MountedRoute]) -> None:
-        self._exact: dict[str, Place] = {}
-        self._patterns: list[Place] = []
-        places: dict[str, Place] = {}
+        self._exact: dict[str, RoutePlace] = {}
+        self._patterns: list[RoutePlace] = []
+        places: dict[str, RoutePlace] = {}
         for item in routes:
             path = item.path
             place = places.get(path)
             if place is None:
                 pattern, _, convertors = compile_path(path)
-                place = places[path] = Place(item.key, item.route.path, {}, pattern, convertors)
+                place = places[path] = RoutePlace(item.key, item.route.path, {}, pattern, convertors)
                 if convertors:
                     self._patterns.append(place)
                 else:
@@ -99,7 +99,7 @@ class RouteIndex:
             route = exact.methods.get(method)
             if route is not None:
                 return Found(exact, route, _NOTHING)
-        first: Place | None = None
+        first: RoutePlace | None = None
         allowed: list[str] = []
         for place, params in self._fitting(path):
             route = place.methods.get(method)
@@ -109,7 +109,7 @@ class RouteIndex:
             allowed += place.methods
         return None if first is None else Found(first, None, _NOTHING, tuple(dict.fromkeys(allowed)))
 
-    def _fitting(self, path: str) -> Iterator[tuple[Place, dict[str, object]]]:
+    def _fitting(self, path: str) -> Iterator[tuple[RoutePlace, dict[str, object]]]:
         exact = self._exact.get(path)
         if exact is not None:
             yield exact, _NOTHING

@@ -19,7 +19,7 @@ from toolplug.http.sessions.handlers import NO_STORE, ONE, plugin_session, sessi
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.runtime.timestamp import timestamp
 from toolplug.sessions.executors import SessionRoute
-from toolplug.sessions.peers.calls import Progress
+from toolplug.sessions.peers.calls import RecordedProgress
 from toolplug.sessions.plans import DEADLINE_S
 
 
@@ -101,7 +101,7 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
     session = plugin_session(request)
     session.touch()
     if body.progress is not None:
-        await session.relay.take_progress(body.id, Progress(body.progress, body.total, body.message))
+        await session.relay.take_progress(body.id, RecordedProgress(body.progress, body.total, body.message))
         return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
     await session.relay.take_answer(body.id, _value(body))
     return OrjsonResponse({"success": True, "id": body.id, "status": "done"})

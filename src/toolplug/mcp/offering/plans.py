@@ -13,7 +13,7 @@ from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.discovery.offers import NO_OFFERS, FoundOffers
 from toolplug.mcp.connection import ServerConnection
 from toolplug.mcp.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.mcp.plans import Planner, refusals_in_words
+from toolplug.mcp.plans import ServerPlanner, refusals_in_words
 
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
@@ -27,7 +27,7 @@ Parameters = Callable[[ToolCall], Mapping[str, object]]
 
 
 def planned_offers(
-    found: FoundOffers, planner: Planner, reach: SwitchedConnection, follow: Follow | None = None
+    found: FoundOffers, planner: ServerPlanner, reach: SwitchedConnection, follow: Follow | None = None
 ) -> Offering:
     """Return what a server offers besides its tools, under its own names; nothing if its policy is `disable`.
 
@@ -47,7 +47,7 @@ def planned_offers(
 class _Requests:
     """Builds the plans of one server's prompts and resources, over one connection."""
 
-    def __init__(self, planner: Planner, reach: SwitchedConnection) -> None:
+    def __init__(self, planner: ServerPlanner, reach: SwitchedConnection) -> None:
         self._planner = planner
         self._reach = reach
 

@@ -51,7 +51,7 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.mcp.sdk.elicitation import asking, call_with_approval
-from toolplug.mcp.sdk.exact_lines import Answers, ExactLines, own_stdin
+from toolplug.mcp.sdk.exact_lines import ExactLines, LineAnswers, own_stdin
 from toolplug.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
 from toolplug.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, follow_resources, honored_of
 from toolplug.mcp.server_endpoint import (
@@ -192,7 +192,7 @@ class SdkServerEndpoint:
                 lines = ExactLines(stdin)
                 stdout = anyio.wrap_file(out)
                 async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
-                    lines.answers = answers = Answers(write)
+                    lines.answers = answers = LineAnswers(write)
                     await server.run(read, answers, options_with_instructions(self._options, caller))
             for task in telling:
                 task.cancel()

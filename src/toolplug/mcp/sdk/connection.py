@@ -26,9 +26,9 @@ from toolplug.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.mcp.connection import (
     MAX_PAGES,
     MAX_TOOLS,
-    Answer,
     BadAnswer,
     ConnectionFailed,
+    McpAnswer,
     Repetition,
     ServerRefused,
 )
@@ -305,7 +305,7 @@ class SdkConnection:
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
         meta: dict[str, object] = dict(trace_context)
         if self.version in MODERN_PROTOCOL_VERSIONS and not isinstance(ask, NobodyToAsk):
@@ -325,7 +325,7 @@ class SdkConnection:
             await self.tools()
             return await self._call(params, report)
 
-    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> Answer:
+    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> McpAnswer:
         request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:
@@ -335,7 +335,7 @@ class SdkConnection:
         if raw.get("resultType", "complete") != "complete":
             raise required_input(raw)
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
-        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
+        return McpAnswer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
 
     async def _page(self, cursor: str | None) -> RawPage:
         params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)

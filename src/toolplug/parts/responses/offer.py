@@ -21,7 +21,7 @@ from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.request_tools import (
     CUSTOM,
     ClientTool,
-    ServerTools,
+    RequestedServerTools,
     as_function_choice,
     named_servers,
     read_tools,
@@ -75,7 +75,7 @@ def make_offer(
         catalog = _searchable(catalog, brought.deferred, search)
     own = frozenset(brought.own)
     _check_choice(request.tool_choice)
-    servers = ServerTools(catalog)
+    servers = RequestedServerTools(catalog)
     given = as_function_choice(request.tool_choice, servers)
     try:
         expansion = expand_builtin_tools(brought.functions, _Listed(catalog), tool_choice=given, strict=strict)
@@ -190,7 +190,7 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
 
 
 def _intersect_allowed(
-    request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: ServerTools
+    request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: RequestedServerTools
 ) -> Names | None:
     """Return the names that are in both lists; None if there is no list."""
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None

@@ -68,7 +68,7 @@ class RequestTools(NamedTuple):
     warnings: Sequence[StubWarning]
 
 
-class ServerTools:
+class RequestedServerTools:
     """The tools of a catalog by their servers, so that no entry of a request looks through the whole catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -188,7 +188,7 @@ def as_function(tool: Entry, namespace: str | None = None) -> Entry:
     return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
 
 
-def as_function_choice(choice: object, servers: ServerTools) -> object:
+def as_function_choice(choice: object, servers: RequestedServerTools) -> object:
     """Return the choice with functions instead of custom tools, namespaces and servers; other choices unchanged."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
@@ -215,7 +215,7 @@ def _distinct(entries: Iterable[object]) -> list[object]:
     return list(distinct.values())
 
 
-def named_servers(entries: Sequence[tuple[int, Entry]], servers: ServerTools, *, strict: bool) -> NamedServers:
+def named_servers(entries: Sequence[tuple[int, Entry]], servers: RequestedServerTools, *, strict: bool) -> NamedServers:
     """Return what the entries of type `mcp` offer.
 
     With `strict` raises `ResponseRefused` for a server that is not in the catalog, and for an option that only the host
@@ -293,7 +293,7 @@ def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str
         )
 
 
-def _functions_of(choice: object, servers: ServerTools) -> list[object]:
+def _functions_of(choice: object, servers: RequestedServerTools) -> list[object]:
     given = as_object(choice)
     kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
     if kind == MCP:

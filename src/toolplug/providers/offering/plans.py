@@ -45,7 +45,7 @@ def planned_offering(
 
     Raises `ProviderError` if one is offered twice or its hooks return something else.
     """
-    planner = _Planner(entry, services, switch, threads)
+    planner = _OfferingPlanner(entry, services, switch, threads)
     prompts = run_step(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
     resources = run_step(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
     _check_once(entry, "prompt", [prompt.name for prompt in prompts])
@@ -77,7 +77,7 @@ def _check_once(entry: ProviderEntry, what: str, names: Sequence[str]) -> None:
         )
 
 
-class _Planner:
+class _OfferingPlanner:
     """Builds the plans of one provider's prompts and resources, which share three counters."""
 
     def __init__(

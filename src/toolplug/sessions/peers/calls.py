@@ -51,7 +51,7 @@ class CallEnd(NamedTuple):
     late: str | None = None
 
 
-class Progress(NamedTuple):
+class RecordedProgress(NamedTuple):
     """A plugin's report of progress."""
 
     progress: float
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
     message: str | None
 
 
-class _Kept(TypedDict):
+class _StoredCall(TypedDict):
     tool: str
     deadline: float
     call_id: str
@@ -90,7 +90,7 @@ class CallRecords:
         ttl_s = call.deadline - self._store.now() + _ENDED_S
         if ttl_s <= 0:
             return
-        kept: _Kept = {
+        kept: _StoredCall = {
             "tool": call.tool,
             "deadline": call.deadline,
             "call_id": call.call_id,
@@ -135,7 +135,7 @@ class CallRecords:
         record = await self._store.read(_key(code, call_id) + _END)
         return None if record is None else read_end(record.value)
 
-    async def report(self, code: str, call_id: str, caller: str, progress: Progress) -> None:
+    async def report(self, code: str, call_id: str, caller: str, progress: RecordedProgress) -> None:
         """Pass progress on to the caller's process. Raises `StoreError`."""
         store_id = caller.partition(".")[0]
         await self._store.extend(_key(code, call_id), events=[orjson.dumps([*progress])], to=store_id)
@@ -169,7 +169,7 @@ def read_key(key: str) -> tuple[str, str, bool]:
 def read_call(value: bytes) -> StoredCall:
     """Return the call that `publish` has written."""
     head, _, arguments = value.partition(b"\n")
-    kept = cast("_Kept", orjson.loads(head))
+    kept = cast("_StoredCall", orjson.loads(head))
     return StoredCall(
         tool=kept["tool"],
         arguments=arguments,
@@ -183,9 +183,9 @@ def read_call(value: bytes) -> StoredCall:
     )
 
 
-def read_progress(data: bytes) -> Progress:
+def read_progress(data: bytes) -> RecordedProgress:
     """Return the progress that `report` has written."""
-    return Progress(*orjson.loads(data))
+    return RecordedProgress(*orjson.loads(data))
 
 
 def _end_bytes(end: CallEnd) -> bytes:

@@ -23,7 +23,7 @@ from toolplug.sessions.peers.presences import PRESENCES, PresenceRecords, Stored
 from toolplug.sessions.peers.relay import SharedRelay
 from toolplug.sessions.record import PREFIX, abbreviate_code, record_key
 from toolplug.sessions.session_tool import PluginStatus
-from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
+from toolplug.sessions.shared import PeerRecords, SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Store, every_key
@@ -80,7 +80,7 @@ class PeerSession:
     presence: Presence
 
     def __init__(
-        self, session: SessionCallbacks, background: Background, counters: SessionCounters, records: PeerRecords
+        self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters, records: PeerRecords
     ) -> None:
         self.relay: SharedRelay = SharedRelay(session, background, counters, records.calls)
         self._code = session.code

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from toolplug.errors import StoreError
-from toolplug.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
-from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
-from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.sessions.peers.calls import CallEnd, CallRecords, RecordedProgress, StoredCall
+from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, RelayedRequest, already_answered, not_found, too_late
+from toolplug.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 
 LATE_S = 0.25
 """Seconds after the deadline that a call waits for the store: an answer that a process has accepted is used."""
@@ -26,7 +26,7 @@ class SharedRelay(Relay):
     """A relay whose requests other processes send and answer."""
 
     def __init__(
-        self, session: SessionCallbacks, background: Background, counters: SessionCounters, calls: CallRecords
+        self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters, calls: CallRecords
     ) -> None:
         super().__init__(session, background, counters)
         self._calls = calls
@@ -59,7 +59,7 @@ class SharedRelay(Relay):
             raise already_answered() if end.late is None else too_late()
         self.note_end(request_id, end)
 
-    async def take_progress(self, request_id: str, progress: Progress) -> None:
+    async def take_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
         request = self._requests.get(request_id)
         if request is not None and request.report is not None:
@@ -73,7 +73,7 @@ class SharedRelay(Relay):
             raise already_answered() if end.late is None else too_late()
         await self._calls.report(self._session.code, request_id, call.caller, progress)
 
-    def note_progress(self, request_id: str, progress: Progress) -> None:
+    def note_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Take note of progress that another process has passed on."""
         request = self._requests.get(request_id)
         if request is not None and request.report is not None:
@@ -83,7 +83,7 @@ class SharedRelay(Relay):
         """Send a request whose caller waits in another process, unless it was sent before."""
         if request_id in self._requests or self._ended is not None:
             return
-        request = Request(
+        request = RelayedRequest(
             id=request_id,
             tool=call.tool,
             arguments=call.arguments,
@@ -126,7 +126,7 @@ class SharedRelay(Relay):
             if request is not None:
                 await self._publish(request)
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: RelayedRequest) -> None:
         """Write the record of a request; if the request of an earlier process has ended, that is its end."""
         request.sent = request.sent or perf_counter()
         if request.turn is None:
@@ -148,11 +148,11 @@ class SharedRelay(Relay):
             if end is not None:
                 self.note_end(request.id, end)
 
-    def _may_have_arrived(self, request: Request) -> bool:
+    def _may_have_arrived(self, request: RelayedRequest) -> bool:
         """Return True: a process that sends the request does not tell the others that it has."""
         return True
 
-    def _times_sent(self, request: Request, stream: str) -> int:
+    def _times_sent(self, request: RelayedRequest, stream: str) -> int:
         """Return how often the request may have been sent before: in each turn of a stream since it was published.
 
         This is the newest stream; where it has just been opened, the record does not count its turn yet.
@@ -161,7 +161,7 @@ class SharedRelay(Relay):
         earlier = 0 if request.turn is None else turn - request.turn
         return max(request.attempt, earlier)
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         """End a request for this reason, unless a process has accepted an answer to it: return that then."""
         if request.id in self._reserved and reason in _STOPPED:
             return None
@@ -177,7 +177,7 @@ class SharedRelay(Relay):
             self._log_cancelled(request, end.late)
         return None
 
-    async def _lose(self, request: Request, reason: str) -> None:
+    async def _lose(self, request: RelayedRequest, reason: str) -> None:
         try:
             async with asyncio.timeout(LATE_S):
                 end = await self._first_end(request, reason)
@@ -185,7 +185,7 @@ class SharedRelay(Relay):
             end = CallEnd(None, reason)
         self.note_end(request.id, end)
 
-    async def _first_end(self, request: Request, reason: str) -> CallEnd:
+    async def _first_end(self, request: RelayedRequest, reason: str) -> CallEnd:
         """Return how a request has ended: for this reason, unless something came first. Raises `StoreError`."""
         late = self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)
         return await self._background.unbroken(late, "session-relay")
@@ -200,11 +200,11 @@ class SharedRelay(Relay):
             raise not_found()
         return call.deadline
 
-    def _end_record(self, request: Request, reason: str) -> None:
+    def _end_record(self, request: RelayedRequest, reason: str) -> None:
         """End the request for all processes, in the background."""
         if request.id in self._reserved and reason in _STOPPED:
             return  # a queued call, which another process runs
         self._background.finish(self._ended_late(request, reason), "session-relay")
 
-    async def _ended_late(self, request: Request, reason: str) -> None:
+    async def _ended_late(self, request: RelayedRequest, reason: str) -> None:
         await self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)

@@ -24,7 +24,7 @@ _NOTHING: Given = {}
 _VARIABLE = re.compile(r"\{\+?([^{}]*)\}")
 
 
-class Request(NamedTuple):
+class TrialRequest(NamedTuple):
     """An example of `prompts/get` or `resources/read`, or a completion."""
 
     where: str
@@ -38,19 +38,19 @@ class Request(NamedTuple):
         return await run(self.plan, call, CallContext(principal=started.subject.principal))
 
 
-def requests(started: Started) -> list[Request]:
+def requests(started: Started) -> list[TrialRequest]:
     """Return the examples of everything that the provider offers: what takes no arguments needs none."""
     subject, offering = started.subject, started.generation.offering
-    found: list[Request] = []
+    found: list[TrialRequest] = []
     for name, item in offering.prompts.items():
         given = subject.prompts.get(name, None if _list_required(item) else _NOTHING)
         if given is not None and name not in subject.uncalled:
-            found.append(Request(f"prompt {name!r}", item.plan, name, given))
+            found.append(TrialRequest(f"prompt {name!r}", item.plan, name, given))
     for key, item in _readable(started):
         given = subject.resources.get(key, None if _VARIABLE.search(key) else _NOTHING)
         if given is not None and key not in subject.uncalled:
             uri = _fill(key, given)
-            found.append(Request(f"resource {key!r}", item.plan, uri, {"uri": uri, "variables": given}))
+            found.append(TrialRequest(f"resource {key!r}", item.plan, uri, {"uri": uri, "variables": given}))
     return found
 
 
@@ -122,7 +122,7 @@ def _check_examples(started: Started) -> Iterator[BrokenRule]:
                 yield BrokenRule("examples", f"example {name!r}", f"is no {what} of it", fix)
 
 
-async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRule]:
+async def _wrong_arguments(started: Started, request: TrialRequest) -> list[BrokenRule]:
     """Check that a prompt refuses arguments that do not fit those that it lists."""
     prompt = started.generation.offering.prompts.get(request.name)
     if prompt is None or prompt.plan is not request.plan:
@@ -144,7 +144,7 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
     return broken
 
 
-async def _under_pressure(started: Started, request: Request) -> list[BrokenRule]:
+async def _under_pressure(started: Started, request: TrialRequest) -> list[BrokenRule]:
     """Cancel the request, then make it many times at once."""
     if not await cancelled_after(started, lambda: request.send(started)):
         what = f"still runs {started.subject.within_s:g} s after its caller was cancelled"
@@ -169,7 +169,7 @@ async def _completions(started: Started) -> list[BrokenRule]:
     broken: list[BrokenRule] = []
     for where, item, names in offers:
         for name in names if item.completion is not None else ():
-            request = Request(where, cast("Plan", item.completion), item.key, {"argument": name, "value": ""})
+            request = TrialRequest(where, cast("Plan", item.completion), item.key, {"argument": name, "value": ""})
             result = await request.send(started)
             if result.status is not ToolStatus.SUCCESS:
                 fix = "return texts for any text that a user has typed, also an empty one"

@@ -22,10 +22,10 @@ from toolplug.runtime.threads import FairThreads
 from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.document import Document, document_fields, import_toolset, yaml_fields
+from toolplug.toolsets.saved.document import ToolsetDocument, document_fields, import_toolset, yaml_fields
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equip
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
-from toolplug.toolsets.saved.saved_records import EQUIPPED, Choice, SavedRecords, StoredRecord, equipped_key
+from toolplug.toolsets.saved.saved_records import EQUIPPED, EquippedChoice, SavedRecords, StoredRecord, equipped_key
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
     SavedToolset,
@@ -134,7 +134,7 @@ class SavedToolsets:
         """
         return await self._threads.run(caller.principal.tenant, partial(yaml_fields, text, file="body"))
 
-    async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
+    async def import_document(self, caller: Caller, document: ToolsetDocument) -> ShownToolset:
         """Save a new toolset from a document, whose tools need not be available. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         return await self._save_new(
@@ -268,7 +268,7 @@ class SavedToolsets:
             revision = await self._records.equip(owner, name, expected=expected)
             # Read after the choice is written: a process that changes the document later finds it equipped.
             kept = None if name is None else await self._records.read(owner, name)
-            self._choices.put(key, revision, None if kept is None else Choice(owner, kept.toolset))
+            self._choices.put(key, revision, None if kept is None else EquippedChoice(owner, kept.toolset))
 
     async def _equipped_now(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the equipped toolset in the store; if there is none, none is used here either."""
@@ -324,7 +324,7 @@ class SavedToolsets:
         notes = tuple(item for item in toolset.notes if item.tool in catalog)
         return replace(toolset, tools=tuple(tool for tool in toolset.tools if tool in catalog), notes=notes)
 
-    def _use(self, changed: Mapping[str, Choice | None]) -> None:
+    def _use(self, changed: Mapping[str, EquippedChoice | None]) -> None:
         for key, choice in changed.items():
             if choice is not None:
                 self._owners[key] = choice.owner

@@ -28,7 +28,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 async def read_answer(chunks: AsyncIterable[bytes], secret: str | None) -> AsyncGenerator[Delta]:
     """Yield the deltas of a body. Raises `BackendFailed`; `secret` is taken out of what goes to the log."""
-    reader = _Reader(secret)
+    reader = _AnswerReader(secret)
     try:
         async with aclosing(read_body(chunks)) as parts:
             async for part in parts:
@@ -58,7 +58,7 @@ def broke_off() -> BackendFailed:
     return BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
 
 
-class _Reader:
+class _AnswerReader:
     """Reads the parts of one answer. `usage` is the last one, as some servers send it with every chunk."""
 
     def __init__(self, secret: str | None) -> None:
