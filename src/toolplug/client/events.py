@@ -53,8 +53,8 @@ class EventStream(Generic[Event]):
     async def events(self, first: Response | None = None) -> AsyncGenerator[Event]:
         """Yield each event once, in order; after missed events, a new snapshot. The caller closes the generator.
 
-        `first`: a connection from `open_connection`. Raises `SessionOver`, and `HostRefused` if another attempt would be
-        useless; never ends otherwise. If connections break as soon as they are open, the delay between them grows.
+        `first`: a connection from `open_connection`. Raises `SessionOver`, and `HostRefused` if another attempt would
+        be useless; never ends otherwise. If connections break as soon as they are open, the delay between them grows.
         """
         clock = asyncio.get_running_loop().time
         pause_s = 0.0

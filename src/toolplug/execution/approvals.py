@@ -27,6 +27,7 @@ LIFE_S = 300.0
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
 
+# Counting reads one page of keys after another; a scrape must not walk through a store without end.
 MAX_COUNTED = 10_000
 """Waiting tickets of all tenants that a scrape counts."""
 
@@ -138,6 +139,7 @@ class Approvals:
         except StoreError as error:
             _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
 
+    # The ticket alone is no secret: the model has seen it. So the subject must be the same, and a person must be there.
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
         """Return the ticket of this caller's own waiting call if the person at its client may decide it, else None.
 
@@ -209,6 +211,8 @@ class Approvals:
         return ticket
 
     async def _decide(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
+        # Two people may decide at once: whoever loses the race reads what the other one has decided, and is refused
+        # with it.
         while True:
             found = await self._record(by.tenant, ticket_id)
             if found is None:
@@ -227,6 +231,8 @@ class Approvals:
                 await self._write(_key(by.tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
+            # After the decision, which is what counts: if the process ends in between, the index expires with the
+            # ticket.
             await self._store.commit(_waiting_key(by.tenant, ticket_id), None)
             if decision == "approve":
                 await self._offer(by.tenant, ticket_id, kept)
@@ -234,6 +240,8 @@ class Approvals:
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         tenant = context.principal.tenant
+        # Several calls may pass here at once and exceed the limit by as many: it bounds the store, it need not be
+        # exact.
         if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
             plan.counters.limited_by("approvals")
             return limited_result(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
@@ -257,6 +265,7 @@ class Approvals:
         }
         ticket_id = token_hex(12)
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
+        # A key without arguments, so that a scrape can count the waiting without reading what they are about.
         await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
         return denied_result(call, _GATE, reason, approval=_show(ticket_id, kept))
@@ -278,6 +287,8 @@ class Approvals:
                     return denied_result(call, _GATE, "no decision yet; try again later", approval=shown)
                 case "denied":
                     return denied_result(call, _GATE, f"it was denied by {kept['decided_by']}")
+                # The same key is the same call repeated, whose answer was lost on the way: it gets its first result,
+                # not a refusal.
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
                     return denied_result(call, _GATE, "it was used already; call again without one")
                 case "used":
@@ -308,6 +319,7 @@ class Approvals:
 
     async def _record(self, tenant: str, ticket_id: str) -> tuple[_StoredApproval, int] | None:
         """Return a ticket as `_find` does; None also if the text cannot be a ticket's id."""
+        # A slash in a caller's text would name a key of another tenant.
         is_id = ticket_id.isalnum() and ticket_id.isascii()
         return await self._find(_key(tenant, ticket_id)) if is_id else None
 
@@ -323,6 +335,7 @@ class Approvals:
             return None
 
     async def _write(self, key: str, kept: _StoredApproval, revision: int) -> None:
+        # Stores refuse a time to live of zero; a ticket that expires in this moment lives for another millisecond.
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 

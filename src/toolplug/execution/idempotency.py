@@ -60,6 +60,7 @@ def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
     )
 
 
+# A day, as Stripe and others keep theirs: clients that retry from a queue come back within hours.
 KEPT_S = 86_400.0
 LEASE_BEYOND_DEADLINE_S = 30.0
 """After the deadline and this time a call that has left no result counts as lost, though its process runs."""
@@ -106,6 +107,7 @@ class Replays:
             "process": self._processes.name,
             "until": self._store.now() + lease_s,
         }
+        # Before anything is awaited: two calls of this process with one key cannot both find it unused.
         first = self._running.setdefault(key, mark)
         if first is not mark:
             return self._answer(plan, call, first, mark["body"], runs=True)
@@ -128,6 +130,8 @@ class Replays:
         mark = self._running.get(key)
         try:
             record = await self._store.read(key)
+            # Another process has taken the key over in between, as after a lease that had ended: its record is not ours
+            # to change.
             if mark is None or record is None or _entry(record.value) != mark:
                 return
             if result is None:

@@ -28,6 +28,7 @@ from toolplug.runtime.backoff import pause_after
 ABANDONED = "abandoned"
 """The gate that refuses a call while too many abandoned calls of its provider run."""
 
+# A worker that restarts, or a lock that another call holds, is often over by then.
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 5.0
 
@@ -60,6 +61,7 @@ class PipelineCall:
     _had_s: float = 0.0
 
     def __post_init__(self) -> None:
+        # Once, for all waits: limiters, pauses and attempts then share one deadline, and none adds rounding of its own.
         self.until = loop_time_of(self.began + self.seconds)
 
     @property
@@ -96,6 +98,7 @@ class PipelineCall:
             async with pause:
                 return await waiting
         except TimeoutError:
+            # A `TimeoutError` of what is awaited itself, as a limiter raises at the deadline.
             if not pause.expired():
                 raise
             return outlasted_result(self.call, perf_counter() - self.began)
@@ -121,6 +124,7 @@ class PipelineCall:
             if refusal is not None:
                 plan.counters.limited_by(limiter.knob)
                 return limited_result(self.call, refusal)
+            # One by one, so that `release_limiters` returns what was taken even if a later limiter refuses or raises.
             self._held.append(limiter)
         return None
 
@@ -129,6 +133,7 @@ class PipelineCall:
         self.ended = False
         if self.left_s <= 0:
             return timed_out(self.call, self.limit_s)
+        # Its provider may have been replaced while the call waited; a target of a closed provider must not be called.
         if not self.plan.switch.open:
             return gone_result(self.call)
         if not self.reached:
@@ -147,12 +152,16 @@ class PipelineCall:
         shorter deadline, are no failures of the tool, nor is a call that was ended by a drain.
         """
         late = result.status is ToolStatus.TIMEOUT
+        # `_had_s * 2`: a call that got less than half of its time has spent the rest in queues, which is no fault of
+        # the tool.
         impatient = late and (self.seconds < self.plan.timeout_s or self._had_s * 2 < self.plan.timeout_s)
         drained = late and result.metadata.get("code") == DRAINING
         return result.status if self.reached and not impatient and not drained else ToolStatus.CANCELLED
 
     def release_limiters(self, status: str) -> None:
         """Tell the limiters the status of the answer, and release them when the tool itself has ended."""
+        # Two steps: the breaker needs the answer now, but a place of `max_concurrency` stays taken while the tool runs
+        # on.
         for limiter in self._held:
             limiter.on_answer(status)
         if self._started is None:
@@ -190,6 +199,7 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
 
     attempt = 0
     while True:
+        # The tool may have changed its arguments before it failed; each attempt gets them as they were sent.
         inner = it.inner._replace(arguments=copy.deepcopy(it.inner.arguments))
         result = await it.attempt(inner, context)
         asked = result.status is ToolStatus.TOOL_ERROR and result.retry_after_s is not None
@@ -198,6 +208,7 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
         pause_s = result.retry_after_s
         if pause_s is None:  # doubled after each attempt, with jitter
             pause_s = pause_after(attempt + 1, FIRST_PAUSE_S, LAST_PAUSE_S)
+            # Calls that failed together, as when a server restarts, would otherwise come back in the same millisecond.
             pause_s = min(pause_s + FIRST_PAUSE_S * random.random(), LAST_PAUSE_S)
         if pause_s >= it.left_s or not it.plan.switch.open:
             return result

@@ -68,6 +68,7 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
 
     A source that becomes unavailable during a call does not say when to retry.
     """
+    # With `retry_after_s` the source was unavailable before the call was sent, so the tool cannot have run.
     lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
     return it.reached and (lost or result.status not in _NOT_REACHED)
 
@@ -81,7 +82,10 @@ async def _replay_or_run(it: PipelineCall) -> ToolResult:
     if replay is None or context.idempotency_key is None:
         return await _try(it)
     try:
+        # `it.inner` has the decoded arguments: two spellings of the same JSON are one call.
         first = await replay.begin(plan, it.inner, context, it.seconds)
+    # Refused, not run without a key: the caller has asked for at most one run, and nobody could say later whether it
+    # had been the second one.
     except StoreError as error:
         _LOG.error("the store of idempotent replays fails: %s", error)
         return unavailable(call, "its store cannot answer", code="store_unavailable")
@@ -90,6 +94,7 @@ async def _replay_or_run(it: PipelineCall) -> ToolResult:
     try:
         result = await _try(it)
     except (asyncio.CancelledError, Exception):
+        # A cancelled caller gets no result, but its repetition does: not the result of a second run.
         await replay.finish(plan, context, outcome_unknown(call) if it.reached else None)
         raise
     await replay.finish(plan, context, result if _may_have_run(it, result) else None)
@@ -108,6 +113,7 @@ async def _try(it: PipelineCall) -> ToolResult:
 
 MAX_DEPTH = 16
 
+# What an audit has to show: somebody asked for what he may not have. Failures of tools are in the metrics.
 _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 
 
@@ -125,6 +131,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     began = perf_counter()
     result, inner, shown, seconds = None, call, None, plan.timeout_s
     try:
+        # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
         nested = current_frame.get()[1] >= MAX_DEPTH
         if plan.gates or nested or not plan.switch.open:
             result = _check_gates(plan, call, context, nested)
@@ -132,15 +139,20 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             inner = _prepare(plan, call)
             if hooks is not None:
                 shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
+    # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
         result = await within_size(plan, error_result(call, error, plan, context), context)
     if result is None:
         try:
+            # Without a deadline of the caller the plan's own time stands, and no clock is read.
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             if hooks is not None and hooks.asks and shown is not None:
                 reason = hooks.refusal(shown, context, tool, began + seconds)
+                # Hooks may be synchronous: those answer without a coroutine and without an await.
                 reason = reason if reason is None or isinstance(reason, str) else await reason
                 result = None if reason is None else denied_result(call, "hook", reason)
+            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
+            # passed.
             if (
                 context.deadline is not None or (hooks is not None and hooks.asks)
             ) and began + seconds <= perf_counter():
@@ -151,6 +163,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 result = await run_pipeline(
                     PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown)
                 )
+            # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
+            # is asked.
             elif plan.abandoned.running >= plan.abandoned.limit:
                 plan.counters.limited_by(ABANDONED)
                 result = limited_result(call, plan.abandoned.refusal())
@@ -164,8 +178,12 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                     )
                 if result is None:
                     result = timed_out(call, limit_seconds(plan, context, seconds))
+                # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
+                # measure it.
                 elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = await within_size(plan, result, context)
+        # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
+        # nothing can be awaited any more.
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
@@ -180,6 +198,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
+        # None if no hook has to be waited for, as for the hooks that run in the background.
         noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
         if noting is not None:
             await noting
@@ -222,6 +241,7 @@ class UnknownCalls(NamedTuple):
                 await noting
             return result
 
+        # A reload that changes the hooks waits until the calls that began with the old ones have been answered.
         hooks.calls.running += 1
         try:
             return await hooks.trace(None, call, context, answer_unknown)
@@ -236,12 +256,14 @@ def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult
 
 def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
     """Return the refusal of a gate; a hidden tool reads as an unknown one, before any refusal of a visible tool."""
+    # A source that is switched off is as good as not there: its tools must not be told from unknown names.
     hidden = not plan.switch.open
     refusal = None
     for gate in plan.gates:
         reason = gate.refusal(context.principal)
         if reason is not None and gate.hides:
             hidden = True
+        # The first refusal is the answer, but the loop goes on: a hiding gate after it still hides the tool.
         elif reason is not None and refusal is None:
             refusal = denied_result(call, gate.name, reason)
     if hidden:
@@ -258,8 +280,11 @@ def _prepare(plan: Plan, call: ToolCall) -> ToolCall:
     if plan.copies or type(given) is not dict:
         arguments = decode_arguments(given)
     else:  # every value is a scalar
+        # The caller's own mapping is passed on without a copy: with scalars only, the tool can change nothing that the
+        # caller sees but its keys, and `converted` is a new object where a converter exists.
         arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
         for key, value in arguments.items():
+            # `type` and not `isinstance`: a bool is an int as well, and has no digits to count.
             if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
                 raise integer_too_long(f"/{key}")
     refusals = plan.schema.refusals(arguments)

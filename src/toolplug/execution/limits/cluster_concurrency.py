@@ -93,6 +93,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         if self._is_free():
             self._taken += 1
             return None
+        # Only the first asks the store by itself; later ones join the queue, for which `_ask` borrows in one request.
         if not self._waiting:
             refusal = await self._borrow_permit(deadline)
             if refusal is None or len(self._waiting) >= self.queue:
@@ -130,6 +131,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         return not self._waiting and self._has_place()
 
     def _has_place(self) -> bool:
+        # A lease that has ended frees the permits for others: calls by them would be too many, even if they are few.
         if self._taken < self.size and self._processes.valid and self._processes.name == self._name:
             return True
         part = self.total // (len(self._processes.others) + 1)
@@ -173,6 +175,7 @@ class ClusterConcurrency(ConcurrencyLimit):
 
             def own(lent: Lent) -> Loans:
                 nonlocal size
+                # Under a new lease nothing is borrowed yet, but the calls that run from before still count.
                 size = max(self.size if name == self._name else 0, self._taken)
                 more = wanted()
                 if more and not lent.pause_s:
@@ -186,6 +189,7 @@ class ClusterConcurrency(ConcurrencyLimit):
 
     async def _return(self) -> None:
         """Return the permits that no call has, but for those that are kept."""
+        # In a loop: calls end while the store is being written to, and this task is the only one that returns permits.
         while self.size - self._taken > self._spare:
             self.resize(self._taken + self._spare, self.queue)
             try:

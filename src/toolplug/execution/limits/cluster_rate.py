@@ -72,6 +72,7 @@ class ClusterRate:
         self._clock = clock
         self._loans: deque[_Own] = deque()
         self._waiting = 0
+        # Calls that come while one asks the store wait for its answer, which as a rule brings permits for them too.
         self._writing = asyncio.Lock()
         self._failures = StoreFailures(what, clock)
         self._tasks = BackgroundTasks()
@@ -172,7 +173,9 @@ class ClusterRate:
     async def _borrow_share(self, deadline: float) -> Refusal | None:
         self._waiting += 1
         try:
+            # The timeout is outside, as waiting for the lock counts too.
             async with asyncio.timeout_at(deadline), self._writing:
+                # Asked again under the lock: the call before may have borrowed for this one.
                 loan = self._usable()
                 if loan is None and not self._failures.recent:
                     try:
@@ -199,12 +202,15 @@ class ClusterRate:
             nonlocal granted, since, at
             since = self._clock()  # before the store's clock is read, so that the loan ends here first
             at = self._store.now()
+            # A quarter of the rate, divided among the processes: large enough that the store is asked seldom, small
+            # enough that one busy process does not hold what the others need.
             wanted = max(self.count // 4 // (len(self._processes.others) + 1), self._waiting, 1)
             granted = 0 if lent.pause_s else max(min(self._free(lent), wanted), 0)
             mine = self._read_own()
             return (*mine, Loan(at, granted)) if granted else mine
 
         await self._record.write(self._store.id, own)
+        # Appended only when the write has succeeded: the record of the store is what the others see.
         if granted:
             self._loans.append(_Own(at, since, granted))
             self._tasks.start(self._return_later(self._loans[-1]), "toolplug-cluster-rate")
@@ -216,6 +222,7 @@ class ClusterRate:
         self._forget()
         part = self.count // (len(self._processes.others) + 1)
         left = part - sum(loan.used for loan in self._loans)
+        # What was borrowed before the store failed counts for the part too.
         if left <= 0:
             return None
         self._loans.append(_Own(self._store.now(), self._clock(), left))

@@ -33,6 +33,7 @@ class SourceSwitch:
         self.open: bool = True
         self.running: int = 0
         self.abandoned: int = 0
+        # Made at the first drain: a switch exists for each provider, also where no loop runs yet.
         self._changed: asyncio.Event | None = None
 
     def leave(self) -> None:
@@ -51,6 +52,8 @@ class SourceSwitch:
         """Wait up to `patience_s` until nothing runs, for abandoned calls `ABANDONED_DRAIN_S`; False if some do."""
         try:
             async with asyncio.timeout(patience_s):
+                # The calls that somebody still waits for get the whole time, the abandoned ones two seconds: they may
+                # hang for ever.
                 await self._until(lambda: self.running <= self.abandoned)
                 async with asyncio.timeout(ABANDONED_DRAIN_S):
                     await self._until(lambda: self.running == 0)
@@ -108,6 +111,7 @@ class ConcurrencyLimit(_Limiter):
     def resize(self, size: int, queue: int) -> None:
         """Change the numbers; running and waiting calls keep their places."""
         self.size, self.queue = size, queue
+        # A larger size frees places, which those that wait must learn of.
         self._hand_on()
 
     @property
@@ -133,11 +137,14 @@ class ConcurrencyLimit(_Limiter):
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
+        # Not `asyncio.timeout`: a place that is granted in the same turn as the deadline would be lost with its
+        # cancellation.
         timer = loop.call_at(deadline, _settle, place, False)
         try:
             if not await place:
                 raise TimeoutError(f"no place for a call of {self.what} before its deadline")
         except asyncio.CancelledError:
+            # Granted and cancelled in one turn: the place goes to the next, or it would be lost for good.
             if not place.cancelled() and place.result():
                 self.on_end()
             raise
@@ -199,6 +206,7 @@ class RateLimit(_Limiter):
         return f"{self.recent_calls} of {self.count} calls of {self.what} began in the last {self.per_s} s"
 
     async def admit(self, deadline: float) -> Refusal | None:
+        # Nothing is awaited between the check and the count, so that no lock is needed.
         refusal = self.refusal()
         if refusal is None:
             self._began.append(self._clock())
@@ -210,6 +218,8 @@ class RateLimit(_Limiter):
         began = self._began
         if len(began) < self.count:
             return None
+        # After a smaller `count` was set there may be more entries than it allows; the one that frees a place is
+        # further back.
         frees = began[len(began) - self.count] + self.per_s
         return Refusal(f"{self.what} takes {pluralize(self.count, 'call')} in {self.per_s} s", frees - now)
 
@@ -249,6 +259,7 @@ class Breaker(_Limiter):
 
     def refusal(self) -> Refusal | None:
         left = self._until - self._clock() if self.open else 0.0
+        # `_unanswered`: late answers of calls from before it opened would be taken for that of the test.
         if self.open and (left > 0 or self._unanswered):
             wait, failed = left if left > 0 else _ONE_TRIES_S, pluralize(self._failed, "failure")
             return Refusal(f"its breaker is open after {failed} of {self.what}", wait)
@@ -264,12 +275,14 @@ class Breaker(_Limiter):
         self._unanswered -= 1
         if status in _FAILURES:
             self._failed += 1
+            # `>=`: a resize may have lowered the number below what was counted.
             if not self.open and self._failed >= self.failures:
                 self.open = True
                 failed = pluralize(self._failed, "failure")
                 _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
             if self.open:
                 self._until = self._clock() + self.open_for_s
+        # Neither a success nor a failure (refused, cancelled, bad arguments): such a call says nothing of the tool.
         elif status in _ANSWERED:
             self._failed = 0
             if self.open:
