@@ -22,11 +22,11 @@ from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_lim
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.mcp.connection_strategies import SwitchedConnection
 from toolplug.mcp.plans import Labels
-from toolplug.mcp.plans import ServerPlanner as ServerPlanner
+from toolplug.mcp.plans import ServerPlanner
 from toolplug.mcp.server_config import Command, Server
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
-from toolplug.sessions.plans import SessionPlanner as SessionPlanner
+from toolplug.sessions.plans import SessionPlanner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 from toolplug.toolsets.declared import declare_tools

@@ -190,7 +190,7 @@ def outcome_unknown(call: ToolCall) -> ToolResult:
 
 
 def _entry(value: bytes) -> _CallEntry:
-    return cast("_Entry", json.loads(value))  # only this module writes under its keys
+    return cast("_CallEntry", json.loads(value))  # only this module writes under its keys
 
 
 def _key(context: CallContext) -> str:

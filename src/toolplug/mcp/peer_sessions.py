@@ -134,7 +134,7 @@ class PeerMcpSessions(McpSessions):
         record = await self._store.read(_PREFIX + session_id)
         if record is None:
             return None
-        kept = cast("_Kept", orjson.loads(record.value))
+        kept = cast("_StoredHandshake", orjson.loads(record.value))
         if tuple(kept["owner"]) != owner:
             return None
         version, info, capabilities = kept["client"]

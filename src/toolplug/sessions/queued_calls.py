@@ -273,7 +273,7 @@ def _key(code: str, call_id: str) -> str:
 def _read(value: bytes, call_id: str) -> _StoredQueuedCall | None:
     """Return what a record says of a call; None, with an error in the log, if it is damaged."""
     try:
-        kept = cast("_Kept", load_json(value))
+        kept = cast("_StoredQueuedCall", load_json(value))
         return kept if kept["deadline"] > 0 else None
     except (InvalidJson, KeyError, TypeError):
         _LOG.error("the record of queued call %s cannot be read: it counts as none, and expires by itself", call_id)

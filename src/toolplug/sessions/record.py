@@ -141,7 +141,7 @@ def state_bytes(state: SessionState) -> bytes:
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot."""
     try:
-        kept = cast("_Kept", load_own_json(value))
+        kept = cast("_StoredState", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
         if schema > SCHEMA:
             later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"

@@ -101,7 +101,7 @@ def _find_offered(
     for entry, kind in plugins:
         try:
             for function in kind.implementing(HOOK):
-                found = cast("Mapping[str, OpenStore]", function())
+                found = cast("Mapping[str, StoreOpener]", function())
                 if store.scheme in found:
                     return found[store.scheme], False
         except BaseException as error:  # noqa: BLE001  the plugin's own code
