@@ -21,8 +21,7 @@ from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Lim
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.mcp.connection_strategies import SwitchedConnection
-from toolplug.mcp.plans import Labels
-from toolplug.mcp.plans import ServerPlanner
+from toolplug.mcp.plans import Labels, ServerPlanner
 from toolplug.mcp.server_config import Command, Server
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.mcp.test_peer_sessions import ALICE, CLIENT, Two, both, ended, heard, two
 
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-mcp")]
 
@@ -36,9 +36,9 @@ class Source:
         self.updated()
 
     @property
-    def resource(self) -> Offered:
+    def resource(self) -> OfferedEntry:
         plan = SimpleNamespace(ref=SimpleNamespace(kind="native", source="notes"))
-        return Offered(key=URI, fields={}, plan=cast("Any", plan), follow=self.follow)
+        return OfferedEntry(key=URI, fields={}, plan=cast("Any", plan), follow=self.follow)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pydantic import Field
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
-    AbandonedCallLimit,
+    AbandonedLimit,
     Approval,
     ArtifactKeeper,
     CallRunner,
@@ -127,7 +127,7 @@ class PlanSource(NamedTuple):
     target: Target
     switch: Switch
     counters: PlanCounters
-    abandoned: AbandonedCallLimit
+    abandoned: AbandonedLimit
     late_s: float = 0.0
 
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Self, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.offering import Offered
+from toolplug.catalog.offering import OfferedEntry
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.mcp.list_changed import Seen
 from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
@@ -165,7 +165,7 @@ class PeerMcpSessions(McpSessions):
         """Connect a session of this process with the other processes."""
         handshake.questions.name_after(self._processes.name)
 
-        def pass_on(uri: str, resource: Offered) -> None:
+        def pass_on(uri: str, resource: OfferedEntry) -> None:
             self._tasks.start(_run_logged(self._pass_on(handshake.id, uri, resource)), "toolplug-mcp-update")
 
         def left(uri: str) -> None:
@@ -174,7 +174,7 @@ class PeerMcpSessions(McpSessions):
         handshake.subscriptions.pass_on = pass_on
         handshake.subscriptions.left = left
 
-    async def _pass_on(self, session_id: str, uri: str, resource: Offered | None) -> None:
+    async def _pass_on(self, session_id: str, uri: str, resource: OfferedEntry | None) -> None:
         """Write an update of a resource for the process with the client's stream, or None for one that is left.
 
         Raises `StoreError`.

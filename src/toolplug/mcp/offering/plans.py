@@ -7,7 +7,7 @@ from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, Offered, Offering
+from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, OfferedEntry, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.discovery.offers import NO_OFFERS, FoundOffers
@@ -51,22 +51,22 @@ class _Requests:
         self._planner = planner
         self._reach = reach
 
-    def prompt(self, item: Mapping[str, object]) -> Offered:
+    def prompt(self, item: Mapping[str, object]) -> OfferedEntry:
         """Return a prompt with its plans."""
         name = str(item["name"])
         fields = {key: value for key, value in item.items() if key != "name"}
         get = self._plan(GET_PROMPT, name, lambda call: {"name": name, "arguments": call.arguments}, _as_sent)
         reference = {"type": "ref/prompt", "name": name}
         completion = self._completion(name, reference) if item.get("arguments") else None
-        return Offered(key=name, fields=fields, plan=get, completion=completion)
+        return OfferedEntry(key=name, fields=fields, plan=get, completion=completion)
 
-    def resource(self, key: str, item: Mapping[str, object], follow: Follow | None) -> Offered:
+    def resource(self, key: str, item: Mapping[str, object], follow: Follow | None) -> OfferedEntry:
         """Return a resource, or template, with its plans."""
         uri = str(item[key])
         read = self._plan(READ_RESOURCE, uri, lambda call: {"uri": as_object(call.arguments)["uri"]}, _as_sent)
         reference = {"type": "ref/resource", "uri": uri}
         completion = self._completion(uri, reference) if key == "uriTemplate" else None
-        return Offered(key=uri, fields=item, plan=read, completion=completion, follow=follow)
+        return OfferedEntry(key=uri, fields=item, plan=read, completion=completion, follow=follow)
 
     def _completion(self, name: str, reference: Mapping[str, object]) -> Plan:
         def parameters(call: ToolCall) -> Mapping[str, object]:

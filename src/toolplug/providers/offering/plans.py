@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits.limiters import SourceSwitch
@@ -93,21 +93,21 @@ class _OfferingPlanner:
         self._switch = switch
         self._threads = threads
 
-    def prompt(self, prompt: Prompt) -> Offered:
+    def prompt(self, prompt: Prompt) -> OfferedEntry:
         """Return a prompt with its plans."""
 
         def result(call: ToolCall, value: object) -> ToolResult:
             described = {"description": prompt.description} if prompt.description else {}
             return ToolResult(structured={**described, "messages": messages_of(value)})
 
-        return Offered(
+        return OfferedEntry(
             key=prompt.name,
             fields=prompt.fields,
             plan=self._plan(GET_PROMPT, prompt.name, prompt.get, result, prompt.parameters),
             completion=self._completion(prompt.name, prompt.completions),
         )
 
-    def resource(self, resource: Resource) -> Offered:
+    def resource(self, resource: Resource) -> OfferedEntry:
         """Return a resource, or template, with its plans. A call has the URI as its name."""
 
         def read(arguments: Mapping[str, object], context: CallContext) -> object:
@@ -122,7 +122,7 @@ class _OfferingPlanner:
             return ToolResult(structured={"contents": [contents_of(value, uri, resource.mime_type)]})
 
         function = read_async if is_async(resource.read) else read
-        return Offered(
+        return OfferedEntry(
             key=resource.uri,
             fields=resource.fields,
             plan=self._plan(READ_RESOURCE, resource.uri, function, result, ANY_OBJECT),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.offering import Offered
+from toolplug.catalog.offering import OfferedEntry
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.schema import Schema
 from toolplug.execution.run import run
@@ -74,16 +74,16 @@ def listed_offers(started: Started) -> list[tuple[str, Given]]:
     return [(key, item.fields) for key, item in offers]
 
 
-def _readable(started: Started) -> list[tuple[str, Offered]]:
+def _readable(started: Started) -> list[tuple[str, OfferedEntry]]:
     offering = started.generation.offering
     return [*offering.resources.items(), *offering.templates.items()]
 
 
-def _arguments(prompt: Offered) -> list[Given]:
+def _arguments(prompt: OfferedEntry) -> list[Given]:
     return [as_object(item) for item in cast("Sequence[object]", prompt.fields.get("arguments", ()))]
 
 
-def _list_required(prompt: Offered) -> list[str]:
+def _list_required(prompt: OfferedEntry) -> list[str]:
     return [str(item["name"]) for item in _arguments(prompt) if item["required"]]
 
 
