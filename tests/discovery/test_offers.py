@@ -9,7 +9,7 @@ import pytest
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.sanitise import RemovedParts
-from toolplug.discovery.offers import (
+from toolplug.parts.mcp.discovery.offers import (
     MAX_ARGUMENTS,
     MAX_META_BYTES,
     MAX_OFFERS,

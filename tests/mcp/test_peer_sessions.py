@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.faulty_store import FaultyStore
 
-from toolplug.mcp.mcp_sessions import Handshake, SessionOwner
-from toolplug.mcp.peer_sessions import PeerMcpSessions
-from toolplug.mcp.server_endpoint import Client, ClientAnswer
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
+from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
+from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 

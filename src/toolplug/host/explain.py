@@ -10,7 +10,6 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
-from toolplug.discovery.record import KIND as OF_SERVER
 from toolplug.errors import AccessError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
@@ -35,11 +34,12 @@ from toolplug.host.file.settings import PROVIDER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.parts.mcp.discovery.record import KIND as OF_SERVER
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.session_tool import KIND as LENT
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import KIND as LENT
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 from toolplug.toolsets.toolset import OnDemand, SharedSource, Toolset

@@ -14,7 +14,6 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE, Offered
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.service import Discovery, ServerMetrics
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
@@ -29,25 +28,26 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.running_parts import RunningParts
+from toolplug.host.running_parts import PartTools, RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.mcp.mcp_sessions import Handshake, McpSessions, Serving
-from toolplug.mcp.peer_sessions import PeerMcpSessions
-from toolplug.mcp.server_config import Server
-from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
+from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
+from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
+from toolplug.parts.sessions.queued_calls import QueuedCalls
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.sessions.plans import SessionPlanner
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.open import enter_with_retries
 from toolplug.stores.process_requests import ProcessRequests
@@ -76,13 +76,14 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offer_services(saved: SavedToolsets) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`."""
+def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the open parts."""
 
     def service(kind: type[S], /) -> S:
-        if not isinstance(saved, kind):
+        found = saved if isinstance(saved, kind) else parts().find(kind)
+        if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
-        return saved
+        return found
 
     return service
 
@@ -255,7 +256,9 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(current, store, services, artifacts, _offer_services(saved), coded.plugins)
+            own = registry_services(
+                current, store, services, artifacts, _offer_services(saved, lambda: parts.running), coded.plugins
+            )
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             discovery = await life.enter_async_context(Discovery(store))
@@ -263,7 +266,8 @@ class Parts:
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            views = Views(registry, toolsets.tools, own.tail, equipment)
+            part_tools = PartTools(services)
+            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
             await life.enter_async_context(saved)
             sessions = await life.enter_async_context(
                 Sessions(
@@ -282,8 +286,10 @@ class Parts:
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(store, processes, serves.sessions, toolsets.tools.end)
-            running = await life.enter_async_context(RunningParts(given, configuration))
+            given = PartServices(
+                store, processes, serves.sessions, toolsets.tools.end, coded.plugins, part_tools.refresh
+            )
+            running = await life.enter_async_context(RunningParts(given, configuration, part_tools))
             parts = cls(
                 current=current,
                 services=services,

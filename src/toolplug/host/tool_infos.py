@@ -15,17 +15,17 @@ import orjson
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.record import DiscoveryRecord
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
 from toolplug.host.explain_gates import AWAY, Verdict, equipped_gate, explain_unexposed, only_agents, plan_verdict
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import approvals, pages, saved, servers, tools, toolsets
+from toolplug.http import approvals, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
-from toolplug.http.mcp.endpoint import MCP_ROUTES
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.routing import HostRoute, routes_in
-from toolplug.http.sessions import calls, event_stream
-from toolplug.http.sessions import handlers as sessions
+from toolplug.http.routing import HostRoute, routes_in, routes_of
+from toolplug.parts.mcp.http import servers
+from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
+from toolplug.parts.sessions.http import calls, event_stream
+from toolplug.parts.sessions.http import handlers as sessions
 from toolplug.providers.host_part import HostPart
 
 _BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
@@ -30,7 +31,7 @@ _OF_HOST_AFTER = (
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    return (*_OF_HOST, *(route for part in parts for route in part.routes()), *_OF_HOST_AFTER)
+    return (*_OF_HOST, *(route for part in parts for route in routes_of(part)), *_OF_HOST_AFTER)
 
 
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:

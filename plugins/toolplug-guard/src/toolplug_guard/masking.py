@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import thread_time
 from typing import cast
 
@@ -54,16 +54,22 @@ class Masker:
 
     def _finds_nothing(self, result: ToolResult, value: object) -> bool:
         """Return True if no text of the result has a finding: most have none, and are searched all at once."""
-        texts = [result.output]
+        texts: list[str] = []
         for part in (result.structured, None if value is result.structured else value, result.metadata):
             _collect(part, texts)
         for part in result.parts:
             _collect(part, texts, _BINARY)
-        texts = [*dict.fromkeys(texts)]
-        found = self._detector.findings_of(texts, self._until)
-        if found:
-            self._known = {text: found.get(at, ()) for at, text in enumerate(texts)}
-        return not found
+        # JSON is masked value by value and encoded again: its text is searched only if no value of it has a finding.
+        if value is None:
+            return not self._finds([result.output, *texts])
+        return not self._finds(texts) and not self._finds([result.output])
+
+    def _finds(self, texts: Iterable[str]) -> bool:
+        """Return True if one of the texts has a finding, and remember the findings of each."""
+        unequal = [*dict.fromkeys(texts)]
+        found = self._detector.findings_of(unequal, self._until)
+        self._known.update((text, found.get(at, ())) for at, text in enumerate(unequal))
+        return bool(found)
 
     def value(self, value: object, skipped: frozenset[str] = frozenset()) -> object:
         """Return a JSON value with its texts, keys and integers masked, but not the values of the `skipped` keys."""

@@ -35,7 +35,7 @@ from toolplug.host.toolsets.records import (
     no_such,
 )
 from toolplug.host.toolsets.sources import ToolsetSources
-from toolplug.mcp.server_config import Server
+from toolplug.parts.mcp.client.server_config import Server
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.followed import FollowedRecords
