@@ -21,7 +21,7 @@ from toolplug.parts.mcp.discovery.record import NEVER, Status
 from toolplug.parts.mcp.discovery.service import ServerMetrics
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.runtime.durations import FAST_BUCKETS

@@ -18,7 +18,7 @@ from tests.cli.process import PATIENCE_S, TOOLPLUG
 
 from toolplug.client import SessionOver
 from toolplug.parts.sessions.commands.sessions import event_line
-from toolplug.parts.sessions.streams.events import LoggedEvent
+from toolplug.parts.sessions.streams.events import StoredSessionEvent
 from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 Write = Callable[..., Path]

@@ -20,7 +20,7 @@ from tests.hostile_corpus import FAMILIES, Pair, honest_pairs, hostile_pairs
 from toolplug import CallContext, ToolCall, ToolStatus
 from toolplug.errors import InvalidDefinition
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, SessionTool
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 pytestmark = pytest.mark.anyio
 

@@ -20,11 +20,10 @@ from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Lim
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
-from toolplug.parts.mcp.client.plans import Labels
-from toolplug.parts.mcp.client.plans import Planner as ServerPlanner
+from toolplug.parts.mcp.client.plans import Labels, ServerPlanner
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
-from toolplug.parts.sessions.tools.plans import Planner as SessionPlanner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.stores.memory import MemoryStore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.call import ToolResult, text_of_result
-from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.connection import McpAnswer
 from toolplug.parts.mcp.client.plans import result_of
 from toolplug.parts.mcp.content import content_of
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cpu_cost import UNBOUNDED, longest_callback
 from tests.plain_tools import plain_tool
 
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.parts.mcp.discovery.offers import MAX_URI_BYTES, MAX_VARIABLES
 from toolplug.parts.mcp.offering.calls import RequestRefused, resource_of
 from toolplug.parts.mcp.sdk.offering_handlers import template_variables

@@ -20,7 +20,7 @@ from tests.virtual_time import virtual_clock
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.peers.relay import SharedRelay
-from toolplug.parts.sessions.relay import Request
+from toolplug.parts.sessions.relay import RelayedRequest
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.stores.processes import Processes

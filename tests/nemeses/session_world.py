@@ -18,7 +18,7 @@ from tests.sessions.fixtures import T1, modified, registration, told
 
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Session, Updated
+from toolplug.parts.sessions.session import Session, UpdateResult
 from toolplug.stores.processes import Processes
 
 WRITERS, READERS, STREAMS = 2, 2, 2

@@ -11,7 +11,7 @@ from toolplug.errors import ApiError
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
-from toolplug.parts.sessions.tools.session_tool import Capability
+from toolplug.parts.sessions.tools.session_tool import DeclaredCapability
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -35,7 +35,7 @@ from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import RecentExecutors
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.stores.store import Store
 from toolplug.testing import check_executor
 

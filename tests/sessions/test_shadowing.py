@@ -27,7 +27,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.tools.negotiation import FailedTool
+from toolplug.parts.sessions.tools.negotiation import RefusedTool
 
 pytestmark = pytest.mark.anyio
 

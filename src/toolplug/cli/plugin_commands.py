@@ -29,7 +29,7 @@ from toolplug.host.file.configuration import read_parts
 from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.inspection import tolerated_failures
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.loading import IMPORT_S, ProviderType
 from toolplug.runtime.threads import begun_in_own_thread
 
@@ -74,7 +74,7 @@ def read_section(kind: type[M], config: Path | None = None) -> M | None:
     Starts nothing. Raises `ConfigError` with every problem of the file.
     """
     problems: list[Problem] = []
-    configuration = read_parts(config_file(config), os.environ, installed(), problems)
+    configuration = read_parts(config_file(config), os.environ, find_installed(), problems)
     if problems:
         raise ConfigError(problems)
     sections = [part.settings_in(configuration.settings) for part in configuration.parts]

@@ -42,7 +42,7 @@ from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
 from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
 from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager

@@ -12,7 +12,7 @@ from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
 from tests.mcp.forking import Forked
 
-from toolplug.parts.mcp.client.connection import Answer, Connect, ServerConnection
+from toolplug.parts.mcp.client.connection import Connect, McpAnswer, ServerConnection
 from toolplug.parts.mcp.client.server_config import Command, Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]

@@ -12,7 +12,7 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
 
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, Connect, ConnectionFailed, McpAnswer, ServerRefused
 from toolplug.parts.mcp.client.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]

@@ -12,9 +12,9 @@ import pytest
 from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.parts.mcp.client.child_process import descendants, kill
-from toolplug.parts.mcp.client.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import MAX_TOOLS, BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

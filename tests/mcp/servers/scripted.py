@@ -17,7 +17,14 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.parts.mcp.client.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerRefused
+from toolplug.parts.mcp.client.connection import (
+    Connect,
+    ConnectionFailed,
+    McpAnswer,
+    OnChange,
+    Repetition,
+    ServerRefused,
+)
 from toolplug.parts.mcp.client.server_config import Command, Server, Transport
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.listing import ListReader

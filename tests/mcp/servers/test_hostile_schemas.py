@@ -10,7 +10,7 @@ from tests.cpu_cost import UNBOUNDED, longest_callback
 from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, run, tool
 
 from toolplug.catalog.call import Report
-from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.connection import McpAnswer
 from toolplug.parts.mcp.client.plans import UNFIT
 
 pytestmark = pytest.mark.anyio

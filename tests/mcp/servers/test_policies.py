@@ -10,7 +10,7 @@ from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, 
 
 from toolplug import Principal
 from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
-from toolplug.execution.plans import ToolRule, limited
+from toolplug.execution.plans import ToolRule, add_limits
 from toolplug.parts.mcp.client.server_config import Server
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.record import ServerName

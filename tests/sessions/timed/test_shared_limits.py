@@ -14,7 +14,7 @@ from tests.virtual_time import pass_time
 
 from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.errors import ApiError, QuotaExceeded, StoreUnavailable
-from toolplug.parts.sessions.service import Created
+from toolplug.parts.sessions.service import SessionCreated
 from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]

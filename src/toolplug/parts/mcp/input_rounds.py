@@ -20,7 +20,7 @@ from toolplug.catalog.call import EMPTY, Ask, CallContext, CannotAsk, NobodyToAs
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict, ToolError
-from toolplug.parts.mcp.client.connection import Answer, InputRequired, Question, Repetition
+from toolplug.parts.mcp.client.connection import InputRequired, McpAnswer, Question, Repetition
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store, tenant_digest
 

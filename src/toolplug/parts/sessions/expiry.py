@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from toolplug.parts.sessions.relay import Relay
-from toolplug.parts.sessions.shared import Background, SessionCallbacks
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionTasks
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.stores.store import Record
 

@@ -29,10 +29,10 @@ from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unkn
 from toolplug.execution.results import unavailable
 from toolplug.parts.sessions.relay import is_request_id
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.session_tool import KIND
-from toolplug.signatures.values import canonical, encoded
+from toolplug.signatures.values import canonical, encode_value
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, every_key
 

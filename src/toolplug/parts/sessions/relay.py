@@ -25,9 +25,9 @@ from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import pluralize
 from toolplug.errors import ApiError, GoneState, StoreError
-from toolplug.execution.results import limited, readable, unavailable
-from toolplug.parts.sessions.peers.calls import CallEnd, Progress
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.execution.results import limited_result, readable, unavailable
+from toolplug.parts.sessions.peers.calls import CallEnd, RecordedProgress
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.runtime.timestamp import timestamp
 

@@ -17,7 +17,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
-from toolplug.execution.accounting import audit, cumulated
+from toolplug.execution.accounting import audit, cumulate
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
@@ -37,7 +37,7 @@ from toolplug.parts.sessions.record import (
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices
 from toolplug.parts.sessions.stored import stored_codes
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.processes import Processes

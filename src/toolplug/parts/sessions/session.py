@@ -16,7 +16,7 @@ from toolplug.execution.limits.limiters import RateLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.parts.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
 from toolplug.parts.sessions.peers.peers import PeerSession
-from toolplug.parts.sessions.record import SessionState, read_state, record_key, shown, state_bytes
+from toolplug.parts.sessions.record import SessionState, abbreviate_code, read_state, record_key, state_bytes
 from toolplug.parts.sessions.relay import Relay
 from toolplug.parts.sessions.shared import SessionServices
 from toolplug.parts.sessions.streams.events import (
@@ -40,14 +40,14 @@ from toolplug.parts.sessions.streams.session_log import SessionLog
 from toolplug.parts.sessions.streams.stream import EventFanout, Reader
 from toolplug.parts.sessions.tools.executors import SessionExecutors
 from toolplug.parts.sessions.tools.negotiation import (
-    FailedTool,
+    RefusedTool,
     Registration,
     ToolChanges,
-    changed,
-    negotiated,
+    apply_update,
+    negotiate,
     read_changes,
 )
-from toolplug.parts.sessions.tools.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_tool import CleanedTool, PluginStatus, StreamRole, ToolDifference
 from toolplug.stores.store import Record
 
 

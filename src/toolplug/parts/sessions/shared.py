@@ -17,7 +17,7 @@ from toolplug.parts.sessions.limits import MAX_EXECUTORS, SessionLimits
 from toolplug.parts.sessions.peers.calls import CallRecords
 from toolplug.parts.sessions.peers.presences import PresenceRecords
 from toolplug.parts.sessions.streams.events import LogEntry
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.stores.store import Record, Store

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from toolplug.config.masking import find_secrets, forms_of, looks_secret, masked, secrets_in
+from toolplug.config.masking import find_secrets, forms_of, looks_secret, mask_secrets, secrets_in
 from toolplug.parts.mcp.client.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.parts.mcp.client.connection import ConnectionFailed
 from toolplug.parts.mcp.client.server_config import Command

@@ -23,9 +23,9 @@ from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.parts.mcp.client.connection import (
-    Answer,
     Connect,
     ConnectionFailed,
+    McpAnswer,
     OnChange,
     Repetition,
     ServerConnection,

@@ -17,13 +17,13 @@ from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Repetition, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.server_config import Server
 from toolplug.parts.mcp.content import META, PlacedText
 from toolplug.parts.mcp.discovery.record import KIND, FoundTool, ServerName
 from toolplug.parts.mcp.input_rounds import answered_in_rounds, of_server
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 MAX_META = 16_384
 """Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""

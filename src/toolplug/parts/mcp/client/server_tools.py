@@ -31,7 +31,7 @@ from toolplug.parts.mcp.client.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
-from toolplug.parts.mcp.client.plans import Labels, Planner, over
+from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from toolplug.catalog.call import Principal
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.cli.progress import progress

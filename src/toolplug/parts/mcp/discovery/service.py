@@ -18,7 +18,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.execution.executor import Unsubscribe
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, Status, accepted
+from toolplug.parts.mcp.discovery.record import (
+    DiscoveryRecord,
+    KnownServer,
+    ServerName,
+    ServerState,
+    Status,
+    accept_definitions,
+)
 from toolplug.parts.mcp.discovery.record_store import Records
 from toolplug.parts.mcp.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
 from toolplug.stores.followed import PAUSE_S

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from toolplug.catalog.text import cleaned, counted, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line, pluralize
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.record import (
     DiscoveryRecord,

@@ -23,7 +23,7 @@ from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import LazyExecutor
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
-from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
 from toolplug.http.requests import (
     HostRequest,
     catalog_of,
@@ -33,7 +33,7 @@ from toolplug.http.requests import (
     query_fields,
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.parts.mcp.http.response_sender import ResponseSender
+from toolplug.parts.mcp.http.response_sender import McpResponseSender
 from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
 from toolplug.parts.mcp.serving.server_endpoint import (

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.event_stream import EventStream
+from toolplug.http.event_stream import ServedEventStream
 from toolplug.net.sse import frame
 from toolplug.parts.mcp.serving.server_endpoint import Reply
 

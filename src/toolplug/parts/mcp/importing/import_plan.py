@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.output import echo
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.yaml_tree import Value

@@ -9,10 +9,10 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, OfferedEntry, Offering
 from toolplug.catalog.plan import Plan
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.parts.mcp.client.connection import ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.parts.mcp.client.plans import Planner, refusals_in_words
+from toolplug.parts.mcp.client.plans import ServerPlanner, refusals_in_words
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers
 
 GET_PROMPT = "prompts/get"

@@ -30,8 +30,8 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.catalog.text import cleaned, in_one_line
-from toolplug.config.masking import masked
+from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.config.masking import mask_secrets
 from toolplug.net.checked_transport import (
     CONNECT_S,
     MAX_ANSWER_BYTES,

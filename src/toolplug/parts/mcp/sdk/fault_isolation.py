@@ -30,7 +30,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.net.checked_transport import MAX_ANSWER_BYTES, AnswerRefused
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts

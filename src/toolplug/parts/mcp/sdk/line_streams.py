@@ -31,7 +31,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.parts.mcp.client.child_output import LineTooLong
 from toolplug.parts.mcp.client.child_process import MAX_LINE_BYTES, Child
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_wanted

@@ -39,8 +39,8 @@ from toolplug.errors import (
     SessionNotFound,
 )
 from toolplug.parts.sessions.record import SessionState, check_code
-from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
-from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
+from toolplug.parts.sessions.stored import MissedChange, StoredSession, StoredSessions
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
 from toolplug.runtime.timestamp import timestamp
 

@@ -28,8 +28,8 @@ from toolplug.parts.sessions.peers.calls import (
 )
 from toolplug.parts.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
 from toolplug.parts.sessions.peers.relay import SharedRelay
-from toolplug.parts.sessions.record import PREFIX, record_key, shown
-from toolplug.parts.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.record import PREFIX, abbreviate_code, record_key
+from toolplug.parts.sessions.shared import PeerRecords, SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.runtime.tasks import JoinedRuns
 from toolplug.stores.followed import Follower

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from toolplug.errors import StoreError
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.streams.events import (
     LogEntry,
     entry_bytes,

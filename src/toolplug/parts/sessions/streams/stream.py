@@ -15,7 +15,7 @@ import orjson
 from toolplug.errors import StoreError
 from toolplug.net.sse import frame
 from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_WAITING_BYTES, MAX_WAITING_EVENTS
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import (
     EVERYBODY,
     GONE,

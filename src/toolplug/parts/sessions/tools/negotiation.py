@@ -18,7 +18,6 @@ from toolplug.parts.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
 from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.shared import SessionServices
 from toolplug.parts.sessions.tools.session_tool import (
-    Capability,
     CleanedTool,
     DeclaredCapability,
     DeclaredLevels,
@@ -32,7 +31,7 @@ from toolplug.parts.sessions.tools.session_tool import (
 )
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.runtime.tasks import in_slices
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 _LEVELS_AROUND = 16
 """Levels of JSON that records and answers may have around an environment: the depth of JSON is limited."""
