@@ -65,10 +65,10 @@ from toolplug.parts.mcp.serving.server_endpoint import (
     INVALID_REQUEST,
     LIST_TTL_MS,
     PARSE_ERROR,
-    Caller,
     Client,
     ClientAnswer,
     Headers,
+    McpCaller,
     Message,
     Notify,
     Questions,
@@ -91,7 +91,7 @@ _HEADER_HINT = b"x-mcp-header"
 _OK = 200
 _HTTP = TransportContext(kind="streamable-http", can_send_request=False)
 
-_Context = ServerRequestContext[Caller, Any]
+_Context = ServerRequestContext[McpCaller, Any]
 _block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
@@ -151,7 +151,7 @@ class SdkServerEndpoint:
             return _reject(found, message.id)
         return Client(found.protocol_version, found.client_info, found.client_capabilities)
 
-    async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+    async def initialize(self, message: Message, caller: McpCaller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
         params = message.params or {}
         about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
@@ -168,7 +168,7 @@ class SdkServerEndpoint:
         self,
         message: Message,
         client: Client,
-        caller: Caller,
+        caller: McpCaller,
         notify: Notify,
         headers: Headers = (),
         questions: Questions | None = None,
@@ -180,7 +180,7 @@ class SdkServerEndpoint:
         reply, _ = await self._answer(message, connection, caller, _Channel(message, notify, questions))
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
-    async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
+    async def serve_stdio(self, caller: McpCaller, out: TextIO) -> None:
         """Serve one client on standard input and `out` until it closes its end and has the answers it waits for.
 
         An older client is notified of changes after it has initialized.
@@ -203,7 +203,7 @@ class SdkServerEndpoint:
                 task.cancel()
 
     async def _answer(
-        self, message: Message, connection: Connection, caller: Caller, channel: _Channel
+        self, message: Message, connection: Connection, caller: McpCaller, channel: _Channel
     ) -> tuple[Reply, bool]:
         is_first = message.method == INITIALIZE
         options = options_with_instructions(self._options, caller) if is_first else self._options
@@ -277,11 +277,11 @@ class _Listing:
     tools: bytes = b"[]"
 
 
-def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -> Server[Caller]:
+def _server(as_value: Callable[[bytes], object], caller: McpCaller | None = None) -> Server[McpCaller]:
     """Return a server with our methods; `as_value` converts JSON for the transport, `caller` is its only caller."""
 
     @asynccontextmanager
-    async def alone(_: Server[Caller]) -> AsyncGenerator[Caller]:
+    async def alone(_: Server[McpCaller]) -> AsyncGenerator[McpCaller]:
         if caller is None:
             raise RuntimeError("the caller comes with each request")
         yield caller
@@ -400,7 +400,7 @@ async def _tell(ctx: _Context) -> None:
             await ctx.session.send_notification(change)
 
 
-def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadderRejection | None:
+def _mismatch(message: Message, caller: McpCaller, headers: Headers) -> InboundLadderRejection | None:
     """Return the rejection of headers that do not repeat the arguments which the tool's schema assigns to them."""
     params = message.params or {}
     tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
