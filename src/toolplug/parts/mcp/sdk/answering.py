@@ -99,6 +99,7 @@ class SdkServerEndpoint:
     """MCP for any number of clients; it keeps no state of them."""
 
     def __init__(self) -> None:
+        # A fragment passes through the encoder as it is; over pipes the SDK encodes by itself, and gets the value.
         self._server = _server(orjson.Fragment)
         self._options = self._server.create_initialization_options(
             NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
@@ -107,9 +108,11 @@ class SdkServerEndpoint:
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
         """Return the message, or the refusal if it is not JSON or is a batch."""
         try:
+            # Ours and not the SDK's: it keeps large integers exact, and refuses duplicate keys.
             value = load_json(body)
         except InvalidJson as error:
             return refusal(400, PARSE_ERROR, f"Parse error: {error}")
+        # Looked at by hand first, as a union of all message types would report every alternative that does not fit.
         if isinstance(value, dict) and "method" in value:
             try:
                 if "id" in value:
@@ -155,9 +158,11 @@ class SdkServerEndpoint:
         """Answer `initialize`."""
         params = message.params or {}
         about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
+        # Checked before the SDK sees it, since the record of the handshake keeps it.
         if len(_encode(about)) > MAX_CLIENT_BYTES:
             too_long = f"clientInfo and capabilities have over {MAX_CLIENT_BYTES} bytes"
             return refusal(400, INVALID_PARAMS, too_long, message.id), None
+        # A connection for each request: the endpoint keeps no state of its clients, `McpSessions` does.
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
         reply, done = await self._answer(message, connection, caller, _Channel(message))
         if not done:
@@ -178,6 +183,7 @@ class SdkServerEndpoint:
             return _reject(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
         reply, _ = await self._answer(message, connection, caller, _Channel(message, notify, questions))
+        # Clients of the older era take any status but 200 for a broken transport, and do not read the error.
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
     async def serve_stdio(self, caller: McpCaller, out: TextIO) -> None:
@@ -185,6 +191,7 @@ class SdkServerEndpoint:
 
         An older client is notified of changes after it has initialized.
         """
+        # One server for the one client, which keeps what its searches have found.
         server = _server(orjson.loads, caller._replace(found=FoundTools()))
         async with asyncio.TaskGroup() as group:
             telling: set[asyncio.Task[None]] = set()
@@ -199,6 +206,7 @@ class SdkServerEndpoint:
                 async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
                     lines.answers = answers = LineAnswers(write)
                     await server.run(read, answers, options_with_instructions(self._options, caller))
+            # They wait for changes without end, and would keep the group open after the client has left.
             for task in telling:
                 task.cancel()
 
