@@ -234,7 +234,7 @@ class FunctionRegistry(LiveCatalog):
             begun: list[Generation] = []
             try:
                 # All start together: each waits for its own network, and the slowest decides.
-                outcomes = await asyncio.gather(*(self._slot(item, running, begun) for item in wanted))
+                outcomes = await asyncio.gather(*(self._state_of(item, running, begun) for item in wanted))
             # A start that is given up leaves nothing running.
             except asyncio.CancelledError:
                 await self._take_back(begun)
@@ -266,7 +266,7 @@ class FunctionRegistry(LiveCatalog):
         running = [generation.provider for generation in self.running().values()]
         await asyncio.gather(*(each.close(keep=any(each.provider is other for other in running)) for each in begun))
 
-    async def _slot(
+    async def _state_of(
         self, wanted: DesiredProvider, running: Mapping[str, ProviderSlot], begun: list[Generation]
     ) -> ProviderSlot | Problem:
         """Start one entry, add it to `begun`, and return the outcome; a problem if it is required and fails."""
@@ -288,7 +288,7 @@ class FunctionRegistry(LiveCatalog):
                 return entry.problem("needs_restart", message, hint)
             await self._wait_for_close(wanted.single)
         try:
-            generation = await open_generation(wanted, self._services.calls, self._site, running_one)
+            generation = await open_generation(wanted, self._services.calls, self._context_of, running_one)
         except ProviderError as error:
             if not wanted.inspected:
                 if entry.required:
@@ -322,7 +322,7 @@ class FunctionRegistry(LiveCatalog):
         self._ending[generation] = task
         task.add_done_callback(lambda _: self._ending.pop(generation, None))
 
-    def _site(self, key: str) -> ProviderContext:
+    def _context_of(self, key: str) -> ProviderContext:
         return replace(
             self._services.site_for(key),
             plugins=self.plugins,

@@ -219,7 +219,7 @@ class Relay:
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, self._answer_gone(request, reason)):
+            if self._give_answer(request, "late", reason, self._answer_gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -232,7 +232,7 @@ class Relay:
         """Give the waiting caller this value or `ToolResult`. Raises `ApiError` if the request does not wait."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
-        self._settle(request, "answered", "error" if error else "answered", value)
+        self._give_answer(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
         """Report the plugin's progress to the waiting caller. Raises `ApiError` if the request does not wait."""
@@ -260,9 +260,9 @@ class Relay:
             return
         if end.late is None:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
-            self._settle(request, "answered", "error" if failed else "answered", end.value)
+            self._give_answer(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, self._answer_gone(request, end.late))
+        self._give_answer(request, "late", end.late, self._answer_gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -346,7 +346,7 @@ class Relay:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
+    def _give_answer(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
         """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
         if not self._finished_now(request, finish, outcome):
             return False

@@ -175,7 +175,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         capabilities = session.server_capabilities
         tools = None if capabilities is None else capabilities.tools
-        _settle(announces, tools is not None and tools.list_changed is True)
+        _set_announces(announces, tools is not None and tools.list_changed is True)
         return
     restarts, refused, heard = Restarts(), 0, False
     while refused < _REFUSALS:
@@ -185,7 +185,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
                 session, tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
             ) as subscription:
                 honored = subscription.honored
-                _settle(announces, honored.tools_list_changed is True)
+                _set_announces(announces, honored.tools_list_changed is True)
                 if not (honored.tools_list_changed or honored.prompts_list_changed or honored.resources_list_changed):
                     return
                 since = monotonic()
@@ -202,7 +202,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
             is_refusal = not (heard or error.code == FAILED or is_closed(error))
             refused += is_refusal
             if is_refusal:
-                _settle(announces, False)
+                _set_announces(announces, False)
         if since is None:
             restarts.record_failure()
         else:
@@ -210,7 +210,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
         await asyncio.sleep(restarts.pause_s())
 
 
-def _settle(announces: asyncio.Future[bool], value: bool) -> None:
+def _set_announces(announces: asyncio.Future[bool], value: bool) -> None:
     if not announces.done():
         announces.set_result(value)
 

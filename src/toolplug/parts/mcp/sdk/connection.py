@@ -358,7 +358,7 @@ class SdkConnection:
 
     async def _failure(self, error: MCPError | ValidationError) -> Exception:
         if isinstance(error, ValidationError):
-            return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
+            return BadAnswer(f"its answer does not follow the protocol: {_invalid_paths(error)}")
         message = in_one_line(clean_text(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
@@ -407,7 +407,7 @@ def _next_cursor(page: RawPage) -> str | None:
     return cursor or None
 
 
-def _places(error: ValidationError) -> str:
+def _invalid_paths(error: ValidationError) -> str:
     """Return where a result is invalid, without its values."""
     places = sorted({".".join(map(str, each["loc"])) or "(whole)" for each in error.errors(include_input=False)})
     return ", ".join(places[:3])
