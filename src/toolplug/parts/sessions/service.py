@@ -13,8 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.catalog.call import Principal
-from toolplug.catalog.text import clean_text, pluralize
+from toolplug.catalog.call import Principal, check_code
+from toolplug.catalog.text import cleaned, counted
+from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulate
@@ -23,9 +24,9 @@ from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.parts.sessions.peers.peers import Peers
 from toolplug.parts.sessions.record import (
+    TOKEN_BEGIN,
     SessionState,
-    abbreviate_code,
-    check_code,
+    code_of_token,
     is_token_of,
     new_code,
     new_token,
@@ -40,7 +41,6 @@ from toolplug.parts.sessions.stored import stored_codes
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.runtime.tasks import SingleFlight
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 COUNTED_S = 10.0
@@ -99,6 +99,15 @@ class Sessions:
             forget=self._forget,
             peers=None if self._peers is None else self._peers.records,
         )
+
+    @property
+    def token_prefixes(self) -> tuple[str, ...]:
+        """What the tokens of plugins begin with."""
+        return (TOKEN_BEGIN,)
+
+    def code_of_token(self, token: str) -> str | None:
+        """Return the session code in a plugin token; None for a malformed token."""
+        return code_of_token(token)
 
     @property
     def limits(self) -> SessionLimits:

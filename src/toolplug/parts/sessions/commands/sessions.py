@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from toolplug.catalog.text import clean_text
+from toolplug.catalog.call import check_code
+from toolplug.catalog.text import cleaned
 from toolplug.cli.arguments import ArgumentWords
 from toolplug.cli.event_loop import async_command, run_to_end
 from toolplug.cli.logs import log_warnings
@@ -38,9 +39,9 @@ from toolplug.errors import (
     SessionGone,
     SessionNotFound,
 )
-from toolplug.parts.sessions.record import SessionState, check_code
-from toolplug.parts.sessions.stored import MissedChange, StoredSession, StoredSessions
-from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
+from toolplug.parts.sessions.record import SessionState
+from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
 from toolplug.runtime.timestamp import timestamp
 
