@@ -19,7 +19,7 @@ from toolplug.host.inspection import findings, open_inspected
 from toolplug.host.servers.records import ServerRecord
 from toolplug.host.toolsets.records import Binding
 from toolplug.parts.mcp.client.server_tools import ServerTools
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 from toolplug.toolsets.saved.document import ToolsetDocument
 

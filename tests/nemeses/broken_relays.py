@@ -10,7 +10,7 @@ from tests.nemeses.replicas import Way
 
 from toolplug.cluster.processes import Processes
 from toolplug.parts.sessions.peers.calls import CallEnd
-from toolplug.parts.sessions.relay import Relay, Request
+from toolplug.parts.sessions.relay import Relay, RelayedRequest
 
 
 class _EndsBlindly(Way):

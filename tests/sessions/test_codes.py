@@ -10,6 +10,7 @@ from tests.sessions.fixtures import T1, T2
 from toolplug.catalog.call import Principal, check_code
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
 from toolplug.parts.sessions.record import (
+    abbreviate_code,
     code_of_token,
     is_plugin_token,
     is_token_of,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.loans import (
     RETRY_S,
     UNAVAILABLE,

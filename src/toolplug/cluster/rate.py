@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.loans import (
     UNAVAILABLE,
     Lent,

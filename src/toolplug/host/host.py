@@ -31,7 +31,7 @@ from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
-from toolplug.host.parts import CodedParts, Parts, Serves, listed
+from toolplug.host.parts import CodedParts, Parts, Serves, open_catalog
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage

@@ -348,7 +348,7 @@ class Parts:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
         session = None if code is None else await self.running.sessions.find(code, principal.tenant)
-        return await listed(self.views.unchosen(principal, agent, session))
+        return await open_catalog(self.views.unchosen(principal, agent, session))
 
 
 def _end_session(

@@ -23,7 +23,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _LOG = logging.getLogger("toolplug.host")

@@ -17,7 +17,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
 from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
-from toolplug.host.explain_gates import Verdict, equipped_gate, only_agents, plan_verdict, unexposed
+from toolplug.host.explain_gates import Verdict, equipped_gate, explain_unexposed, only_agents, plan_verdict
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.toolsets.sources import ToolsetSources

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.execution.executor import ToolExecutor, entered_catalog
 from toolplug.exports import not_installed
 from toolplug.model_apis.messages import without_absent

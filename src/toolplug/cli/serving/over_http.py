@@ -34,7 +34,7 @@ from toolplug.cli.serving.reload import (
 )
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.watchdog import Watchdog
-from toolplug.cli.serving.worker import Place, WorkerHost, parent_followed
+from toolplug.cli.serving.worker import WorkerHost, WorkerPlace, parent_followed
 from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host

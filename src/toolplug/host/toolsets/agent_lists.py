@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.call import Principal
-from toolplug.cluster.process_requests import applied
+from toolplug.cluster.process_requests import wait_until_applied
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.accounting import audit_block
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id

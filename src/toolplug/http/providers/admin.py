@@ -10,7 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ADMIN, OPERATOR
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.processes import RunningProcess
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload

@@ -22,7 +22,7 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.processes import Processes
 from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
@@ -33,7 +33,7 @@ from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.session_tool import KIND
-from toolplug.signatures.values import canonical, encoded
+from toolplug.signatures.values import canonical, encode_value
 from toolplug.stores.store import Store, every_key
 
 _LOG = logging.getLogger("toolplug.sessions")

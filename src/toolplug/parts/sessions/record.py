@@ -15,7 +15,13 @@ import orjson
 from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, RecordDamaged, StoreRefused
-from toolplug.parts.sessions.tools.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
+from toolplug.parts.sessions.tools.session_tool import (
+    DeclaredCapability,
+    DefinitionCache,
+    ToolSet,
+    read_capabilities,
+    tool_set,
+)
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 TOKEN_BEGIN = "tps_"

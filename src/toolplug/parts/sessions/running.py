@@ -15,7 +15,7 @@ from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.settings import SessionSettings
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import KIND
 from toolplug.providers.host_part import PartGate, PartServices, RunningPart
 
@@ -100,10 +100,10 @@ class RunningSessions(RunningPart[SessionSettings]):
         toolset = self._settings.default_toolset
         return None if toolset is None else self._services.tools.toolset(tenant, toolset)
 
-    def _planner(self) -> Planner:
+    def _planner(self) -> SessionPlanner:
         policy = ToolPolicy(self._settings.policy, self._services.origin("sessions", "policy"))
         offered = Offered(self._settings.offer, self._services.origin("sessions", "offer"))
-        return Planner(self._services.calls, policy, offered)
+        return SessionPlanner(self._services.calls, policy, offered)
 
     def _limits(self) -> SessionLimits:
         settings = self._settings

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal, check_code
-from toolplug.catalog.text import cleaned, counted
+from toolplug.catalog.text import clean_text, pluralize
 from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
@@ -26,6 +26,7 @@ from toolplug.parts.sessions.peers.peers import Peers
 from toolplug.parts.sessions.record import (
     TOKEN_BEGIN,
     SessionState,
+    abbreviate_code,
     code_of_token,
     is_token_of,
     new_code,

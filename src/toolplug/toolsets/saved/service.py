@@ -12,7 +12,7 @@ from typing import Self
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.yaml_tree import Value

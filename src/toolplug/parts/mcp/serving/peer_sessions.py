@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Self, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.offering import Offered
+from toolplug.catalog.offering import OfferedEntry
 from toolplug.cluster.followed import Follower
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreError

@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from toolplug.catalog.call import check_code
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.cli.arguments import ArgumentWords
 from toolplug.cli.event_loop import async_command, run_to_end
 from toolplug.cli.logs import log_warnings
@@ -40,8 +40,8 @@ from toolplug.errors import (
     SessionNotFound,
 )
 from toolplug.parts.sessions.record import SessionState
-from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
-from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
+from toolplug.parts.sessions.stored import MissedChange, StoredSession, StoredSessions
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
 from toolplug.runtime.timestamp import timestamp
 

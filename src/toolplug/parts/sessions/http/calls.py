@@ -17,7 +17,7 @@ from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, a
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.parts.sessions.http import models
 from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, running_sessions, session_of
-from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.plans import DEADLINE_S
 from toolplug.runtime.timestamp import timestamp

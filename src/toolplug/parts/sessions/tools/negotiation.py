@@ -11,7 +11,7 @@ import orjson
 from toolplug.catalog.call import EMPTY
 from toolplug.catalog.definition import wire_name
 from toolplug.catalog.exact_json import Answer
-from toolplug.catalog.text import cleaned, cleaned_json
+from toolplug.catalog.text import clean_text, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts
 from toolplug.parts.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES

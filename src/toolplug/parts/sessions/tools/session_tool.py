@@ -16,7 +16,7 @@ from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
 from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
 CapabilityLevel = Literal["basic", "advanced", "enterprise"]
