@@ -127,7 +127,7 @@ def _parts_of(loaded: LoadedEntry, taken: _Taken) -> list[HostPart[Any]]:
     found = kind.installed
     owner, fix = (found.type, "change the file") if found.file else (found.package, f"update {found.distribution}")
     try:
-        parts = [taken.checked(function()) for function in kind.implementing(HOOK)]
+        parts = [taken.check_part(function()) for function in kind.implementing(HOOK)]
     except InvalidDefinition as error:
         raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
     except BaseException as error:
@@ -160,7 +160,7 @@ class _Taken:
         self._paths |= dict.fromkeys(part.paths, owner)
         self._scopes |= dict.fromkeys(part.scopes, owner)
 
-    def checked(self, given: object) -> HostPart[Any]:
+    def check_part(self, given: object) -> HostPart[Any]:
         """Return what a hook has returned. Raises `InvalidDefinition` unless it is a part that a host can have."""
         if not isinstance(given, HostPart):
             raise InvalidDefinition(f"returned {type(given).__name__}; return a HostPart")

@@ -163,6 +163,7 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
     `base` is `FunctionProvider` for its subclasses and their instances: there a method with the name of a hook needs no
     mark, the methods of `base` itself do not count, and each name that is nearly a hook's is a problem.
     """
+    # A name that a subclass overrides is looked at once, as the subclass has it.
     members = {member.name: member for member in _members(plugin, base)}
     found: list[Implementation] = []
     problems: list[str] = []
@@ -182,6 +183,7 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
             problems.append(member.with_line(f"{member.place} is a second implementation of {hook_name!r}; keep one"))
         else:
             found.append(Implementation(hook_name, member.name, options))
+    # pluggy looks for a registered plugin by equality, and would take two equal objects for one.
     if found and not isinstance(plugin, type | ModuleType) and type(plugin).__eq__ is not object.__eq__:
         kind = type(plugin).__qualname__
         problems.append(f"{kind} defines __eq__, and plugins are told apart by identity; write @dataclass(eq=False)")
@@ -195,6 +197,7 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
     """
     arguments = HOOKS[hook].given_arguments
     taken = taken_arguments(function)
+    # The function itself, without a lambda around it: hooks around calls are asked for each call.
     if taken == arguments:
         return function
     if not taken:
@@ -237,8 +240,10 @@ def _members(plugin: object, base: type | None) -> Iterator[_Member]:
         return
     kind = plugin if isinstance(plugin, type) else type(plugin)
     skipped = (object,) if base is None else base.__mro__
+    # In the order of definition, base classes first; `dir` would sort them.
     names = dict.fromkeys(name for each in reversed(kind.__mro__) if each not in skipped for name in vars(each))
     for name in names:
+        # Static: a property of the author must not run while its class is looked at.
         found: object = inspect.getattr_static(kind, name)
         own = class_function(found)
         if own is not None:
@@ -352,6 +357,7 @@ def _strange(plugin: object, member: _Member, members: Mapping[str, _Member], ba
         return
     if marks_of(member.own.function) or member.name.startswith("_") or _is_alias(member, members):
         return
+    # Imported from elsewhere, such as a helper that has a similar name.
     if isinstance(plugin, ModuleType) and member.own.function.__module__ != plugin.__name__:
         return
     meant = _meant(member, members, any_hook=base is not None)
@@ -386,6 +392,7 @@ def _meant(member: _Member, members: Mapping[str, _Member], *, any_hook: bool) -
         implemented = name in members and name != member.name
         if implemented or not given <= set(hook.accepted_arguments) or bool(given) != bool(hook.arguments):
             continue
+        # After the parameters, which rule out most names: the comparison is the expensive part.
         ratio = SequenceMatcher(None, name, member.name).ratio()
         if ratio >= (_ALIKE if given else _ALIKE_WITHOUT_ARGUMENTS) and ratio > alike:
             best, alike = name, ratio

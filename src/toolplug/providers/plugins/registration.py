@@ -57,6 +57,7 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._monitors: tuple[Monitor, ...] = ()
         self._running: tuple[RunningPlugin, ...] = ()
+        # Set only while the host itself registers: pluggy's own methods are public, and a plugin may call them.
         self._admitted: Mapping[str, HookimplOpts] | None = None
         self.on_monitor: Callable[[], None] = _nothing
 
@@ -101,6 +102,7 @@ class PluginManager(pluggy.PluginManager):
         with self._admitting({}):
             for old in self._running:
                 super().unregister(name=old.key)
+        # All are registered anew: pluggy has no way to change the order of what is registered.
         for new in reversed(plugins):
             with self._admitting({item.attribute: item.options for item in new.hooks.implementations}):
                 super().register(new.plugin, new.key)
@@ -160,6 +162,7 @@ class PluginManager(pluggy.PluginManager):
                 for page in cast("Iterable[object]", asking(item.function, "console_pages", plugin.site)()):
                     if not isinstance(page, ConsolePage):
                         raise TypeError(f"{type(page).__name__} is no ConsolePage")
+                    # The first of an id wins, as with tools.
                     pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
@@ -173,6 +176,7 @@ class PluginManager(pluggy.PluginManager):
             plugin = running[item.plugin_name]
             try:
                 found = cast("Mapping[str, OpenToolsetSource]", asking(item.function, "toolset_sources", plugin.site)())
+                # In this order, so that a kind of an earlier plugin is not replaced.
                 kinds = {**found, **kinds}
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
@@ -180,6 +184,7 @@ class PluginManager(pluggy.PluginManager):
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)
+        # pluggy keeps the one that is called first at the end.
         return reversed(caller.get_hookimpls())
 
     @contextmanager
