@@ -9,6 +9,7 @@ BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
 SERVE_EXTRAS := server,mcp
+SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
 # Of the names below a key of providers.yaml, those that a plugin of this folder has.
 SERVED := $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name)))
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
@@ -33,10 +34,12 @@ $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(P
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
 	@touch $@
 
-# Without the tools of the developers, which are five times as much. pip shows what it does.
+# Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build
+# and compiled modules, which a server imports a third of, would take half as long again.
 $(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
+	$(SERVE_PIP) hatchling editables
+	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
 	@touch $@
 
 python-version:
