@@ -7,10 +7,9 @@ import re
 import pytest
 from tests.sessions.fixtures import T1, T2
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import Principal, check_code
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
 from toolplug.parts.sessions.record import (
-    check_code,
     code_of_token,
     is_plugin_token,
     is_token_of,

@@ -99,7 +99,6 @@ def ask_detail(plan: Plan) -> str:
 
 
 NO_SCOPE = f"the scope {CALL_SCOPE!r} is missing"
-AWAY = "the application that lends it is not connected (plugin_gone)"
 
 
 def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:

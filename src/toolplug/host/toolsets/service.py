@@ -184,11 +184,6 @@ class ToolsetService:
         """The executors of agents over the registered toolsets."""
         return self._tools
 
-    @property
-    def default_toolset(self) -> str | None:
-        """The id of the toolset for sessions without tools of their own; None if there is none."""
-        return self._configuration.settings.sessions.default_toolset
-
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Return the prefixes of the toolsets that the tenant can see."""
         return self._tools.toolsets.prefixes(tenant)
@@ -240,7 +235,7 @@ class ToolsetService:
         known = self._tools.toolsets.of(principal.tenant)
         agents = principal.agents if principal.agents is not None else self._tools.allowlists.agents(principal.tenant)
         lists = [self.allowlist(principal.tenant, name).toolsets for name in ([agent] if agent else sorted(agents))]
-        ids = {name for toolsets in lists for name in toolsets} | {self.default_toolset}
+        ids = {name for toolsets in lists for name in toolsets} | {*self._configuration.named_toolsets.values()}
         for toolset in known.values():
             if toolset.id in ids:
                 toolset.used()

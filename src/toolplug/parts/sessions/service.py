@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import cleaned, counted
 from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Owner, quota_exceeded
@@ -24,8 +24,9 @@ from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.parts.sessions.peers.peers import Peers
 from toolplug.parts.sessions.record import (
+    TOKEN_BEGIN,
     SessionState,
-    check_code,
+    code_of_token,
     is_token_of,
     new_code,
     new_token,
@@ -99,6 +100,15 @@ class Sessions:
             forget=self._forget,
             peers=None if self._peers is None else self._peers.records,
         )
+
+    @property
+    def token_prefixes(self) -> tuple[str, ...]:
+        """What the tokens of plugins begin with."""
+        return (TOKEN_BEGIN,)
+
+    def code_of_token(self, token: str) -> str | None:
+        """Return the session code in a plugin token; None for a malformed token."""
+        return code_of_token(token)
 
     @property
     def limits(self) -> SessionLimits:

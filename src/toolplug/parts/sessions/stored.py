@@ -7,9 +7,10 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
+from toolplug.catalog.call import check_code
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
 from toolplug.parts.sessions.expiry import latest_expiry
-from toolplug.parts.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
+from toolplug.parts.sessions.record import PREFIX, SessionState, read_state, record_key, shown
 from toolplug.parts.sessions.streams.events import LoggedEvent, event_id, logged_events
 from toolplug.parts.sessions.streams.session_log import logged_after
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from toolplug.catalog.call import check_code
 from toolplug.catalog.text import cleaned
 from toolplug.cli.arguments import ArgumentWords
 from toolplug.cli.event_loop import async_command, run_to_end
@@ -38,7 +39,7 @@ from toolplug.errors import (
     SessionGone,
     SessionNotFound,
 )
-from toolplug.parts.sessions.record import SessionState, check_code
+from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
 from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
