@@ -20,7 +20,7 @@ QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types public-types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,9 +86,12 @@ ruff:
 format:
 	nice $(BIN)/ruff format --check $(CODE)
 
-# --verifytypes reads no configuration: it asks the first python of the path for installed packages.
 types:
 	nice $(BIN)/pyright
+
+# It takes as long again as `types` and finds little more: `make judge` runs it.
+# --verifytypes reads no configuration: it asks the first python of the path for installed packages.
+public-types: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" nice $(BIN)/pyright --verifytypes toolplug --ignoreexternal
 
 imports:
@@ -98,7 +101,7 @@ judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the cli
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
-	@$(MAKE) --no-print-directory coverage
+	@$(MAKE) --no-print-directory public-types coverage
 
 judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
