@@ -26,10 +26,11 @@ from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.running_parts import PartTools, RunningParts
+from toolplug.host.running_parts import RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
@@ -170,6 +171,7 @@ def registry_services(
     """
     configuration = current()
     settings = configuration.settings
+    plugins.specify(hooks_of_plugins(configuration.providers))
     folder = configuration.store.state_folder
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
@@ -256,18 +258,16 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(
-                current, store, services, artifacts, _offer_services(saved, lambda: parts.running), coded.plugins
-            )
+            offered = _offer_services(saved, lambda: parts.running)
+            own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            discovery = await life.enter_async_context(Discovery(store))
-            servers = McpServers(current(), store, services, discovery, coded.servers, requests, serving=serves.servers)
+            found = await life.enter_async_context(Discovery(store))
+            servers = McpServers(current(), store, services, found, coded.servers, requests, serving=serves.servers)
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            part_tools = PartTools(services)
-            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
+            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: parts.running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
             sessions = await life.enter_async_context(
                 Sessions(
@@ -286,10 +286,8 @@ class Parts:
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(
-                store, processes, serves.sessions, toolsets.tools.end, coded.plugins, part_tools.refresh
-            )
-            running = await life.enter_async_context(RunningParts(given, configuration, part_tools))
+            given = PartServices(store, processes, serves.sessions, toolsets.tools.end, coded.plugins)
+            running = await life.enter_async_context(RunningParts(given, configuration, services))
             parts = cls(
                 current=current,
                 services=services,

@@ -175,13 +175,13 @@ class _OpenPart(NamedTuple):
 class RunningParts:
     """Opens the parts that a configuration has a section for, and closes them in reverse order.
 
-    `tools` lists those of the parts to their callers.
+    `tools` are those that the parts list to their callers.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration, tools: PartTools) -> None:
-        self._services = services
+    def __init__(self, services: PartServices, configuration: Configuration, calls: CallServices) -> None:
+        self.tools: PartTools = PartTools(calls)
+        self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
-        self._tools = tools
         self._open: dict[str, _OpenPart] = {}
 
     async def __aenter__(self) -> Self:
@@ -216,7 +216,7 @@ class RunningParts:
         known = {part.name for part in configuration.parts}
         for name in [name for name in self._open if name not in known]:
             await self._close(name)
-        self._tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
 
     async def _begin(self, part: HostPart[Any], settings: object) -> None:
         """Open a part, in place of an older one. Raises `ConfigError` and `StoreError`, unless it is not required."""
