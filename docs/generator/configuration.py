@@ -33,10 +33,10 @@ from toolplug.host.file.settings import (
     Jwt,
     Metrics,
     ProviderSettings,
-    SessionSettings,
     ToolsetSettings,
 )
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
+from toolplug.parts.sessions.settings import SessionSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

@@ -13,8 +13,8 @@ from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import described_routes
 from toolplug.http.routing import HostRoute
-from toolplug.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.http.tools import CallAnswer, CallBody
+from toolplug.parts.mcp.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
 from toolplug.providers.entry import ProviderState
 
 _HEAD = """

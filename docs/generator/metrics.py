@@ -11,21 +11,21 @@ from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.crashes import CodeOwner
-from toolplug.discovery.record import NEVER, Status
-from toolplug.discovery.service import ServerMetrics
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
-from toolplug.mcp.plans import ADDED
+from toolplug.parts.mcp.client.plans import ADDED
+from toolplug.parts.mcp.discovery.record import NEVER, Status
+from toolplug.parts.mcp.discovery.service import ServerMetrics
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.runtime.durations import FAST_BUCKETS
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.sessions.session_tool import PluginStatus, StreamRole
-from toolplug.sessions.shared import SessionLimits
-from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""

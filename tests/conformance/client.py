@@ -17,13 +17,13 @@ from typing import Any, cast
 
 from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
-from toolplug.discovery.listing import read_tool
-from toolplug.discovery.record import KIND
-from toolplug.mcp.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
-from toolplug.mcp.input_rounds import answered_in_rounds
-from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server_config import ClientCredentials, Endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
+from toolplug.parts.mcp.client.server_config import ClientCredentials, Endpoint
+from toolplug.parts.mcp.discovery.listing import read_tool
+from toolplug.parts.mcp.discovery.record import KIND
+from toolplug.parts.mcp.input_rounds import answered_in_rounds
+from toolplug.parts.mcp.sdk.client import connector
 
 EXAMPLES: Mapping[str, object] = {
     "number": 5,

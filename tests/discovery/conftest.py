@@ -9,7 +9,7 @@ from tests.discovery.fixtures import service
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, virtual_clock
 
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.memory import MemoryStore
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from toolplug.discovery.record import DiscoveryRecord, KnownServer, ListingFailed, ServerName
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ListingFailed, ServerName
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.store import Store
 
 TIMEOUT_S = 30.0

@@ -17,10 +17,10 @@ from tests.discovery.fixtures import names, raw, service, turns
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH, VirtualLoop
 
-from toolplug.discovery.record import NEVER, KnownServer, ListingFailed, ServerName
-from toolplug.discovery.record_store import record_key
-from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreError
+from toolplug.parts.mcp.discovery.record import NEVER, KnownServer, ListingFailed, ServerName
+from toolplug.parts.mcp.discovery.record_store import record_key
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.discovery.fixtures import service
 from tests.discovery.harness import Harness
 
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.store import Store
 
 ONE = st.sampled_from([0, 1])

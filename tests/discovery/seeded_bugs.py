@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from toolplug.discovery.record import KnownServer, Listing, ServerState
-from toolplug.discovery.service import Discovery
-from toolplug.discovery.watched_server import WatchedServer
+from toolplug.parts.mcp.discovery.record import KnownServer, Listing, ServerState
+from toolplug.parts.mcp.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.watched_server import WatchedServer
 from toolplug.stores.store import Store
 
 

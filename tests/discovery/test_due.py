@@ -9,8 +9,8 @@ import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.record import ServerName
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.record import ServerName
+from toolplug.parts.mcp.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.record import KnownServer, ServerName
-from toolplug.discovery.service import Discovery
-from toolplug.discovery.watched_server import backoff_s
+from toolplug.parts.mcp.discovery.record import KnownServer, ServerName
+from toolplug.parts.mcp.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.watched_server import backoff_s
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 
-from toolplug.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader
-from toolplug.discovery.record import NOTHING
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.listing import MAX_BODY_BYTES, MAX_TOOLS, ListReader
+from toolplug.parts.mcp.discovery.record import NOTHING
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.runtime.tasks import in_slices
 from toolplug.stores.memory import MemoryStore
 

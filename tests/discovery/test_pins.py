@@ -7,8 +7,9 @@ import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.listing import read_record, read_tool, record_bytes
-from toolplug.discovery.record import (
+from toolplug.errors import StoreUnavailable
+from toolplug.parts.mcp.discovery.listing import read_record, read_tool, record_bytes
+from toolplug.parts.mcp.discovery.record import (
     MAX_PINS,
     NOTHING,
     DiscoveryRecord,
@@ -18,8 +19,7 @@ from toolplug.discovery.record import (
     changes,
     succeeded,
 )
-from toolplug.discovery.service import Discovery
-from toolplug.errors import StoreUnavailable
+from toolplug.parts.mcp.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.discovery.fixtures import turns
 
-from toolplug.discovery.watched_server import FairSemaphore
+from toolplug.parts.mcp.discovery.watched_server import FairSemaphore
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from tests.discovery.fixtures import CLOCK, Server, names, raw, service, turns
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import EPOCH
 
-from toolplug.discovery.service import Discovery
 from toolplug.errors import StoreUnavailable
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

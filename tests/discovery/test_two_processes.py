@@ -9,9 +9,9 @@ import pytest
 from tests.discovery.fixtures import CLOCK, Server, names, raw, service
 from tests.faulty_store import FaultyStore
 
-from toolplug.discovery.record import NEVER, ServerName
-from toolplug.discovery.record_store import record_key
-from toolplug.discovery.service import Discovery
+from toolplug.parts.mcp.discovery.record import NEVER, ServerName
+from toolplug.parts.mcp.discovery.record_store import record_key
+from toolplug.parts.mcp.discovery.service import Discovery
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ from docs.generator.__main__ import FOLDER
 TABLES = {
     "unfinished request bodies": ["toolplug.http.bodies.body_memory:DEFAULT_BODY_MEMORY"],
     "peers that sent a wrong credential": ["toolplug.http.auth.refusals:_MAX_PEERS"],
-    "owners whose calls of a minute are counted": ["toolplug.host.quota_use:_MAX_OWNERS"],
+    "owners whose calls of a minute are counted": ["toolplug.host.quotas.quota_use:_MAX_OWNERS"],
     "sessions of MCP clients of 2025-11-25": [
-        "toolplug.mcp.mcp_sessions:MOST",
-        "toolplug.mcp.mcp_sessions:MOST_OF_ONE",
+        "toolplug.parts.mcp.serving.mcp_sessions:MOST",
+        "toolplug.parts.mcp.serving.mcp_sessions:MOST_OF_ONE",
     ],
     "conversations with open toolsets": [
         "toolplug.parts.responses.running:MOST",
@@ -27,24 +27,22 @@ TABLES = {
     ],
     "progress reports of one call, for a slow client": ["toolplug.execution.results:MAX_WAITING"],
     "events of one session, for a slow reader": [
-        "toolplug.sessions.stream:MAX_WAITING_EVENTS",
-        "toolplug.sessions.stream:MAX_WAITING_BYTES",
+        "toolplug.parts.sessions.limits:MAX_WAITING_EVENTS",
+        "toolplug.parts.sessions.limits:MAX_WAITING_BYTES",
     ],
     "events kept for a session in the store": ["toolplug.stores.store:KEPT_EVENTS"],
     "changes that wait for one subscriber of the store": ["toolplug.stores.waiting:_MOST_BEHIND"],
-    "changes that wait for another process of a shared SQLite file": [
-        "toolplug.stores.sqlite_shared:MOST_PENDING_BYTES"
-    ],
+    "changes that wait for another process of a shared SQLite file": ["toolplug.sqlite.shared:MOST_PENDING_BYTES"],
     "compiled schemas": ["toolplug.catalog.validation.compiled:MAX_COMPILED_BYTES"],
     "sizes of patterns": ["toolplug.catalog.validation.patterns:automaton_kib"],
     "views of a catalog that nobody uses now": ["toolplug.host.views:_NEWEST"],
     "catalogs to which a function was applied": ["toolplug.catalog.catalog:_NEWEST"],
     "indexes of the tool search": ["toolplug.search.tools:_INDEXES"],
     "pages of `GET /v1/tools`": ["toolplug.host.tool_infos:_PAGES", "toolplug.host.tool_infos:_SECTIONS"],
-    "executors of sessions": ["toolplug.sessions.shared:_KEPT_EXECUTORS"],
+    "executors of sessions": ["toolplug.parts.sessions.limits:MAX_EXECUTORS"],
     "tools with metric series of their own": ["toolplug.execution.accounting:MAX_SERIES"],
     "servers that a tenant has added": ["toolplug.host.servers.mcp_servers:MOST_ADDED"],
-    "resources of one MCP server that are followed": ["toolplug.mcp.offering.followed_resources:MOST"],
+    "resources of one MCP server that are followed": ["toolplug.parts.mcp.offering.followed_resources:MOST"],
     "streams of the console, of each kind": [
         "toolplug_console.feed:MAX_VIEWERS",
         "toolplug_console.feed:MAX_VIEWERS_OF_TENANT",

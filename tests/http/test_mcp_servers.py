@@ -15,7 +15,7 @@ from tests.http.mcp_sources import DEAD_SERVER, sample_server, silent_server
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.servers import ServerAnswer
+from toolplug.parts.mcp.http.servers import ServerAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.call import ToolResult, text_of_result
-from toolplug.mcp.connection import Answer
-from toolplug.mcp.content import content_of
-from toolplug.mcp.plans import result_of
+from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.plans import result_of
+from toolplug.parts.mcp.content import content_of
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 MARKED = {"type": "image", "data": "BBBB", "mimeType": "image/png", "_meta": {"theirs": 1}}

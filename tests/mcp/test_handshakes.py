@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.http.jumping_loop import Jump, on_jumping_loop
 
-from toolplug.mcp.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
-from toolplug.mcp.server_endpoint import Client
+from toolplug.parts.mcp.serving.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
+from toolplug.parts.mcp.serving.server_endpoint import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp")]
 

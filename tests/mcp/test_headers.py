@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.mcp.test_transport import MODERN, modern
 
-from toolplug.mcp.sdk.answering import SdkServerEndpoint
-from toolplug.mcp.server_endpoint import Client, Message, Reply
+from toolplug.parts.mcp.sdk.answering import SdkServerEndpoint
+from toolplug.parts.mcp.serving.server_endpoint import Client, Message, Reply
 
 pytestmark = pytest.mark.requirement("C-5-mcp")
 

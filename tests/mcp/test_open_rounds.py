@@ -8,8 +8,8 @@ import pytest
 
 from toolplug import CallContext, Principal
 from toolplug.catalog.call import UserAnswer
-from toolplug.mcp.connection import Question
-from toolplug.mcp.input_rounds import LIFE_S, MAX_OPEN, Answers, OpenRounds, Round
+from toolplug.parts.mcp.client.connection import Question
+from toolplug.parts.mcp.input_rounds import LIFE_S, MAX_OPEN, Answers, OpenRounds, Round
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 

@@ -11,7 +11,7 @@ from tests.mcp.lists import catalog_of
 from tests.plain_tools import plain_tool
 
 from toolplug import Catalog
-from toolplug.mcp.content import PAGE_BYTES, PAGE_TOOLS, page
+from toolplug.parts.mcp.content import PAGE_BYTES, PAGE_TOOLS, page
 
 pytestmark = pytest.mark.requirement("C-5-mcp")
 

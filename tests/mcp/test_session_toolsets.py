@@ -15,7 +15,7 @@ from tests.toolsets.harness import READ, Shop
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.mcp.mcp_sessions import IDLE_S
+from toolplug.parts.mcp.serving.mcp_sessions import IDLE_S
 
 pytestmark = pytest.mark.requirement("C-7-session-mcp")
 

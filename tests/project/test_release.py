@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.judge, pytest.mark.timeout(600)]
 SMOKE = dedent(
     """
     import asyncio
-    import toolplug.client, toolplug.http.auth.jwt, toolplug.mcp.sdk.client, toolplug.testing
+    import toolplug.client, toolplug.http.auth.jwt, toolplug.parts.mcp.sdk.client, toolplug.testing
     import toolplug.parts.responses.openai_backend
     from toolplug import CallContext, Principal, ToolCall, open_host
     from toolplug.http import create_app

@@ -7,10 +7,9 @@ import re
 import pytest
 from tests.sessions.fixtures import T1, T2
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import Principal, check_code
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
-from toolplug.sessions.record import (
-    check_code,
+from toolplug.parts.sessions.record import (
     code_of_token,
     is_plugin_token,
     is_token_of,
@@ -19,7 +18,7 @@ from toolplug.sessions.record import (
     shown,
     token_digest,
 )
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.store import Store
 
 MALFORMED = [

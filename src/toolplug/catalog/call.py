@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
+
+from toolplug.errors import InvalidSessionCode
 
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
@@ -29,6 +32,13 @@ EMPTY: Mapping[str, object] = MappingProxyType({})
 
 CODE_PATTERN = "^[A-Z2-7]{8}$"
 """What the code of a session looks like, the `session` of a `CallContext`."""
+_CODE = re.compile(CODE_PATTERN.strip("^$"))
+
+
+def check_code(code: str) -> None:
+    """Raise `InvalidSessionCode` for text that is not a session code."""
+    if not _CODE.fullmatch(code):
+        raise InvalidSessionCode(code)
 
 
 class Credentials(dict[str, str]):

@@ -19,7 +19,7 @@ app: typer.Typer = typer.Typer()
 _SERVING = "toolplug.cli.serving.over_http"
 """Imports packages of the extra `server`, which the help and a wrong configuration do not need."""
 _WORKERS = "toolplug.cli.serving.workers"
-_STDIO = "toolplug.cli.serving.over_stdio"
+_STDIO = "toolplug.parts.mcp.commands.over_stdio"
 
 
 def served_file(code: Path, config: Path | None) -> Path:

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from toolplug.catalog.call import Principal
 from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.config.nearest import name_hint
-from toolplug.discovery.record import DiscoveryRecord
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
@@ -17,6 +16,7 @@ from toolplug.execution.results import rounded
 from toolplug.host.file.settings import MCP
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
@@ -99,7 +99,6 @@ def ask_detail(plan: Plan) -> str:
 
 
 NO_SCOPE = f"the scope {CALL_SCOPE!r} is missing"
-AWAY = "the application that lends it is not connected (plugin_gone)"
 
 
 def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:

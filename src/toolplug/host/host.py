@@ -20,6 +20,7 @@ from toolplug.errors import Problem
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
@@ -31,12 +32,12 @@ from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.mcp.mcp_sessions import Serving
+from toolplug.parts.mcp.serving.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.host_part import HostPart
@@ -45,9 +46,6 @@ from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.running_call import check_event_loop
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -211,14 +209,9 @@ class Host:
         return self._require_entered().decision_key
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> HostSessions:
         """The sessions of applications that lend their tools."""
-        return self._require_entered().sessions
-
-    @property
-    def queued(self) -> QueuedCalls:
-        """The calls whose callers fetch the result later."""
-        return self._require_entered().queued
+        return self._require_entered().running.sessions
 
     @property
     def toolsets(self) -> ToolsetService:
@@ -321,7 +314,7 @@ class Host:
 
     async def load_session(self, code: str) -> None:
         """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
-        await self._require_entered().sessions.bring(code)
+        await self.sessions.bring(code)
 
     async def catalog_for(
         self,
@@ -419,7 +412,6 @@ class Host:
         """End every event stream; calls go on until the host is left."""
         self.stopping.send()
         self.registry.stop()
-        self.sessions.stop()
         self.mcp.stop()
         self._require_entered().running.stop()
 
@@ -490,6 +482,6 @@ def _say_wrong_servers(configuration: Configuration) -> None:
         _LOG.error("%s; going on without it", problem)
 
 
-def _session(opened: Parts, code: str | None, principal: Principal) -> Session | None:
+def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
     """Return the principal's session of this code, None for no code. Raises `AccessError`."""
-    return None if code is None else opened.sessions.known(code, principal.tenant)
+    return None if code is None else opened.running.sessions.known(code, principal.tenant)

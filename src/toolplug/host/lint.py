@@ -19,7 +19,7 @@ from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.host import Host
-from toolplug.mcp.server_config import Command
+from toolplug.parts.mcp.client.server_config import Command
 from toolplug.providers.authoring import selfless_tools
 from toolplug.runtime.threads import in_own_thread
 

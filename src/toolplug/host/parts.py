@@ -12,48 +12,46 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import SEARCH_SOURCE, Offered
+from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.service import Discovery, ServerMetrics
+from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
+from toolplug.execution.host_sessions import HostSessions
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.cluster import ClusterLimits
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
-from toolplug.execution.plans import CallServices, ToolPolicy
+from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
+from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
-from toolplug.host.quota_peers import QuotaPeers
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quotas.quota_peers import QuotaPeers
+from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.stored_bytes import CountingStore
 from toolplug.host.running_parts import RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.mcp.mcp_sessions import Handshake, McpSessions, Serving
-from toolplug.mcp.peer_sessions import PeerMcpSessions
-from toolplug.mcp.server_config import Server
-from toolplug.mcp.server_endpoint import mcp_server_endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
+from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
+from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.stores.measured import MeasuredStore
+from toolplug.sqlite.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.open import enter_with_retries
-from toolplug.stores.process_requests import ProcessRequests
-from toolplug.stores.processes import Processes
-from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
@@ -89,13 +87,20 @@ def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> 
     return service
 
 
-class HostReservedNames:
-    """The names that are taken in a tenant's catalogs, and the tools of a session without tools of its own."""
+class ToolsForParts:
+    """The `HostTools` of the parts: the names that are taken in a tenant's catalogs, and the tools of callers."""
 
-    def __init__(self, registry: FunctionRegistry, toolsets: ToolsetService, views: Views) -> None:
+    def __init__(
+        self,
+        registry: FunctionRegistry,
+        toolsets: ToolsetService,
+        views: Views,
+        sessions: Callable[[], HostSessions],
+    ) -> None:
         self._registry = registry
         self._toolsets = toolsets
         self._views = views
+        self._sessions = sessions
 
     def taken(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
@@ -109,17 +114,13 @@ class HostReservedNames:
             return f"the toolset of the prefix {prefix!r}"
         return None
 
-    def default_tools(self, tenant: str) -> ToolExecutor | None:
-        """Return the tools of a session without tools of its own; None if no toolset is configured for it."""
-        return self._views.default_tools(tenant, self._toolsets.default_toolset)
+    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
+        return self._views.toolset(tenant, toolset)
 
-
-def session_planner(configuration: Configuration, services: CallServices) -> Planner:
-    """Return the planner of session tools under this configuration."""
-    settings = configuration.settings.sessions
-    policy = ToolPolicy(settings.policy, configuration.origin("sessions", "policy"))
-    offered = Offered(settings.offer, configuration.origin("sessions", "offer"))
-    return Planner(services, policy, offered)
+    def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
+        """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
+        return self._views.executor_for(principal, agent, self._sessions().known(session, principal.tenant))
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +131,10 @@ class CurrentConfiguration:
 
     def __call__(self) -> Configuration:
         return self.configuration
+
+    def origin(self, *path: str) -> str:
+        """Return the place of a path as `file:line`; `default` if the file does not have it."""
+        return self.configuration.origin(*path)
 
 
 def call_services(
@@ -231,8 +236,6 @@ class Parts:
     servers: McpServers
     infos: ToolInfos
     approvals: Approvals
-    sessions: Sessions
-    queued: QueuedCalls
     equipment: EquippedToolsets
     saved: SavedToolsets
     mcp: Serving
@@ -254,11 +257,11 @@ class Parts:
             processes, cluster = await life.enter_async_context(_processes(store, serving=serves.sessions))
             metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
-            artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
+            artifacts = Artifacts(store, lambda: current().results_ttl_s)
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            offered = _offer_services(saved, lambda: parts.running)
+            offered = _offer_services(saved, lambda: running)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
@@ -267,27 +270,30 @@ class Parts:
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: parts.running.tools.of(caller))  # noqa: PLW0108  later
+            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
-            sessions = await life.enter_async_context(
-                Sessions(
-                    store,
-                    session_planner(configuration, services),
-                    HostReservedNames(registry, toolsets, views),
-                    limits=settings.session_limits,
-                    begun=toolsets.begin_session,
-                    over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
-                    serving=serves.sessions,
-                    processes=processes,
-                )
-            )
-            operations = Operations(measured, services.accounting, approvals, settings.metrics.namespace)
-            _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
-            queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
-            life.push_async_callback(queued.aclose)
+            namespace = settings.metrics.namespace
+            operations = Operations(measured, services.accounting, approvals, namespace)
+            metrics.register(operations)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(store, processes, serves.sessions, toolsets.tools.end, coded.plugins)
-            running = await life.enter_async_context(RunningParts(given, configuration, services))
+            given = PartServices(
+                store=store,
+                processes=processes,
+                serving=serves.sessions,
+                end_conversation=toolsets.tools.end,
+                calls=services,
+                tools=ToolsForParts(registry, toolsets, views, lambda: running.sessions),
+                metrics=metrics,
+                namespace=namespace,
+                quotas=lambda: current().settings.quotas,
+                origin=current.origin,
+                session_begun=toolsets.begin_session,
+                session_over=partial(_end_session, views, toolsets, saved, mcp, lambda: running),
+                plugins=coded.plugins,
+            )
+            running = RunningParts(given, configuration)
+            await life.enter_async_context(running)
+            metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
             parts = cls(
                 current=current,
                 services=services,
@@ -302,8 +308,6 @@ class Parts:
                 servers=servers,
                 infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
                 approvals=approvals,
-                sessions=sessions,
-                queued=queued,
                 equipment=equipment,
                 saved=saved,
                 mcp=mcp,
@@ -311,8 +315,6 @@ class Parts:
                 quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
             )
-        if serves.sessions:
-            queued.resume(sessions.load)
         return parts
 
     @property
@@ -332,8 +334,6 @@ class Parts:
         self.current.configuration = configuration
         self.servers.configure(configuration)
         self.toolsets.configure(configuration)
-        planner = session_planner(configuration, self.services)
-        self.sessions.reconfigure(configuration.settings.session_limits, planner)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         await self.running.configure(configuration)
 
@@ -343,23 +343,27 @@ class Parts:
             self.servers.register(item.server)
         self.toolsets.register_mcp(item)
 
-    def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self.views.executor_for(principal, agent, self.sessions.known(code, principal.tenant), None)
-
     async def unchosen(self, caller: Caller) -> Catalog:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
-        session = None if code is None else await self.sessions.find(code, principal.tenant)
+        session = None if code is None else await self.running.sessions.find(code, principal.tenant)
         return await listed(self.views.unchosen(principal, agent, session))
 
-    def session_over(self, code: str) -> None:
-        """Close and forget the views, toolsets and MCP state of a session that has ended."""
-        self.views.end(code)
-        self.toolsets.tools.end(code)
-        self.saved.end(code)
-        self.mcp.announcer.end(code)
-        self.running.session_over(code)
+
+def _end_session(
+    views: Views,
+    toolsets: ToolsetService,
+    saved: SavedToolsets,
+    mcp: Serving,
+    running: Callable[[], RunningParts],
+    code: str,
+) -> None:
+    """Close and forget the views, toolsets and MCP state of a session that has ended."""
+    views.end(code)
+    toolsets.tools.end(code)
+    saved.end(code)
+    mcp.announcer.end(code)
+    running().session_over(code)
 
 
 def _longest_drain_s(configuration: Configuration) -> float:
@@ -406,14 +410,6 @@ async def _processes(store: Store, *, serving: bool) -> AsyncGenerator[tuple[Pro
             return
         async with ClusterLimits(store, processes) as cluster:
             yield processes, cluster
-
-
-def _register_metrics(
-    registry: CollectorRegistry, operations: Operations, sessions: Sessions, servers: McpServers, namespace: str
-) -> None:
-    registry.register(operations)
-    registry.register(SessionMetrics(sessions, namespace))
-    registry.register(ServerMetrics(servers.records, servers.discoveries, namespace))
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -16,12 +16,13 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
+from toolplug.execution.host_sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
-from toolplug.providers.host_part import HostPart, PartServices, RunningPart
+from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
 from toolplug.runtime.lru import LeastRecentlyUsed
 
@@ -145,6 +146,12 @@ class _OpenPart(NamedTuple):
         except BaseException as error:  # noqa: BLE001  code of a plugin
             log_crash(f"{what} of the part {self.part.name!r}", error, entry.owner)
 
+    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Sequence[PartGate]:
+        """Return what it decides about a call of this tool, or of a name that no catalog lists."""
+        gates: list[PartGate] = []
+        self.call("explain()", lambda: gates.extend(self.running.explain(name, tool, session)))
+        return gates
+
     async def reason(self) -> str:
         """Return why it cannot do its work now; empty if it can."""
         entry, said = self.part.entry, [""]
@@ -175,14 +182,15 @@ class _OpenPart(NamedTuple):
 class RunningParts:
     """Opens the parts that a configuration has a section for, and closes them in reverse order.
 
-    `tools` are those that the parts list to their callers.
+    `tools` lists those of the parts to their callers. `sessions` are those of the part that has them.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration, calls: CallServices) -> None:
-        self.tools: PartTools = PartTools(calls)
+    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+        self.tools: PartTools = PartTools(services.calls)
         self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
         self._open: dict[str, _OpenPart] = {}
+        self.sessions: HostSessions = NO_SESSIONS
 
     async def __aenter__(self) -> Self:
         try:
@@ -203,7 +211,9 @@ class RunningParts:
         The part of a plugin whose section or plugin is gone is closed, and one whose code has changed is opened anew.
         Raises `ConfigError` and `StoreError` of a part that cannot be opened.
         """
-        for part in configuration.parts:
+        before = {*self._open.values()}
+        # What is always on is opened first, and so closed last: a response has its session until it has ended.
+        for part in sorted(configuration.parts, key=lambda part: part.settings is not None and not part.always):
             settings = part.settings_in(configuration.settings)
             wanted = settings is not None or part.settings is None
             opened = self._open.get(part.name)
@@ -217,6 +227,10 @@ class RunningParts:
         for name in [name for name in self._open if name not in known]:
             await self._close(name)
         self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        of_parts = (opened.running.sessions for opened in self._open.values())
+        self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
+        for opened in [opened for opened in self._open.values() if opened not in before]:
+            opened.call("begin()", opened.running.begin)
 
     async def _begin(self, part: HostPart[Any], settings: object) -> None:
         """Open a part, in place of an older one. Raises `ConfigError` and `StoreError`, unless it is not required."""
@@ -262,6 +276,11 @@ class RunningParts:
         """Let each part forget a session that has ended."""
         for opened in self._open.values():
             opened.call("session_over()", partial(opened.running.session_over, code))
+
+    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Iterator[PartGate]:
+        """Yield what each part decides about a call of this tool, or of a name that no catalog lists."""
+        for opened in self._open.values():
+            yield from opened.explain(name, tool, session)
 
     def stop(self) -> None:
         """Let each part end its event streams."""

@@ -15,17 +15,17 @@ import orjson
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
-from toolplug.discovery.record import DiscoveryRecord
+from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
-from toolplug.host.explain_gates import AWAY, Verdict, equipped_gate, only_agents, plan_verdict, unexposed
+from toolplug.host.explain_gates import Verdict, equipped_gate, only_agents, plan_verdict, unexposed
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
@@ -82,7 +82,7 @@ class ToolInfos:
             _PAGES
         )
 
-    def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
+    def page(self, principal: Principal, agent: str | None, session: HostSession | None) -> CatalogPage:
         """Return the tools of providers, the session, toolsets, servers with a prefix, then of the other servers.
 
         With an agent, or for a credential of one: those of its toolsets and of the session. Raises `AgentRequired`
@@ -109,7 +109,7 @@ class ToolInfos:
             self._pages.put(key, kept)
         return kept[1]
 
-    def _sections(self, principal: Principal, session: Session | None) -> Iterator[_Section]:
+    def _sections(self, principal: Principal, session: HostSession | None) -> Iterator[_Section]:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
             yield from _filter_seen(_Section(session.executor.catalog), principal)
@@ -133,7 +133,7 @@ class ToolInfos:
                 visible, refusal = catalog.visible_to(principal), unexposed(server)
                 yield _Section(visible, f"{server}/", None, server, record, refusal)
 
-    def _of_agent(self, principal: Principal, reach: AgentReach, session: Session | None) -> Iterator[_Section]:
+    def _of_agent(self, principal: Principal, reach: AgentReach, session: HostSession | None) -> Iterator[_Section]:
         listed = self._servers.listed(principal.tenant)
         for toolset in reach.toolsets:
             yield from _filter_seen(self._of_toolset(toolset, principal, session, listed), principal)
@@ -141,7 +141,7 @@ class ToolInfos:
             yield from _filter_seen(_Section(session.executor.catalog), principal)
 
     def _of_toolset(
-        self, toolset: Toolset, principal: Principal, session: Session | None, listed: Mapping[str, Catalog]
+        self, toolset: Toolset, principal: Principal, session: HostSession | None, listed: Mapping[str, Catalog]
     ) -> _Section:
         kind, named = split_source(toolset.shown) or ("", "")
         server = named if kind == MCP else None

@@ -19,15 +19,15 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
-from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
+from toolplug.execution.host_sessions import HostSession
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
+from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
@@ -177,7 +177,7 @@ class Views:
         self,
         principal: Principal,
         agent: str | None,
-        session: Session | None,
+        session: HostSession | None,
         only: frozenset[str] | None = None,
         within: Hashable = None,
     ) -> ModelTools:
@@ -212,7 +212,7 @@ class Views:
             parts = tuple(self._agents.offerings(Choice(principal.tenant, acting), within))
         return self._offerings.merged(parts)
 
-    def _chooser(self, principal: Principal, session: Session | None) -> Choose:
+    def _chooser(self, principal: Principal, session: HostSession | None) -> Choose:
         """Return a function that joins parts as the owner has equipped them, with tools that search deferred ones."""
         code = None if session is None else session.code
         owner = ToolsetOwner(principal.tenant, principal.subject, code)
@@ -223,7 +223,7 @@ class Views:
         """Drop the views of a session that has ended."""
         self._recent.end(session)
 
-    def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
+    def unchosen(self, principal: Principal, agent: str | None, session: HostSession | None) -> ToolExecutor:
         """Return the caller's tools as if nothing were equipped. Raises like `executor_for`."""
         if acts_as_nobody(principal, agent):
             return self._nothing
@@ -236,7 +236,7 @@ class Views:
         self,
         principal: Principal,
         agent: str | None,
-        session: Session | None,
+        session: HostSession | None,
         only: frozenset[str] | None,
         choose: Choose,
         within: Hashable = None,
@@ -253,7 +253,7 @@ class Views:
         context = CallContext(principal=principal, agent=acting, session=code)
         return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
 
-    def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
+    def _without_agent(self, principal: Principal, session: HostSession | None, only: frozenset[str] | None) -> Parts:
         tools = self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
         of_parts = self._of_parts(principal)
         return tools if of_parts is None else (*tools, self._seen_by(principal, of_parts))
@@ -266,14 +266,12 @@ class Views:
         others = self._agents.executor(choice._replace(only=None, without=choice.only), session)
         return merged_executor(self._unknown(), tools, others.view(self._left_out))
 
-    def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
-        """Return one toolset under its prefix as a tenant sees it, None for no toolset."""
-        if toolset is None:
-            return None
+    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
         caller = Principal(tenant=tenant)
         return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
 
-    def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> Parts:
+    def _in_session(self, tools: LiveCatalog, principal: Principal, session: HostSession | None) -> Parts:
         """Return these tools, then the session's, then the readers of results that are kept of either."""
         order = self._order
         if session is None:

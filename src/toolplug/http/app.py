@@ -55,7 +55,7 @@ from toolplug.http.requests import (
     unfinished_bodies,
 )
 from toolplug.http.routes import host_routes
-from toolplug.http.routing import HostRoute, HostRouter, PathRoute, routes_of
+from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
 
@@ -93,9 +93,10 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
     """
     state: HostState = request.scope["state"]
     if route.audience != "callers":
-        token = plugin_token(state["headers"])
+        sessions = state["host"].sessions
+        token = plugin_token(state["headers"], sessions)
         if token is not None:
-            session = await session_of_token(state["host"].sessions, token, request.path_params["code"])
+            session = await session_of_token(sessions, token, request.path_params["code"])
             state["session"] = session
             state["principal"] = Principal(PLUGIN, session.tenant)
             return
@@ -259,7 +260,7 @@ class _HostApp:
                 authenticators=self._authenticators,
             )
             self._refusals.proxies = checks.proxies
-            self._router.offer({path: partial(routes_of, part) for part in self._host.parts for path in part.paths})
+            self._router.offer(self._host.parts)
             self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"

@@ -50,6 +50,9 @@ _LINKS = (
     ("/healthz", "whether the process lives"),
 )
 
+_OF_PARTS = frozenset({"/api/sessions"})
+"""Those of them that a part of the host serves."""
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -120,7 +123,9 @@ async def links_page(request: HostRequest) -> Response:
     if console is not None:
         return RedirectResponse(mount + console)
     root = escape(mount)
-    links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in _LINKS)
+    served = {path for part in request.state["host"].parts for path in part.paths}
+    there = [(path, text) for path, text in _LINKS if path not in _OF_PARTS or path in served]
+    links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in there)
     page = _PAGE.format(root=root, links=links)
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 

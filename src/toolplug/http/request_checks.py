@@ -18,13 +18,13 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import Scope
 
+from toolplug.execution.host_sessions import HostSessions
 from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.service import Sessions
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -148,7 +148,6 @@ def _is_foreign(address: str) -> bool:
 
 
 SHARED = (
-    "/api/sessions",
     "/mcp",
     "/.well-known/oauth-protected-resource",
     "/toolplug.js",
@@ -202,7 +201,7 @@ class RequestChecks:
     def __init__(
         self,
         settings: HostSettings,
-        sessions: Callable[[], Sessions],
+        sessions: Callable[[], HostSessions],
         *,
         insecure_no_auth: bool,
         authenticators: Sequence[AuthFunction],

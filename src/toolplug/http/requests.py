@@ -25,12 +25,12 @@ from toolplug.catalog.call import (
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_sessions import HostSession
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
 """Counted for a request whose client left before the first byte of a response."""
@@ -67,7 +67,7 @@ class HostState(TypedDict):
     headers: Mapping[bytes, bytes]
     request_id: str
     principal: Principal
-    session: Session | None
+    session: HostSession | None
     max_body: int
     bodies: BodyMemory
     readmit: Callable[[HostRequest], Awaitable[None]]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.mcp.client import hostile
 
-from toolplug.mcp.connection import Connect, ServerConnection
-from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server_config import Command
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.connection import Connect, ServerConnection
+from toolplug.parts.mcp.client.server_config import Command
+from toolplug.parts.mcp.sdk.client import connector
 
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
 

@@ -12,8 +12,8 @@ from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
 from tests.mcp.forking import Forked
 
-from toolplug.mcp.connection import Answer, Connect, ServerConnection
-from toolplug.mcp.server_config import Command, Endpoint
+from toolplug.parts.mcp.client.connection import Answer, Connect, ServerConnection
+from toolplug.parts.mcp.client.server_config import Command, Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

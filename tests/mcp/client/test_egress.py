@@ -10,10 +10,10 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import HostileHttp
 from tests.mcp.client.serving import serving
 
-from toolplug.mcp.connection import ConnectionFailed
-from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server_config import Endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.connection import ConnectionFailed
+from toolplug.parts.mcp.client.server_config import Endpoint
+from toolplug.parts.mcp.sdk.client import connector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

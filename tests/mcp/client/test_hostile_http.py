@@ -12,8 +12,8 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
 
-from toolplug.mcp.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
-from toolplug.mcp.server_config import Endpoint
+from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -13,8 +13,8 @@ from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
 from toolplug.catalog.text import counted
-from toolplug.mcp.child_process import descendants, kill
-from toolplug.mcp.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.child_process import descendants, kill
+from toolplug.parts.mcp.client.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.mcp.client.news_server import Era, Fate, NewsServer
 from tests.mcp.client.serving import serving
 
-from toolplug.mcp.connection import Connect
-from toolplug.mcp.server_config import Endpoint
+from toolplug.parts.mcp.client.connection import Connect
+from toolplug.parts.mcp.client.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -19,11 +19,11 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import sane
 from tests.mcp.client.serving import serving
 
-from toolplug.mcp.connection import ConnectionFailed
-from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.sdk.oauth import ServerToken
-from toolplug.mcp.server_config import ClientCredentials, Endpoint
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.connection import ConnectionFailed
+from toolplug.parts.mcp.client.server_config import ClientCredentials, Endpoint
+from toolplug.parts.mcp.sdk.client import connector
+from toolplug.parts.mcp.sdk.oauth import ServerToken
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolplug.mcp.sdk.fault_isolation import CancelGrace
+from toolplug.parts.mcp.sdk.fault_isolation import CancelGrace
 
 pytestmark = pytest.mark.anyio
 

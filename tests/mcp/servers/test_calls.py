@@ -11,9 +11,9 @@ from tests.virtual_time import VIRTUAL
 
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
-from toolplug.mcp.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
-from toolplug.mcp.content import content_of
-from toolplug.mcp.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
+from toolplug.parts.mcp.client.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
+from toolplug.parts.mcp.content import content_of
 from toolplug.testing import check_executor
 
 pytestmark = pytest.mark.anyio

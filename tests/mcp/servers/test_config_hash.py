@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.discovery.record import ServerName
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolRule
-from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, config_hash
+from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, config_hash
+from toolplug.parts.mcp.discovery.record import ServerName
 
 KEY = b"k" * 32
 COMMAND = Command(command="uvx", args=("time", "-v"), env={"A": "1", "B": "2"}, cwd=Path("/srv"))

@@ -13,7 +13,7 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolRule
 from toolplug.execution.run import run as run_plan
-from toolplug.mcp.server_config import Command
+from toolplug.parts.mcp.client.server_config import Command
 
 pytestmark = pytest.mark.anyio
 

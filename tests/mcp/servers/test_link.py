@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.mcp.servers.scripted import TIME, ScriptedServer, settled
 
-from toolplug.mcp.connection import ConnectionFailed, ServerConnection
-from toolplug.mcp.connection_strategies import STEADY_S, PersistentConnection, Restarts, ServerDown
+from toolplug.parts.mcp.client.connection import ConnectionFailed, ServerConnection
+from toolplug.parts.mcp.client.connection_strategies import STEADY_S, PersistentConnection, Restarts, ServerDown
 from toolplug.testing import ManualClock
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.mcp.servers.scripted import Harness, run, settled
 
-from toolplug.mcp.connection import ConnectionFailed
+from toolplug.parts.mcp.client.connection import ConnectionFailed
 
 pytestmark = pytest.mark.anyio
 

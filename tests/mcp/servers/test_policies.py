@@ -9,11 +9,11 @@ import pytest
 from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, tool
 
 from toolplug import Principal
-from toolplug.discovery.record import ServerName
 from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
 from toolplug.execution.plans import ToolRule, limited
-from toolplug.mcp.server_config import Server
-from toolplug.mcp.server_tools import ServerTools
+from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.discovery.record import ServerName
 
 pytestmark = pytest.mark.anyio
 

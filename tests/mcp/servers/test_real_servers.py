@@ -15,10 +15,10 @@ from tests.mcp.forking import Forked
 from tests.mcp.servers import sdk_server
 from tests.mcp.servers.scripted import TIME, Harness, record, run
 
-from toolplug.mcp.sdk.client import connector
-from toolplug.mcp.server_config import Command, Endpoint, Transport
-from toolplug.mcp.server_tools import ServerTools
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.server_config import Command, Endpoint, Transport
+from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.sdk.client import connector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, record, run, settled, tool
 
-from toolplug.mcp.connection import BadAnswer, ConnectionFailed
-from toolplug.mcp.server_tools import SessionTools
+from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed
+from toolplug.parts.mcp.client.server_tools import SessionTools
 
 pytestmark = pytest.mark.anyio
 

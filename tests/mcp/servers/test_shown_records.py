@@ -8,8 +8,8 @@ import pytest
 from tests.mcp.servers.scripted import TIME, Harness, record, run, tool
 
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.discovery.record import NEVER, DiscoveryRecord, ListingFailed
-from toolplug.mcp.connection import BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, ListingFailed
 
 pytestmark = pytest.mark.anyio
 

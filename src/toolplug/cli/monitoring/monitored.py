@@ -45,7 +45,7 @@ def monitored(configuration: Configuration) -> Monitored:
     policies = [
         *(ToolPolicy(rule.policy) for rule in rules if rule.policy is not None),
         *(ToolPolicy(server.policy) for server in servers.values()),
-        ToolPolicy(settings.sessions.policy),
+        *(ToolPolicy(policy) for facts in configuration.facts.values() for policy in facts.policies),
     ]
     limits = [settings.limits, *(toolset.limits for toolset in settings.toolsets.values())]
     limits += [part.limits for part in (*running.values(), *servers.values(), *rules)]

@@ -38,10 +38,10 @@ from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
-from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
+from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
-from toolplug.providers.host_part import HostPart
+from toolplug.providers.host_part import HostPart, SectionFacts
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -90,6 +90,10 @@ _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are validated one by one."""
 
 
+RESULTS_TTL_S = 3600.0
+"""How long results over their limit are kept where no part says."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """A configuration as it was read; only its `servers` may have problems."""
@@ -106,6 +110,22 @@ class Configuration:
     def folder(self) -> Path:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
+
+    @property
+    def facts(self) -> Mapping[str, SectionFacts]:
+        """What the section of each part means to the host, by the name of the part."""
+        sections = {part: part.settings_in(self.settings) for part in self.parts if part.entry is None}
+        return {part.name: part.facts(section) for part, section in sections.items() if section is not None}
+
+    @property
+    def results_ttl_s(self) -> float:
+        """How long results over their limit are kept."""
+        return next((facts.results_ttl_s for facts in self.facts.values() if facts.results_ttl_s), RESULTS_TTL_S)
+
+    @property
+    def named_toolsets(self) -> Mapping[KeyPath, str]:
+        """The ids of toolsets that sections of parts name, each with its place."""
+        return {(name, key): each for name, facts in self.facts.items() for key, each in facts.toolsets.items()}
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
@@ -182,7 +202,7 @@ def read_parts(
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
     scopes = [scope for part in parts for scope in part.scopes]
     problems += _key_problems(document, keys, providers, scopes, coded.agents)
-    return Configuration(
+    configuration = Configuration(
         source=source,
         settings=settings,
         providers=providers,
@@ -191,6 +211,8 @@ def read_parts(
         store=store,
         parts=parts,
     )
+    problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
+    return configuration
 
 
 def _folder(source: Source) -> Path:

@@ -32,16 +32,18 @@ _MODELS = 8
 
 def settings_model(parts: Sequence[HostPart[Any]]) -> type[HostSettings]:
     """Return the model of a file with the sections of these parts, of which each may be absent."""
-    return _model(tuple((part.name, part.settings) for part in parts if part.settings is not None))
+    return _model(tuple((part.name, part.settings, part.always) for part in parts if part.settings is not None))
 
 
 @lru_cache(_MODELS)
-def _model(sections: tuple[tuple[str, type[BaseModel]], ...]) -> type[HostSettings]:
-    fields: dict[str, Any] = {name: (settings | None, None) for name, settings in sections}
+def _model(sections: tuple[tuple[str, type[BaseModel], bool], ...]) -> type[HostSettings]:
+    fields: dict[str, Any] = {
+        name: (settings, settings()) if always else (settings | None, None) for name, settings, always in sections
+    }
     return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **fields)
 
 
-BUILT_IN = ("toolplug.parts.responses.part",)
+BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.sessions.part")
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 

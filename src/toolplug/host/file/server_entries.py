@@ -21,14 +21,14 @@ from toolplug.config.problems import validate_section
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.units import Duration, shape_error
 from toolplug.config.yaml_tree import MappingNode
-from toolplug.discovery.record import ServerName
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
 from toolplug.host.file.provider_entries import origin_of, section_keys
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
-from toolplug.mcp.connection import MISSING
-from toolplug.mcp.server_config import ClientCredentials, Command, Endpoint, Server, Transport
+from toolplug.parts.mcp.client.connection import MISSING
+from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, Transport
+from toolplug.parts.mcp.discovery.record import ServerName
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")

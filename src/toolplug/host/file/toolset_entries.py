@@ -127,15 +127,18 @@ def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping
 
 
 def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+    named: dict[KeyPath, str] = {
+        ("agents", agent, "toolsets", index): name
+        for agent, allowed in settings.agents.items()
+        for index, name in enumerate(allowed.toolsets)
+    }
+    return unknown_toolsets(document, named, coded)
+
+
+def unknown_toolsets(document: Document, named: Mapping[KeyPath, str], coded: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a problem for each id, by its place in the file, that neither the file nor the host's code has."""
     known = (*document.keys(("toolsets",)), *coded)
-    for agent, allowed in settings.agents.items():
-        for index, name in enumerate(allowed.toolsets):
-            if name not in known:
-                message = f"there is no toolset {name!r}"
-                path: KeyPath = ("agents", agent, "toolsets", index)
-                yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))
-    default = settings.sessions.default_toolset
-    if default is not None and default not in known:
-        message = f"there is no toolset {default!r}"
-        hint = name_hint(default, known)
-        yield document.problem(("sessions", "default_toolset"), code="unknown_toolset", message=message, hint=hint)
+    for path, name in named.items():
+        if name not in known:
+            message = f"there is no toolset {name!r}"
+            yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))

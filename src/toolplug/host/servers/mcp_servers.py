@@ -20,10 +20,9 @@ from typing import Self
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.quotas import quota_exceeded
-from toolplug.discovery.record import DiscoveryRecord, KnownServer, ServerName
-from toolplug.discovery.record_store import record_key
-from toolplug.discovery.service import Discovery
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audited
 from toolplug.execution.limits.resolved_limits import NO_LIMITS
@@ -46,14 +45,15 @@ from toolplug.host.servers.records import (
     server_view,
 )
 from toolplug.host.tenant_records import TenantRecords
-from toolplug.mcp.connection import Connections
-from toolplug.mcp.connection_strategies import BackgroundCloses
-from toolplug.mcp.plans import ADDED
-from toolplug.mcp.server_config import Server, config_hash
-from toolplug.mcp.server_tools import ServerTools
 from toolplug.net.egress import Egress
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
+from toolplug.parts.mcp.client.connection import Connections
+from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
+from toolplug.parts.mcp.client.plans import ADDED
+from toolplug.parts.mcp.client.server_config import Server, config_hash
+from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.parts.mcp.discovery.record_store import record_key
+from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 

@@ -21,14 +21,14 @@ from toolplug.catalog.text import counted
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.masking import MASK, masked, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
-from toolplug.discovery.record import DiscoveryRecord, ServerName
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
 from toolplug.host.file.settings import rule
-from toolplug.mcp.server_config import Command, Endpoint, Server, Transport
-from toolplug.mcp.server_tools import ServerTools
 from toolplug.net.egress import Egress
+from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server, Transport
+from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, ServerName
 from toolplug.stores.store import Store
 
 SERVERS = "mcp-server/"

@@ -13,6 +13,8 @@ from typing import Self, cast
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
@@ -35,11 +37,9 @@ from toolplug.host.toolsets.records import (
     no_such,
 )
 from toolplug.host.toolsets.sources import ToolsetSources
-from toolplug.mcp.server_config import Server
+from toolplug.parts.mcp.client.server_config import Server
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
@@ -184,11 +184,6 @@ class ToolsetService:
         """The executors of agents over the registered toolsets."""
         return self._tools
 
-    @property
-    def default_toolset(self) -> str | None:
-        """The id of the toolset for sessions without tools of their own; None if there is none."""
-        return self._configuration.settings.sessions.default_toolset
-
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Return the prefixes of the toolsets that the tenant can see."""
         return self._tools.toolsets.prefixes(tenant)
@@ -240,7 +235,7 @@ class ToolsetService:
         known = self._tools.toolsets.of(principal.tenant)
         agents = principal.agents if principal.agents is not None else self._tools.allowlists.agents(principal.tenant)
         lists = [self.allowlist(principal.tenant, name).toolsets for name in ([agent] if agent else sorted(agents))]
-        ids = {name for toolsets in lists for name in toolsets} | {self.default_toolset}
+        ids = {name for toolsets in lists for name in toolsets} | {*self._configuration.named_toolsets.values()}
         for toolset in known.values():
             if toolset.id in ids:
                 toolset.used()

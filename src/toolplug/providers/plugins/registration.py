@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import pluggy
@@ -76,7 +77,7 @@ class PluginManager(pluggy.PluginManager):
         """Return the options of a hook that was found when the plugin was checked; None for any other attribute."""
         return None if self._admitted is None else self._admitted.get(name)
 
-    def add_hookspecs(self, module_or_class: object) -> None:
+    def add_hookspecs(self, module_or_class: ModuleType | type) -> None:
         """Add the hooks that a plugin or the host's code specifies; those that it has added already stay.
 
         Plugins implement them with `@hookimpl`. Raises `PluginValidationError` if a running plugin implements one with

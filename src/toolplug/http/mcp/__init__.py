@@ -1,1 +1,0 @@
-"""Model Context Protocol over Streamable HTTP, behind the request checks of every other route."""

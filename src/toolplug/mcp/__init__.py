@@ -1,1 +1,0 @@
-"""Model Context Protocol: the tools of a caller for its clients, over whatever carries the messages."""

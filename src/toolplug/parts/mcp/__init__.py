@@ -1,0 +1,1 @@
+"""Model Context Protocol: clients that the host serves, and servers whose tools it uses."""

@@ -1,0 +1,1 @@
+"""MCP servers as a client of theirs: connections, child processes, and the tools of one server."""

@@ -1,0 +1,307 @@
+"""An MCP server as a child process: start, three pipes, and the end of it and of everything that it started.
+
+    stdin   `write`, one whole line at a time        stdout  `lines`, bounded        stderr  `StderrTail`
+
+The child leads a process group of its own, so that the end reaches what it forked as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from toolplug.config.masking import find_secrets, forms_of, looks_secret, masked, secrets_in
+from toolplug.parts.mcp.client.child_output import BoundedLines, RateLimitedLog, StderrTail
+from toolplug.parts.mcp.client.connection import ConnectionFailed
+from toolplug.parts.mcp.client.server_config import Command
+
+_PROC = Path("/proc")
+_STARTED = 19
+"""The field of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
+_MAX_DESCENDANTS = 1_000
+"""That are looked for in one process tree: its own group ends in any case."""
+
+
+class Descendant(NamedTuple):
+    """A process, with its start time, since process ids are reused."""
+
+    pid: int
+    started: int
+
+
+def descendants(pid: int) -> Collection[Descendant]:
+    """Return the living descendants, including those in other sessions and groups; none on systems without `/proc`.
+
+    The time grows with their number, at most 1,000, and not with that of the machine's processes: this runs on the
+    event loop. A process whose parent has ended is not found.
+    """
+    waiting = [pid]
+    found: list[Descendant] = []
+    while waiting and len(found) < _MAX_DESCENDANTS:
+        for child in _children(waiting.pop()):
+            started = _read_start_time(child)
+            if started is not None:
+                found.append(Descendant(child, started))
+                waiting.append(child)
+    return found
+
+
+def kill(processes: Collection[Descendant]) -> None:
+    """Kill those of the processes that are still alive."""
+    for process in processes:
+        if _read_start_time(process.pid) == process.started:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> Iterator[int]:
+    """Yield the children of a process, each of which one of its threads has started."""
+    try:
+        threads = os.listdir(_PROC / str(pid) / "task")
+    except OSError:
+        return
+    for thread in threads:
+        with suppress(OSError):
+            yield from map(int, (_PROC / str(pid) / "task" / thread / "children").read_text().split())
+
+
+def _read_start_time(pid: int) -> int | None:
+    fields = _fields(pid)
+    return int(fields[_STARTED]) if fields else None
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of a process after its name, which may contain any character; empty if it has ended."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+POLITE_S = 1.0
+TERMINATE_S = 1.5
+KILL_S = 1.0
+"""How long an end waits: for the end of stdin to be noticed, for SIGTERM, and for SIGKILL."""
+
+_LAST_OUTPUT_S = 0.3
+_POLL_S = 0.02
+_MAX_UNREAD_BYTES = 1024 * 1024
+_LONG_VALUE = 16
+_MAX_CALLED = 120
+
+_LOG = logging.getLogger("toolplug.mcp.child_process")
+
+
+class _Pipes(SubprocessStreamProtocol):
+    """The pipes as streams. They end soon after the process does, even if another process still holds them open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=64 * 1024, loop=loop)
+        self.exited: asyncio.Event = asyncio.Event()
+        self.stdin_lost: bool = False
+        self._loop_of_pipes = loop
+        self._process: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast(
+            "asyncio.SubprocessTransport", transport
+        )  # what the base class is given, less narrowly typed
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        super().pipe_connection_lost(fd, exc)
+        self.stdin_lost = self.stdin_lost or fd == 0
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+        self._loop_of_pipes.call_later(_LAST_OUTPUT_S, self._close_pipes)
+
+    def _close_pipes(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+
+class Child:
+    """A running child process; call `start` and `aclose` once each. `called` is its command line, for the log."""
+
+    def __init__(
+        self, command: Command, process: asyncio.SubprocessTransport, pipes: _Pipes, log: RateLimitedLog
+    ) -> None:
+        stdin, stdout, stderr = pipes.stdin, pipes.stdout, pipes.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise ValueError("a child needs all three pipes")
+        secrets = secrets_of(command)
+        self.log: RateLimitedLog = log
+        self.called: str = _name_command(command, secrets)
+        self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
+        self._process = process
+        self._pipes = pipes
+        self._stdin = stdin
+        self._stdout = stdout
+        self._writing = asyncio.Lock()
+        self._words = StderrTail(f"stderr of {self.called!r}", log, secrets)
+        self._listening = asyncio.create_task(self._words.follow(stderr), name="toolplug-mcp-stderr")
+
+    @classmethod
+    async def start(cls, command: Command, *, environment: Mapping[str, str], folder: Path) -> Child:
+        """Start the command without a shell, in `folder` unless it names its own. Raises `ConnectionFailed`."""
+        loop = asyncio.get_running_loop()
+        pipes = _Pipes(loop)
+        spawning = asyncio.create_task(_spawn(loop, pipes, command, environment, command.cwd or folder))
+        try:
+            process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            await cls(command, await spawning, pipes, RateLimitedLog(_LOG)).aclose()
+            raise
+        return cls(command, process, pipes, RateLimitedLog(_LOG))
+
+    async def write(self, line: bytes) -> None:
+        """Write one line and wait until the pipe has taken it. If cancelled, it has written the whole line or nothing.
+
+        Raises `ConnectionError` if the child no longer reads.
+        """
+        async with self._writing:
+            self._stdin.write(line)
+            await self._stdin.drain()
+
+    def write_at_once(self, line: bytes) -> None:
+        """Write a short line without waiting for earlier ones; it is dropped if the child has not read for a while."""
+        if self._stdin.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:
+            self._stdin.write(line)
+
+    async def writable(self) -> None:
+        """Wait until no write is pending."""
+        async with self._writing:
+            pass
+
+    async def exit_reason(self) -> str:
+        """Return how the process ended and its last output, for the text of an error; empty if there is neither.
+
+        It waits shortly for both, since the output ends before the process does.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_OUTPUT_S):
+                await self._pipes.exited.wait()
+                await asyncio.wait({self._listening})
+        code = self._process.get_returncode()
+        ended = "" if code is None else f"it ended with {_exit(code)}"
+        said = self._words.text()
+        return "; ".join(part for part in (ended, f"it said: {said}" if said else "") if part)
+
+    async def aclose(self) -> None:
+        """End the child and its process group: close its input, then SIGTERM, then SIGKILL. Takes at most four seconds.
+
+        Processes that it started end as well, also those that have left the group.
+        """
+        started = descendants(self._process.get_pid())
+        self._stdin.close()
+        draining = asyncio.create_task(self._drain(), name="toolplug-mcp-drain")
+        try:
+            await self._exit_within(POLITE_S)
+            if self._alive():
+                self._signal(signal.SIGTERM)
+                await self._group_gone_within(TERMINATE_S)
+            if self._alive():
+                self._signal(signal.SIGKILL)
+                await self._exit_within(KILL_S)
+        finally:
+            kill(started)
+            if not self._pipes.stdin_lost:
+                self._stdin.transport.abort()
+            self._process.close()
+            for task in (draining, self._listening):
+                task.cancel()
+            await asyncio.wait({draining, self._listening})
+
+    async def _drain(self) -> None:
+        """Discard the output, as a child that blocks on writing does not notice the end of its input."""
+        with suppress(ConnectionError):
+            while await self._stdout.read(64 * 1024):
+                pass
+
+    async def _exit_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._pipes.exited.wait()
+
+    async def _group_gone_within(self, seconds: float) -> None:
+        """Poll until the process group is empty or the time is over; no system call waits for a group."""
+        for _ in range(round(seconds / _POLL_S)):
+            if not self._alive():
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def _alive(self) -> bool:
+        return self._signal(0)
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the process group; return False if the group is empty."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.get_pid(), number)
+            return True
+        return False
+
+
+async def _spawn(
+    loop: asyncio.AbstractEventLoop, pipes: _Pipes, command: Command, environment: Mapping[str, str], folder: Path
+) -> asyncio.SubprocessTransport:
+    try:
+        process, _ = await loop.subprocess_exec(
+            lambda: pipes,
+            command.command,
+            *command.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConnectionFailed(_why_not(command, folder, error)) from None
+    return process
+
+
+def _why_not(command: Command, folder: Path, error: Exception) -> str:
+    name = command.command
+    if not folder.is_dir():
+        return f"cannot start {name!r}: the working directory {str(folder)!r} does not exist"
+    if isinstance(error, FileNotFoundError):
+        hint = "; its arguments belong under args" if " " in name else ""
+        return f"cannot start {name!r}: no such command{hint}"
+    if isinstance(error, PermissionError):
+        return f"cannot start {name!r}: it is not executable"
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return f"cannot start {name!r}: {reason}"
+
+
+def _name_command(command: Command, secrets: Sequence[str]) -> str:
+    """Return the words that tell apart several servers which run the same program, without secrets."""
+    line = masked(" ".join((command.command, *command.args)), secrets)
+    return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"
+
+
+def secrets_of(command: Command) -> tuple[str, ...]:
+    """Return the secret values in the arguments and the environment: by their names, or too long for an option."""
+    env = [(key, value) for key, value in command.env.items() if value]
+    whole = (value for key, value in env if looks_secret((key,)) or len(value) >= _LONG_VALUE)
+    parts = (form for key, value in env for part in find_secrets(value, key) for form in forms_of(part.text, value))
+    return (*whole, *parts, *secrets_in(command.args))
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,123 @@
+"""The configuration of an MCP server: its transport, and the rules for its tools."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from toolplug.catalog.definition import ALWAYS, Offer, Offered
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
+from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.parts.mcp.discovery.record import ServerName
+from toolplug.signatures.values import canonical
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A process that talks over its standard input and output.
+
+    `env` is added to the few variables that each child gets; `cwd` None is the folder of the configuration.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCredentials:
+    """OAuth 2.1, grant `client_credentials`. `issuer` None is the authorization server that the MCP server names."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    issuer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A server over Streamable HTTP.
+
+    `headers` are sent with each request; a caller's own credentials are never sent. A `trusted` URL is in the
+    operator's file and is allowed as written; any other must be public or listed under `egress.allow`.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
+    oauth: ClientCredentials | None = None
+    trusted: bool = False
+
+
+Transport = Command | Endpoint
+
+
+_NO_RULES: Mapping[str, ToolRule] = MappingProxyType({})
+
+
+def _nowhere(*_path: str) -> str:
+    return DEFAULT_ORIGIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Server:
+    """One server. `policy`, `offer` and `limits` apply to all its tools; `tools` has rules of some, by its own names.
+
+    `discovery_timeout_s` limits the start and the listing of its tools; `rediscover_s` is the maximum age of its list,
+    None for no limit. With a `prefix`, its tools are in all catalogs without an agent. `origin` returns the place of a
+    key of the entry by its path: `origin("tools", "get_time", "policy")`.
+    """
+
+    name: ServerName
+    transport: Transport
+    enabled: bool = True
+    discovery_timeout_s: float = 30.0
+    rediscover_s: float | None = None
+    pin: bool = False
+    prefix: str | None = None
+    policy: Policy = DEFAULT_POLICY
+    offer: Offer = "always"
+    tools: Mapping[str, ToolRule] = field(default_factory=lambda: _NO_RULES)
+    limits: Limits = NO_LIMITS
+    origin: Callable[..., str] = _nowhere
+
+    def rule(self, tool: str) -> ToolRule:
+        """Return the rule of one tool."""
+        return self.tools.get(tool, NO_RULE)
+
+    def offered(self, tool: str) -> Offered:
+        """Return how models are offered one tool."""
+        of_all = ALWAYS if self.offer == "always" else Offered(self.offer, self.origin("offer"))
+        return self.rule(tool).offered(lambda key: self.origin("tools", tool, key), of_all)
+
+    def policy_of(self, tool: str) -> Policy:
+        """Return the effective policy of one tool."""
+        return self.rule(tool).policy or self.policy
+
+    def origin_of(self, tool: str, key: str) -> str:
+        """Return the place of a key of one tool's rule; for a policy without a rule, that of the server's."""
+        if key == "policy" and self.rule(tool).policy is None:
+            return self.origin(key)
+        return self.origin("tools", tool, key)
+
+
+def config_hash(server: Server, key: bytes) -> str:
+    """Return a hash that is equal for configurations which start or reach the same server.
+
+    It reveals no secret without the key. The order of variables and headers, rules, limits, timeouts and `enabled` do
+    not change it (docs/reference/discovery.md).
+    """
+    transport = server.transport
+    if isinstance(transport, Command):
+        cwd = None if transport.cwd is None else str(transport.cwd)
+        reached: list[object] = ["stdio", transport.command, list(transport.args), dict(transport.env), cwd]
+    else:
+        headers = {name.lower(): value for name, value in transport.headers.items()}
+        oauth = None if transport.oauth is None else asdict(transport.oauth)
+        reached = ["http", transport.url, headers, oauth]
+    return hmac.digest(key, canonical(reached), "sha256").hex()

@@ -1,0 +1,1 @@
+"""The routes of MCP clients, and of MCP servers."""

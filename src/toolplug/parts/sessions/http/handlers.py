@@ -1,0 +1,284 @@
+"""The routes of sessions: creating and ending them, registering and updating tools, and metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import cast
+
+import orjson
+from starlette.responses import Response
+
+from toolplug.http.auth.authentication import viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse, read_json
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.requests import HostRequest, base_url, has_version
+from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
+from toolplug.parts.sessions.http import models
+from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_BODY, SessionLimits
+from toolplug.parts.sessions.running import RunningSessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.session_tool import CleanedTool
+from toolplug.runtime.timestamp import timestamp
+
+_ALL = "/api/sessions"
+ONE = "/api/sessions/{code}"
+
+_IF_MATCH = Parameter("If-Match", "the revision that the session must have", place="header")
+_VERSION = Parameter("Accept-Version", "the version of the answer; 2.0.0", place="header")
+
+
+def running_sessions(request: HostRequest) -> RunningSessions:
+    """Return the part of the host that serves the request."""
+    running = request.state["host"].part(RunningSessions)
+    assert running is not None, "a host whose routes these are has opened the part"
+    return running
+
+
+async def session_of(request: HostRequest) -> Session:
+    """Return the session in the path, for its plugin or a caller of its tenant. Raises `AccessError`, `StoreError`."""
+    state = request.state
+    if state["session"] is not None:
+        session = plugin_session(request)
+        await running_sessions(request).service.fresh(session)
+        return session
+    return await running_sessions(request).service.find(request.path_params["code"], state["principal"].tenant)
+
+
+def plugin_session(request: HostRequest) -> Session:
+    """Return the session of the plugin that makes this request, as this process knows it."""
+    session = request.state["session"]
+    assert isinstance(session, Session), "the audience of the route is the plugin"
+    return session
+
+
+API_VERSION = "2.0.0"
+
+_SPOKEN = re.compile(r"\*|[\^~]?v?2(?:\.(?:0|x|\*)){0,2}")
+PRIVATE = {"cache-control": "private, no-cache", "vary": "authorization, x-api-key, accept-version"}
+
+
+def _capabilities(session: Session) -> list[models.CapabilityAnswer]:
+    return [
+        {"type": item.type, "level": item.level, "resources": [*item.resources]} for item in session.state.capabilities
+    ]
+
+
+def _summary(session: Session) -> models.SessionAnswer:
+    state = session.state
+    return {
+        "code": session.code,
+        "pluginType": state.plugin_type,
+        "capabilities": _capabilities(session),
+        "registered": state.registered,
+        "toolCount": len(state.tools),
+        "pluginStatus": session.plugin_status,
+        "revision": state.revision,
+        "streams": len(session.feed.readers),
+        "expiresAt": timestamp(session.expires_at),
+    }
+
+
+def _check_version(accepted: str | None) -> None:
+    if accepted is None or any(_SPOKEN.fullmatch(item.strip()) for item in accepted.split(",")):
+        return
+    message = f"version {accepted[:40]!r} is not spoken here; send Accept-Version: {API_VERSION}, or none"
+    raise HttpProblem(406, "unsupported_version", message, param="Accept-Version")
+
+
+NO_STORE = {"cache-control": "no-store"}
+
+
+def seconds(given: float) -> float:
+    """Return the seconds as an integer if they have no fraction."""
+    whole = int(given)
+    return whole if whole == given else given
+
+
+_REVISION = re.compile(r'([0-9]{1,18})|(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]{16})?"')
+"""A revision, quoted or not, or the ETag of metadata, which begins with one."""
+
+
+def _configuration(session: Session, limits: SessionLimits) -> models.SessionConfiguration:
+    state = session.state
+    return {
+        "pluginType": state.plugin_type,
+        "capabilities": _capabilities(session),
+        "environment": dict(state.environment),
+        "limits": {
+            "maxTools": limits.max_tools,
+            "maxUpdatesPerMinute": limits.max_updates_per_minute,
+            "maxWaitingCalls": limits.max_waiting_calls,
+        },
+        "ttlSeconds": seconds(state.ttl_s),
+        "graceSeconds": seconds(limits.grace_s),
+        "heartbeatSeconds": seconds(HEARTBEAT_S),
+    }
+
+
+def _clean(tools: Sequence[CleanedTool]) -> list[models.CleanedToolAnswer]:
+    return [{"toolName": tool.name, "removed": [*tool.removed]} for tool in tools]
+
+
+def _read_expected(condition: str | None) -> int | None:
+    """Return the revision in `If-Match`; None if any is accepted. Raises `HttpProblem`."""
+    if condition is None or condition.strip() == "*":
+        return None
+    found = _REVISION.fullmatch(condition.strip())
+    if found is None:
+        raise invalid_request("If-Match should be one revision, such as 3, or the ETag of the metadata", "If-Match")
+    return int(found[1] or found[2])
+
+
+@route("POST", _ALL, SESSIONS, "Create a session", models.CreateBody, body_required=False)
+@answers(models.Created, status=201, errors=(429,))
+async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]:
+    """Create a session of the caller's tenant; no other response contains its token."""
+    state = request.state
+    body = await read_json(request, models.CreateBody, empty=b"{}")
+    session, token = await running_sessions(request).service.create(
+        state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
+    )
+    place = f"{base_url(request)}/api/sessions/{session.code}"
+    answer: models.Created = {
+        "code": session.code,
+        "pluginToken": token,
+        "ttl": seconds(session.state.ttl_s),
+        "expiresAt": timestamp(session.expires_at),
+        "streamUrl": f"{place}/stream",
+        "mcpUrl": f"{place}/mcp",
+    }
+    return OrjsonResponse(answer, 201, NO_STORE)
+
+
+@route("GET", _ALL, READ, "The tenant's live sessions", parameters=(TENANT,))
+@answers(models.SessionList)
+async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
+    """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
+    tenant = viewer_of(request).tenant
+    live = await running_sessions(request).service.listed()
+    shown = [_summary(session) for session in live if session.tenant == tenant]
+    return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
+
+
+@route("DELETE", ONE, SESSIONS, "End a session")
+@answers(status=204)
+async def end_session(request: HostRequest) -> Response:
+    """End a session of the caller's tenant: its streams close and its tools are gone."""
+    state = request.state
+    session = await session_of(request)
+    await running_sessions(request).service.end(session, state["principal"], request_id=state["request_id"])
+    return Response(status_code=204)
+
+
+def _definitions(body: models.RegisterBody) -> Sequence[object]:
+    """Return the tools, by either name. Raises `HttpProblem` for none, and for two lists that differ."""
+    tools, available = body.tools, body.available_tools
+    if tools is not None and available is not None and tools != available:
+        raise invalid_request("'tools' and 'availableTools' are two names of one list, and differ; send one", "tools")
+    tools = available if tools is None else tools
+    if tools is None:
+        raise invalid_request("the body lacks 'tools'", "tools")
+    return tools
+
+
+def _check_code(given: str | None, session: Session) -> None:
+    """Raise `HttpProblem` if the body names another session than the path."""
+    if given is not None and given != session.code:
+        raise invalid_request("'sessionCode' is not the session in the path; send that one, or none", "sessionCode")
+
+
+@route(
+    "POST",
+    f"{ONE}/register-tools",
+    None,
+    "Lend a set of tools in place of the one before",
+    models.RegisterBody,
+    audience="plugin",
+    max_body=MAX_BODY,
+)
+@answers(models.RegisterAnswer, status=201, others={422: models.RefusedRegistration}, errors=(429,))
+async def register_tools(request: HostRequest) -> OrjsonResponse[models.RegisterAnswer]:
+    """Take the plugin's tools in place of those before. Raises `HttpProblem` and `ApiError`."""
+    body = await read_json(request, models.RegisterBody)
+    tools = _definitions(body)
+    session = await session_of(request)
+    _check_code(body.session_code, session)
+    asked = Registration(
+        plugin_type=body.plugin_type,
+        tools=tools,
+        capabilities=body.capabilities,
+        environment=body.environment,
+        atomic=body.atomic,
+    )
+    registered = await session.register(asked, request_id=request.state["request_id"])
+    answer: models.RegisterAnswer = {
+        "success": True,
+        "registeredTools": [*registered.names],
+        "failedTools": [tool.fields() for tool in registered.failed],
+        "sessionConfiguration": _configuration(session, running_sessions(request).service.limits),
+        "revision": registered.revision,
+    }
+    if registered.cleaned:
+        answer["cleanedTools"] = _clean(registered.cleaned)
+    return OrjsonResponse(answer, 201)
+
+
+@route(
+    "POST",
+    f"{ONE}/update-tools",
+    None,
+    "Change a part of the set, all of it or nothing",
+    models.UpdateBody,
+    parameters=(_IF_MATCH,),
+    audience="plugin",
+    max_body=MAX_BODY,
+)
+@answers(models.UpdateAnswer, errors=(409, 412, 422, 429))
+async def update_tools(request: HostRequest) -> OrjsonResponse[models.UpdateAnswer]:
+    """Change a part of the plugin's tools, all of it or nothing. Raises `HttpProblem` and `ApiError`."""
+    expected = _read_expected(request.headers.get("if-match"))
+    body = await read_json(request, models.UpdateBody)
+    session = await session_of(request)
+    updates = body.tool_updates
+    asked = ToolChanges(added=updates.added, removed=updates.removed, modified=updates.modified)
+    updated = await session.update(asked, body.reason, expected, request_id=request.state["request_id"])
+    answer: models.UpdateAnswer = {
+        "success": True,
+        "revision": updated.revision,
+        "updates": cast("models.ToolUpdatesAnswer", orjson.Fragment(updated.difference.wire())),  # as its event has it
+    }
+    if updated.cleaned:
+        answer["cleanedTools"] = _clean(updated.cleaned)
+    return OrjsonResponse(answer)
+
+
+@route("GET", f"{ONE}/metadata", READ, "What the session offers now", parameters=(_VERSION,), audience="either")
+@answers(models.Metadata, others=NOT_MODIFIED, errors=(406,))
+async def session_metadata(request: HostRequest) -> Response:
+    """Answer what the session offers now, or 304 to a client that knows. Raises `HttpProblem`."""
+    _check_version(request.headers.get("accept-version"))
+    session = await session_of(request)
+    state = session.state
+    lasting = {
+        "apiVersion": API_VERSION,
+        "sessionId": session.code,
+        "pluginType": state.plugin_type,
+        "pluginStatus": session.plugin_status,
+        "capabilities": _capabilities(session),
+        "tools": orjson.Fragment(session.tools_wire()),
+        "environment": dict(state.environment),
+        "toolCount": len(state.tools) if state.registered else len(session.executor.catalog),
+        "revision": state.revision,
+        "registered": state.registered,
+        "lastUpdated": timestamp(state.updated_at),
+    }
+    head = orjson.dumps(lasting)
+    etag = f'W/"{state.revision}-{sha256(head).hexdigest()[:16]}"'
+    headers = {"etag": etag, **PRIVATE}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    body = head[:-1] + b',"expiresAt":"%s"}' % timestamp(session.expires_at).encode()
+    return OrjsonResponse(body, 200, headers)

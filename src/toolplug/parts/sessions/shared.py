@@ -1,0 +1,166 @@
+"""Services, limits, counters and background tasks that the sessions of one host share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from toolplug.errors import StoreError
+from toolplug.execution.accounting import CallCounters
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.live import LiveCatalog
+from toolplug.parts.sessions.limits import MAX_EXECUTORS, SessionLimits
+from toolplug.parts.sessions.peers.calls import CallRecords
+from toolplug.parts.sessions.peers.presences import PresenceRecords
+from toolplug.parts.sessions.streams.events import LogEntry
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
+from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.stores.store import Record, Store
+
+_LOG = logging.getLogger("toolplug.sessions")
+
+T = TypeVar("T")
+
+
+class SessionCallbacks(Protocol):
+    """The methods of `Session`, described there, that its event streams, relay, presence and expiry call."""
+
+    code: str
+
+    @property
+    def revision(self) -> int: ...
+    @property
+    def attached(self) -> bool: ...
+    @property
+    def attached_here(self) -> bool: ...
+    @property
+    def reachable(self) -> bool: ...
+    @property
+    def max_waiting(self) -> int: ...
+    def now(self) -> float: ...
+    def connected(self, record: Record) -> bytes: ...
+    def resumed(self) -> bytes: ...
+    async def refresh(self) -> object: ...
+    def over(self) -> None: ...
+    def has_room(self) -> None: ...
+    def began_again(self, role: StreamRole, stream: str) -> None: ...
+    def tell(self, stream: str, event: str, data: bytes, logged: bytes) -> bool: ...
+    def log(self, entry: LogEntry) -> Coroutine[Any, Any, bool]: ...
+    def publish(self) -> None: ...
+    def status_changed(self, status: PluginStatus) -> None: ...
+    async def keep_sign(self, ttl_s: float) -> None: ...
+    async def expire(self) -> None: ...
+
+
+class Background:
+    """Tasks that end with the sessions; what one of them raises is logged and does not affect others."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unbroken: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[None]:
+        """Run the work as a task, which `aclose` cancels."""
+        task = asyncio.create_task(_run_logged(work, name), name=f"toolplug-{name}")
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            work.close()  # never started if the task was cancelled before its first step
+
+        task.add_done_callback(ended)
+        return task
+
+    async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
+        """Run the work to its end and return its result, even if the caller or `aclose` is cancelled."""
+        return await asyncio.shield(self._start(work, name))
+
+    def finish(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Run the work to its end in the background, for which `aclose` waits; errors are logged."""
+        self._start(_run_logged(work, name), name)
+
+    def _start(self, work: Coroutine[None, None, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name=f"toolplug-{name}")
+        self._unbroken.add(task)
+        task.add_done_callback(self._unbroken.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """Cancel the tasks of `start`, and wait for all tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._unbroken, return_exceptions=True)
+
+
+async def _run_logged(work: Coroutine[Any, Any, object], name: str) -> None:
+    try:
+        await work
+    except StoreError as error:
+        _LOG.error("%s: %s", name, error)
+    except Exception:  # noqa: BLE001  a named boundary: no caller waits for the task
+        _LOG.exception("%s failed", name)
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionCounters:
+    """Counters since the start, read by `SessionMetrics`.
+
+    `changes`: by kind (register, update) and outcome. `relayed`: requests by outcome, with the seconds from the first
+    sending to the answer. `resyncs`: by reason. `events`: by name, each event once, however many readers it has.
+    """
+
+    created: int = 0
+    ended: Counter[str] = field(default_factory=Counter[str])
+    changes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    events: Counter[str] = field(default_factory=Counter[str])
+    resyncs: Counter[str] = field(default_factory=Counter[str])
+    relayed: CallCounters = field(default_factory=lambda: CallCounters("_session", "relay"))
+
+
+RecentExecutors = LeastRecentlyUsed[str, LiveCatalog]
+"""The executors of the sessions that were used last, by code; those of idle sessions are not kept."""
+
+
+class ReservedNames(Protocol):
+    """The other tools of the host, as far as sessions need to know them."""
+
+    def taken(self, tenant: str, name: str) -> str | None:
+        """Return the owner of this name in the catalogs of the tenant; None if the name is free."""
+        ...
+
+    def default_tools(self, tenant: str) -> ToolExecutor | None:
+        """Return the tools of a session without registered tools; None if there are none."""
+        ...
+
+
+class PeerRecords(NamedTuple):
+    """The records of what processes do with each other's sessions."""
+
+    calls: CallRecords
+    presences: PresenceRecords
+    store: Store
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SessionServices:
+    """The services of all sessions. `forget` is called with the code of each session that is over.
+
+    `limits` and `planner` follow the configuration and change with a reload. TTLs follow the store's clock. `peers` has
+    the records of what processes do with each other's sessions; None for a store that is not shared.
+    """
+
+    store: Store
+    limits: SessionLimits
+    planner: Planner
+    neighbours: ReservedNames
+    forget: Callable[[str], None]
+    peers: PeerRecords | None = None
+    background: Background = field(default_factory=Background)
+    counters: SessionCounters = field(default_factory=SessionCounters)
+    pool: DefinitionCache = field(default_factory=DefinitionCache)
+    executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(MAX_EXECUTORS))
