@@ -484,4 +484,4 @@ def _say_wrong_servers(configuration: Configuration) -> None:
 
 def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
     """Return the principal's session of this code, None for no code. Raises `AccessError`."""
-    return None if code is None else opened.running.sessions.known(code, principal.tenant)
+    return None if code is None else opened.running.sessions.known_session(code, principal.tenant)

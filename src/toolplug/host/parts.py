@@ -119,7 +119,7 @@ class ToolsForParts:
 
     def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
         """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self._views.executor_for(principal, agent, self._sessions().known(session, principal.tenant))
+        return self._views.executor_for(principal, agent, self._sessions().known_session(session, principal.tenant))
 
 
 @dataclass(slots=True, eq=False)

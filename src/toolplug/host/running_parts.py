@@ -118,7 +118,7 @@ class PartTools:
         self._labels.add((part, name))
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{part}", name)
-        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned(KIND, part))
+        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned_limit(KIND, part))
         builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
 

@@ -91,9 +91,9 @@ class RunningSessions(RunningPart[SessionSettings]):
 
     # The methods of `ReservedNames`, for the sessions.
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of this name in the catalogs of the tenant; None if the name is free."""
-        return self._services.tools.taken(tenant, name)
+        return self._services.tools.owner_of(tenant, name)
 
     def default_tools(self, tenant: str) -> ToolExecutor | None:
         """Return the tools of a session without registered tools; None if no toolset is configured for it."""
