@@ -20,7 +20,7 @@ from toolplug.errors import ApiError, ConfigError, StoreUnavailable
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import DelegatingStore, Store
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 from toolplug.toolsets.saved.document import ToolsetDocument
 from toolplug.toolsets.saved.saved_toolset import ref_id
 

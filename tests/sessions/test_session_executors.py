@@ -37,7 +37,7 @@ from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import RecentExecutors
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.stores.store import Store
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = pytest.mark.anyio
 

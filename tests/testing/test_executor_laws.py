@@ -35,7 +35,9 @@ from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.testing import ContractBroken, check_executor, running
+from toolplug.testing.broken_rule import ContractBroken
+from toolplug.testing.executor_laws import check_executor
+from toolplug.testing.provider_check import running
 
 pytestmark = pytest.mark.anyio
 

@@ -134,7 +134,7 @@ class ToolInfos:
                 yield _Section(visible, f"{server}/", None, server, record, refusal)
 
     def _of_agent(self, principal: Principal, reach: AgentReach, session: HostSession | None) -> Iterator[_Section]:
-        listed = self._servers.listed(principal.tenant)
+        listed = self._servers.catalogs_of(principal.tenant)
         for toolset in reach.toolsets:
             yield from _filter_seen(self._of_toolset(toolset, principal, session, listed), principal)
         if session is not None:

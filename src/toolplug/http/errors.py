@@ -228,6 +228,8 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
         return store_unavailable()
     if isinstance(error, NoSuchProvider):
         return HttpProblem(404, "provider_not_found", str(error), param="key")
+    if isinstance(error, HTTPException):  # of a part: our own handlers raise `HttpProblem`
+        return as_problem(error)
     return None
 
 

@@ -23,13 +23,7 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
-from toolplug.signatures.annotations import (
-    ClassFunction,
-    Names,
-    UnresolvedAnnotation,
-    class_function,
-    unread_signature,
-)
+from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function, unread_signature
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature

@@ -243,11 +243,17 @@ def _check_class(found: InstalledProvider, kind: type[FunctionProvider]) -> tupl
 
 
 def _checked_hooks(found: InstalledProvider, plugin: object) -> PluginHooks:
+    """Return the hooks of a plugin. Raises `ProviderError` for what is wrong, whatever hooks other plugins specify."""
     hooks = hooks_of(plugin)
-    if hooks.problems:
-        whom = "change the file" if found.file is not None else f"ask the author of {found.distribution} to change it"
-        raise _incompatible(found, "; ".join(hooks.problems), whom)
+    if hooks.own_problems:
+        raise wrong_hooks(found, hooks.problems)
     return hooks
+
+
+def wrong_hooks(found: InstalledProvider, problems: Iterable[str]) -> ProviderError:
+    """Return the error of a plugin with these problems in its hooks."""
+    whom = "change the file" if found.file is not None else f"ask the author of {found.distribution} to change it"
+    return _incompatible(found, "; ".join(problems), whom)
 
 
 def _make(

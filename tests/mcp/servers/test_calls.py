@@ -14,7 +14,7 @@ from toolplug.catalog.call import Report
 from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
 from toolplug.parts.mcp.client.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
 from toolplug.parts.mcp.content import content_of
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from tests.mcp.servers.scripted import TIME, ScriptedServer, settled
 
 from toolplug.parts.mcp.client.connection import ConnectionFailed, ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import STEADY_S, PersistentConnection, Restarts, ServerDown
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -142,7 +142,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
     Raises `InvalidDefinition` for a tool or route that is not valid.
     """
     functions, hooks = dict(_find_marked(plugin)), hooks_of(plugin)
-    if not (functions or hooks.implementations or hooks.problems):
+    if not (functions or hooks.implementations or hooks.problems or hooks.foreign):
         return None
     title = module_title(plugin) if isinstance(plugin, ModuleType) else type(plugin).__name__
     namespace: dict[str, Any] = {name: staticmethod(function) for name, function in functions.items()}
