@@ -4,9 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVE_READY := $(VENV)/.serve-ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
+SERVE_EXTRAS := server,mcp
+# Of the names below a key of providers.yaml, those that a plugin of this folder has.
+SERVED := $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name)))
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 84
 WORKERS := 4
@@ -24,14 +28,21 @@ setup: $(READY)  ## Make .venv with everything that the other commands use
 
 $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing toolplug, its plugins and all tools into $(VENV): a few minutes, once."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+	@touch $@
+
+# Without the tools of the developers, which are five times as much. pip shows what it does.
+$(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
 	@touch $@
 
 python-version:
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 
-serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
+serve: $(if $(wildcard $(READY)),$(READY),$(SERVE_READY))  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test

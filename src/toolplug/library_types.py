@@ -17,7 +17,7 @@ HOMES = {
     "HostSession": "toolplug.execution.host_sessions",
     "HostSessions": "toolplug.execution.host_sessions",
     "Policy": "toolplug.execution.plans",
-    "Processes": "toolplug.stores.processes",
+    "Processes": "toolplug.cluster.processes",
     "Quotas": "toolplug.config.quotas",
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",

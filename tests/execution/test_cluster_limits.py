@@ -14,10 +14,10 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time, virtual_clock
 
 from toolplug.catalog.plan import Refusal
-from toolplug.execution.limits.cluster_concurrency import ClusterConcurrency
-from toolplug.execution.limits.cluster_rate import ClusterRate
+from toolplug.cluster.concurrency import ClusterConcurrency
+from toolplug.cluster.processes import LEASE_S, PREFIX, Processes
+from toolplug.cluster.rate import ClusterRate
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import LEASE_S, PREFIX, Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-4-cluster")]
 

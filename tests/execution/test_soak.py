@@ -16,11 +16,11 @@ from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
+from toolplug.cluster.processes import Processes
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.limiters import ConcurrencyLimit
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(1200)]
 

@@ -11,10 +11,11 @@ import pytest
 from toolplug import CallContext, FunctionProvider, tool
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
+from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.processes import Processes
+from toolplug.cluster.rate import ClusterRate
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.cluster import ClusterLimits
-from toolplug.execution.limits.cluster_rate import ClusterRate
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
@@ -28,7 +29,6 @@ from toolplug.parts.sessions.tools.plans import Planner as SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 from toolplug.toolsets.declared import declared
 from toolplug.toolsets.toolset import PerSession, Toolset
 

@@ -12,6 +12,7 @@ import yaml
 from tests.faulty_store import FaultyStore
 
 from toolplug import CallContext, Caller, Host, Principal, ToolCall, ToolReference, ToolStatus, open_host
+from toolplug.cluster import processes
 from toolplug.errors import NoSuchProvider, StoreUnavailable
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.host.inspection import findings, open_inspected
@@ -19,7 +20,6 @@ from toolplug.host.servers.records import ServerRecord
 from toolplug.host.toolsets.records import Binding
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.providers.entry_points import installed
-from toolplug.stores import processes
 from toolplug.stores.memory import MemoryStore
 from toolplug.toolsets.saved.document import Document
 

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.faulty_store import FaultyStore
 
+from toolplug.cluster.processes import Processes
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
 from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp", "I17-2-mcp")]
 

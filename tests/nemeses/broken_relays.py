@@ -8,9 +8,9 @@ from typing import Any
 from tests.nemeses.relay_world import Parts, WatchedRelay
 from tests.nemeses.replicas import Way
 
+from toolplug.cluster.processes import Processes
 from toolplug.parts.sessions.peers.calls import CallEnd
 from toolplug.parts.sessions.relay import Relay, Request
-from toolplug.stores.processes import Processes
 
 
 class _EndsBlindly(Way):

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
@@ -22,7 +23,6 @@ from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 from toolplug.parts.sessions.tools.plans import Planner
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")

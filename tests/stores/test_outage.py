@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.sqlite_writer import QUIET_S, FailureLog
+from toolplug.sqlite.writer import QUIET_S, FailureLog
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.requirement("H-store-disk-full")

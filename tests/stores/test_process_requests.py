@@ -11,11 +11,11 @@ import pytest
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests, Topic, applied
+from toolplug.cluster.processes import LEASE_S, RENEWED_EVERY_S, Processes, running_processes
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.process_requests import ProcessRequests, Topic, applied
-from toolplug.stores.processes import LEASE_S, RENEWED_EVERY_S, Processes, running_processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-exact-settings")]
 

@@ -16,10 +16,10 @@ from toolplug.cli.event_loop import async_command, entered
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_progress, print_result
+from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.config.nearest import name_hint
 from toolplug.execution.results import call_answer
 from toolplug.host.host import open_host
-from toolplug.runtime.watchdog import Watchdog
 
 app: typer.Typer = typer.Typer()
 

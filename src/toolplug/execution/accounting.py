@@ -10,7 +10,7 @@ import logging
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import accumulate
@@ -23,8 +23,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Switch
-from toolplug.execution.limits.cluster import ClusterLimits
+from toolplug.catalog.plan import EndableWork, Limiter, Switch
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
@@ -163,6 +162,22 @@ LevelKey = tuple[str, ...]
 """The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
 
 
+class SharedLimits(Protocol):
+    """Limits that hold for all processes of a store. Implemented by `toolplug.cluster.limits.ClusterLimits`.
+
+    `level` is the place of a limit, `what` names it for people; with `share`, each process admits its part when the
+    store is unavailable.
+    """
+
+    def rate(self, level: Sequence[str], what: str, count: int, per_s: int, *, share: bool) -> Limiter:
+        """Return the rate of this level, changed to these numbers."""
+        ...
+
+    def permits(self, level: Sequence[str], what: str, size: int, queue: int, *, share: bool) -> ConcurrencyLimit:
+        """Return the concurrency limit of this level, changed to these numbers."""
+        ...
+
+
 class CallAccounting:
     """The counters and limiters of one host, or of one registry without a host. None is dropped during its lifetime.
 
@@ -170,8 +185,8 @@ class CallAccounting:
     hold for all processes of the store; None if there is one process.
     """
 
-    def __init__(self, on_call: OnCall | None = None, cluster: ClusterLimits | None = None) -> None:
-        self.cluster: ClusterLimits | None = cluster
+    def __init__(self, on_call: OnCall | None = None, cluster: SharedLimits | None = None) -> None:
+        self.cluster: SharedLimits | None = cluster
         self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}

@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
-from typing import NotRequired, TypedDict, cast
+from collections.abc import Collection, Mapping
+from typing import NotRequired, Protocol, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
@@ -19,7 +19,6 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.execution.results import denied, limited
 from toolplug.signatures.values import canonical
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, name_digest
 
 
@@ -85,13 +84,26 @@ class _Entry(TypedDict):
     until: NotRequired[float]
 
 
+class RunningProcesses(Protocol):
+    """The processes that share the store. Implemented by `toolplug.cluster.processes.Processes`."""
+
+    @property
+    def name(self) -> str:
+        """The present name of this process."""
+        ...
+
+    async def running(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of these processes that run. Raises `StoreError`."""
+        ...
+
+
 class Replays:
     """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
 
     `processes` are those that share the store.
     """
 
-    def __init__(self, store: Store, processes: Processes) -> None:
+    def __init__(self, store: Store, processes: RunningProcesses) -> None:
         self._store = store
         self._processes = processes
         self._running: dict[str, _Entry] = {}

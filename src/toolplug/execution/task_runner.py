@@ -97,7 +97,7 @@ if sys.version_info >= (3, 12):
             running.finish(value, error)
 
 else:
-    from toolplug.execution.task_runner_py311 import TaskRunner
+    from toolplug.task_runner_py311 import TaskRunner
 
 
 class ThreadRunner:

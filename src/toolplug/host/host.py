@@ -32,7 +32,7 @@ from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, listed
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp

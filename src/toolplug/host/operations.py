@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.runtime.durations import Durations
 from toolplug.runtime.tasks import SingleFlight
-from toolplug.stores.measured import MeasuredStore
 
 _READY_KEPT_S = 60.0
 

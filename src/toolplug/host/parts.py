@@ -14,24 +14,27 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.plan import Tool
+from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
 from toolplug.execution.host_sessions import HostSessions
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.cluster import ClusterLimits
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
+from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
-from toolplug.host.quota_peers import QuotaPeers
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quotas.quota_peers import QuotaPeers
+from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.stored_bytes import CountingStore
 from toolplug.host.running_parts import PartTools, RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
-from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
@@ -46,11 +49,8 @@ from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.stores.measured import MeasuredStore
+from toolplug.sqlite.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.open import enter_with_retries
-from toolplug.stores.process_requests import ProcessRequests
-from toolplug.stores.processes import Processes
-from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays

@@ -126,7 +126,7 @@ def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root:
     """Return the whole description; `root` is the prefix under which the application is mounted."""
     paths: dict[str, dict[str, object]] = {}
     for item in routes:
-        paths.setdefault(item.path, {})[item.method.lower()] = _operation(item)
+        paths.setdefault(item.path.replace(":path}", "}"), {})[item.method.lower()] = _operation(item)
     for path, operations in provider_paths(mounted, _SECURITY).items():
         paths.setdefault(path, {}).update(operations)
     return {
@@ -173,7 +173,7 @@ def _path_parameters(path: str) -> list[JsonObject]:
     """Return the parameters in a path of the host."""
     first = "/".join(path.split("/")[:3])
     parameters: list[JsonObject] = []
-    for name in re.findall(r"{([^}]*)}", path):
+    for name in re.findall(r"{([^:}]*)", path):
         pattern = _PATTERNS.get((first, name))
         schema = {"type": "string", **({} if pattern is None else {"pattern": pattern})}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})

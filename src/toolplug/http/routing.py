@@ -128,7 +128,7 @@ def route(
 ) -> Callable[[Answered], HostRoute]:
     """Make a route of the decorated handler, whose name is the operation's id.
 
-    * `path` is a path of Starlette's, whose parameters have no convertors.
+    * `path` is a path of Starlette's, whose parameters have no convertor but `path`, for a name that may have slashes.
     * `scope` is what a caller needs. None: a route for callers is open.
     * `max_body`: bytes, where the route takes more than others do.
     * `body_required` False: a request without a body is one with an empty object.

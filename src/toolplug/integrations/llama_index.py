@@ -8,10 +8,10 @@ from typing import Any
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from llama_index.core.base.llms.types import ImageBlock, TextBlock

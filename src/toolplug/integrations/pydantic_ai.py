@@ -12,10 +12,10 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolStatus, is_image, t
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition as Definition
 from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from pydantic_ai import AbstractToolset, ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn

@@ -21,7 +21,7 @@ from toolplug.stores.store import Store
 BUILT_IN = ("memory", "sqlite")
 """The schemes of the stores of toolplug itself."""
 _HERE = Path()
-_SQLITE = "toolplug.stores.sqlite"
+_SQLITE = "toolplug.sqlite.store"
 MISSING = (
     "a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which keeps nothing"
 )

@@ -33,6 +33,7 @@ from toolplug.cli.serving.reload import (
     replace_process,
 )
 from toolplug.cli.serving.stop_signals import signals
+from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.cli.serving.worker import Place, WorkerHost, parent_followed
 from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
@@ -41,7 +42,6 @@ from toolplug.http.app import create_app
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
-from toolplug.runtime.watchdog import Watchdog
 
 STUCK_S = 2.0
 """During shutdown, a connection whose client reads none of its pending bytes for this long is closed."""

@@ -18,6 +18,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from toolplug.catalog.call import Principal
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.process_requests import Topic
+from toolplug.cluster.processes import RunningProcess, running_processes
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
 from toolplug.execution.accounting import audited
 from toolplug.host.admin.configured import LastReload
@@ -27,9 +30,6 @@ from toolplug.host.file.values import configuration_digest, value_changes
 from toolplug.host.parts import Parts
 from toolplug.host.servers.records import server_hash_key
 from toolplug.runtime.threads import in_own_thread
-from toolplug.stores.followed import Follower
-from toolplug.stores.process_requests import Topic
-from toolplug.stores.processes import RunningProcess, running_processes
 from toolplug.stores.store import VOLATILE, Change
 
 ANSWERED_WITHIN_S = 30.0

@@ -20,6 +20,8 @@ from typing import Self
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.quotas import quota_exceeded
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audited
@@ -52,8 +54,6 @@ from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName
 from toolplug.parts.mcp.discovery.record_store import record_key
 from toolplug.parts.mcp.discovery.service import Discovery
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.call import Principal
+from toolplug.cluster.process_requests import applied
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.accounting import audited
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id
@@ -18,7 +19,6 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
 )
 from toolplug.host.toolsets.service import NOBODY
-from toolplug.stores.process_requests import applied
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import UNREADABLE, Allowlist
 

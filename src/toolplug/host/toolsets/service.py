@@ -13,6 +13,8 @@ from typing import Self, cast
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audited
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
@@ -38,8 +40,6 @@ from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.parts.mcp.client.server_config import Server
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.foreign_tools import sanitise_tool
 from toolplug.catalog.plan import Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidDefinition, ToolUnavailable
@@ -23,6 +22,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.foreign.definitions import sanitise_tool
 from toolplug.providers.offering.definitions import OpenToolsetSource, ToolsetLink, ToolsetSource
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.runtime.backoff import pause_after

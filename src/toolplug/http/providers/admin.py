@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ADMIN, OPERATOR
 from toolplug.catalog.text import counted
+from toolplug.cluster.processes import RunningProcess
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload
 from toolplug.host.admin.configured import LastReload
@@ -25,7 +26,6 @@ from toolplug.http.routing import READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.runtime.timestamp import timestamp
-from toolplug.stores.processes import RunningProcess
 
 
 class ProviderAnswer(TypedDict):

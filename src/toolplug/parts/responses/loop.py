@@ -80,7 +80,7 @@ class Loop:
         items = [*history, *self.sent]
         if not items and not self._request.instructions:
             raise ResponseRefused("invalid_request", "input: say something, or send items", param="input")
-        draft.warnings = [asdict(warning) for warning in offer.warnings]
+        draft.warnings = [*self._asker.warnings, *(asdict(warning) for warning in offer.warnings)]
         self._remember(items)
         try:
             yield draft.told("response.created")

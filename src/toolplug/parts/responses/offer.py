@@ -16,6 +16,7 @@ from toolplug.catalog.layered_catalog import layered
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
+from toolplug.model_apis.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.parts.responses.limits import MAX_TOOLS
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.request_tools import (
@@ -26,7 +27,6 @@ from toolplug.parts.responses.request_tools import (
     named_servers,
     read_tools,
 )
-from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
 
 Names = frozenset[str]
@@ -82,6 +82,9 @@ def offered(
     except UnmatchedStub as error:
         at = "tool_choice" if error.index == CHOICE else f"tools[{brought.places[error.index]}]"
         raise ResponseRefused("unmatched_stub", str(error), param=at) from None
+    dropped = next((warning for warning in brought.warnings if warning.code == "unmatched_stub"), None)
+    if strict and dropped is not None:
+        raise ResponseRefused("unmatched_stub", dropped.message, param=f"tools[{dropped.index}]")
     named_by_type = named_servers(brought.servers, servers, strict=strict)
     listed = [_chat(entry) for entry in expansion.tools]
     chosen = _chosen_names(expansion.tool_choice, catalog)
@@ -256,7 +259,7 @@ class ToolCaller(NamedTuple):
 
     `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
     `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request; `leave` is
-    called when the response has ended.
+    called when the response has ended; `warnings` are those about the request itself, for the answer.
     """
 
     executor: ToolExecutor
@@ -266,6 +269,7 @@ class ToolCaller(NamedTuple):
     decide: Decide = decided_elsewhere
     strict: bool = False
     leave: Callable[[], object] = nothing_to_leave
+    warnings: Sequence[Mapping[str, object]] = ()
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

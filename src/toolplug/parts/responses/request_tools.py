@@ -19,8 +19,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
 from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
+from toolplug.model_apis.stubs import StubWarning
 from toolplug.parts.responses.limits import MAX_FUNCTIONS
-from toolplug.providers.stubs import StubWarning
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
@@ -136,6 +136,10 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
             continue
         found = _in_namespace(entry, at) if kind == _NAMESPACE else [(entry, None, at)]
         for tool, namespace, place in found:
+            if namespace is not None and tool["type"] not in {"function", CUSTOM}:
+                message = f"{place}: a tool in a namespace is a function or custom; this one is dropped"
+                warnings.append(StubWarning("unmatched_stub", index, str(tool["type"]), message))
+                continue
             function = as_function(tool, namespace)
             if len(functions) == MAX_FUNCTIONS:
                 message = f"{place}: a request has at most {MAX_FUNCTIONS:,} functions, with those of namespaces"
@@ -268,7 +272,8 @@ def _in_namespace(entry: Entry, at: str) -> Iterator[tuple[Entry, str, str]]:
         raise _make_refusal(f"{at}.tools", "a namespace has a list of tools")
     for place, given in enumerate(cast("list[object]", tools)):
         tool = as_object(given)
-        if tool.get("type") not in {"function", CUSTOM}:
+        kind = tool.get("type")
+        if not isinstance(kind, str) or not kind:
             raise _make_refusal(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
         yield tool, namespace, f"{at}.tools[{place}]"
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import cast
 
 from toolplug.catalog.call import CallContext, Principal
+from toolplug.cluster.processes import Processes
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
@@ -21,7 +22,6 @@ from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.threads import in_own_thread
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 Caller = tuple[str, str]

@@ -23,6 +23,7 @@ from toolplug.catalog.call import (
 )
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.text import counted
+from toolplug.cluster.processes import Processes
 from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
@@ -33,7 +34,6 @@ from toolplug.parts.sessions.shared import Background
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.session_tool import KIND
 from toolplug.signatures.values import canonical, encoded
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, every_key
 
 _LOG = logging.getLogger("toolplug.sessions")

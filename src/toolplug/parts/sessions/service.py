@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import cleaned, counted
+from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
@@ -41,7 +42,6 @@ from toolplug.parts.sessions.stored import stored_codes
 from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.runtime.tasks import SingleFlight
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 COUNTED_S = 10.0

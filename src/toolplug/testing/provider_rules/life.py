@@ -14,6 +14,7 @@ from pathlib import Path
 from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.render import Dialect
+from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
@@ -21,7 +22,6 @@ from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.runtime.duplicates import list_repeated
-from toolplug.runtime.watchdog import Watchdog
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.offers import listed_offers, requests

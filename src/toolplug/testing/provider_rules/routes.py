@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 from toolplug.catalog.call import Principal
 from toolplug.http.app import provider_routes
+from toolplug.model_apis.stubs import expand_builtin_tools
 from toolplug.providers.routes import BoundRoute
-from toolplug.providers.stubs import expand_builtin_tools
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import Started
 

@@ -13,14 +13,14 @@ from typing import Self
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import cleaned
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import FairThreads
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, imported, yaml_fields
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from toolplug.cluster.followed import PAUSE_S, Follower
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
 from toolplug.parts.mcp.discovery.listing import read_record, record_bytes
 from toolplug.parts.mcp.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
-from toolplug.stores.followed import PAUSE_S, Follower
 from toolplug.stores.store import Change, Record, Store, every_key, name_digest
 
 PREFIX = "discovery/"

@@ -17,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolplug.cluster.followed import PAUSE_S
 from toolplug.execution.executor import Unsubscribe
 from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, Status, accepted
 from toolplug.parts.mcp.discovery.record_store import Records
 from toolplug.parts.mcp.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
-from toolplug.stores.followed import PAUSE_S
 from toolplug.stores.store import Store
 
 GRACE_S = 5.0

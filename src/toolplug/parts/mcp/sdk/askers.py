@@ -24,10 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from toolplug.catalog.call import Ask, CannotAsk, UserAnswer
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import cleaned
 from toolplug.errors import InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 from toolplug.parts.mcp.client.connection import BadAnswer, InputRequired, Question, Repetition
 
 _ELICIT = "elicitation/create"

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.foreign_tools import bounded_text
 from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.foreign.definitions import bounded_text
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE
 
 MAX_BLOCKS = 1_000

@@ -18,13 +18,13 @@ from typing import Literal, NamedTuple, Self, TypedDict, cast
 import orjson
 
 from toolplug.catalog.offering import Offered
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.parts.mcp.serving.list_changed import Seen
 from toolplug.parts.mcp.serving.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, RequestId
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Event, Store
 
 _LOG = logging.getLogger("toolplug.mcp")

@@ -14,13 +14,13 @@ from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.parts.responses.background.events import EventBuffer, StoredEvents, is_over
 from toolplug.parts.responses.background.other_processes import MakerLeases
 from toolplug.parts.responses.builder import Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses, with_ids
-from toolplug.stores.processes import Processes
 
 _LOG = logging.getLogger("toolplug.responses")
 _MAKER_GONE = {"code": "server_error", "message": "the process that made the response has ended"}

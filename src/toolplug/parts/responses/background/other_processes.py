@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreError
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Change, Store
 
 LEASES = "response-lease/"

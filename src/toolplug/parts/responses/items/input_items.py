@@ -65,6 +65,16 @@ def is_hosted_call(kind: object) -> bool:
     return isinstance(kind, str) and kind not in CLIENT_CALLS and _CALL_TYPE.fullmatch(kind) is not None
 
 
+def is_known_item(kind: object) -> bool:
+    """Return whether items of this type are read here. Searches of another server are not: this host has its own."""
+    return kind in _TEXTS or (is_hosted_call(kind) and kind not in _SEARCHES)
+
+
+def is_known_part(kind: object) -> bool:
+    """Return whether parts of this type are read here, in contents and outputs."""
+    return kind in _TEXT_PARTS or kind in {"refusal", "input_image", "input_file"}
+
+
 def call_key(item: Item) -> str:
     """Return the key that a call and its answer share."""
     return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
@@ -126,12 +136,7 @@ def _check_item(given: object, at: str) -> Item:
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])
         _check_members(kind, item, at)
-    elif kind in _SEARCHES:
-        message = (
-            f"{kind} is a search of another server; leave the items of its searches out, this host searches itself"
-        )
-        raise _make_refusal(f"{at}.type", message)
-    elif not is_hosted_call(kind):
+    elif not is_known_item(kind):
         known = ", ".join(sorted(_TEXTS))
         raise _make_refusal(
             f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls"

@@ -13,8 +13,8 @@ import orjson
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store, every_key
 
 CALLS = f"{VOLATILE}call/"

@@ -15,6 +15,8 @@ from typing import Protocol, Self, cast
 
 import orjson
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreRefused
 from toolplug.parts.sessions.expiry import Presence
 from toolplug.parts.sessions.peers.calls import (
@@ -32,8 +34,6 @@ from toolplug.parts.sessions.record import PREFIX, record_key, shown
 from toolplug.parts.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.runtime.tasks import JoinedRuns
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Store, every_key
 
 _MINUTE_S = 60.0

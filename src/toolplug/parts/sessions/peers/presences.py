@@ -12,9 +12,9 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 
 PRESENCES = f"{VOLATILE}presence/"

@@ -11,9 +11,9 @@ import orjson
 from toolplug.catalog.call import EMPTY
 from toolplug.catalog.definition import wire_name
 from toolplug.catalog.exact_json import Answer
-from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.parts.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
 from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.shared import SessionServices

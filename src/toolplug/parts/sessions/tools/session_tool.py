@@ -12,10 +12,10 @@ import orjson
 
 from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, check_foreign_tool_name
 from toolplug.catalog.exact_json import dump_json
-from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
 from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 from toolplug.signatures.values import encoded
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]

@@ -16,6 +16,17 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
+from toolplug.sqlite.connection import Connection
+from toolplug.sqlite.file import SqliteFile, Synchronous, told_as_store_errors
+from toolplug.sqlite.shared import (
+    LOOK_S,
+    LOOK_WITHOUT_SOCKETS_S,
+    Announced,
+    ChangeSockets,
+    SharedLock,
+    wake_folder,
+)
+from toolplug.sqlite.writer import Writer, last_commit, remove_volatile
 from toolplug.stores.apply_changes import (
     BatchResult,
     Request,
@@ -27,17 +38,6 @@ from toolplug.stores.apply_changes import (
     checked_extension,
 )
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.sqlite_connection import Connection
-from toolplug.stores.sqlite_file import SqliteFile, Synchronous, told_as_store_errors
-from toolplug.stores.sqlite_shared import (
-    LOOK_S,
-    LOOK_WITHOUT_SOCKETS_S,
-    Announced,
-    ChangeSockets,
-    SharedLock,
-    wake_folder,
-)
-from toolplug.stores.sqlite_writer import Writer, last_commit, remove_volatile
 from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, TypedDict, cast
 import orjson
 
 from toolplug.catalog.plan import Refusal
+from toolplug.cluster.processes import LEASE_S
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.stores.processes import LEASE_S
 from toolplug.stores.store import Store
 
 KEPT_S = 7200.0

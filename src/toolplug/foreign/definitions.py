@@ -15,12 +15,12 @@ from toolplug.catalog.definition import (
     check_provider_tool_name,
 )
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
 from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
 from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.errors import HiddenCharacter, InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 
 MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024

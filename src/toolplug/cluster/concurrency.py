@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
-from toolplug.errors import StoreError
-from toolplug.execution.limits.cluster_loans import (
+from toolplug.cluster.loans import (
     RETRY_S,
     UNAVAILABLE,
     Lent,
@@ -18,9 +17,10 @@ from toolplug.execution.limits.cluster_loans import (
     StoreFailures,
     record_lost,
 )
+from toolplug.cluster.processes import Processes, since_boot
+from toolplug.errors import StoreError
 from toolplug.execution.limits.limiters import ConcurrencyLimit
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.processes import Processes, since_boot
 from toolplug.stores.store import Store
 
 LOOKS_AGAIN_S = 1.0

@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 
 import orjson
 
+from toolplug.cluster.followed import Follower
 from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.followed import Follower
 from toolplug.stores.store import VOLATILE, Change, Store
 
 PREFIX = f"{VOLATILE}process/"

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
-from toolplug.errors import StoreError
-from toolplug.execution.limits.cluster_loans import (
+from toolplug.cluster.loans import (
     UNAVAILABLE,
     Lent,
     Loan,
@@ -20,8 +19,9 @@ from toolplug.execution.limits.cluster_loans import (
     StoreFailures,
     record_lost,
 )
+from toolplug.cluster.processes import LEASE_S, Processes, since_boot
+from toolplug.errors import StoreError
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.processes import LEASE_S, Processes, since_boot
 from toolplug.stores.store import Store
 
 USABLE = 1 / 60

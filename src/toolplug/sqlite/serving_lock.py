@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 
 from toolplug.errors import StoreInUse
-from toolplug.stores.sqlite_file import real_path, told_as_store_errors
+from toolplug.sqlite.file import real_path, told_as_store_errors
 
 _POLL_S = 0.1
 _LOG = logging.getLogger("toolplug.stores")

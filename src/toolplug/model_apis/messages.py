@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from toolplug.catalog.call import ToolCall, ToolResult, data_url, is_image, text_of_result
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, data_url, is_image, text_of_result
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.strict import without_nulls
 from toolplug.errors import InvalidArguments
+from toolplug.execution.executor import Message, ToolExecutor
+from toolplug.model_apis.strict import strict_schema, without_nulls
 from toolplug.signatures.values import decoded
 
-Message = dict[str, Any]
+
+def set_strict_openai(tools: Iterable[Message]) -> None:
+    """Set strict mode for each of OpenAI's tools whose schema can be rewritten for it."""
+    for function in _functions_of(tools):
+        schema = strict_schema(function["parameters"])
+        if schema is not None:
+            function.update(parameters=schema, strict=True)
 
 
-def functions_of(tools: Iterable[Message]) -> Iterator[Message]:
+def set_strict_anthropic(tools: Iterable[Message]) -> None:
+    """Set strict mode for each of Anthropic's tools whose schema can be rewritten for it."""
+    for function in tools:
+        schema = strict_schema(function["input_schema"]) if "input_schema" in function else None
+        if schema is not None:
+            function.update(input_schema=schema, strict=True)
+
+
+async def answer_calls(
+    executor: ToolExecutor, calls: Iterable[object] | None, context: CallContext | None
+) -> list[Message]:
+    """Run the calls of one turn of a model, and return the messages that answer them: `ModelTools.answer`."""
+    found = [(api, call) for item in calls or () for api, call in read_calls(item)]
+    made = [without_absent(executor.catalog, call) for _, call in found]
+    results = await asyncio.gather(*(executor.execute(call, context) for call in made))
+    answers: list[Message] = []
+    for api in dict.fromkeys(api for api, _ in found):
+        answers += api.messages(
+            [
+                result._replace(name=call.name)  # that of `call_tool` is the name of the tool that it calls
+                for (each, call), result in zip(found, results, strict=True)
+                if each is api
+            ]
+        )
+    return answers
+
+
+def _functions_of(tools: Iterable[Message]) -> Iterator[Message]:
     """Yield the functions of OpenAI's tools, those of namespaces too."""
     for tool in tools:
         if tool["type"] == "namespace":

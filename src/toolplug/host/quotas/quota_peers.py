@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreError
-from toolplug.host.quota_use import OwnerId, QuotaUse
+from toolplug.host.quotas.quota_use import OwnerId, QuotaUse
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 
 _PREFIX = f"{VOLATILE}use/"

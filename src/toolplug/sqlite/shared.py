@@ -24,8 +24,8 @@ from typing import NamedTuple
 from typing_extensions import TypedDict
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.serving_lock import open_lock, try_lock
-from toolplug.stores.sqlite_file import real_path
+from toolplug.sqlite.file import real_path
+from toolplug.sqlite.serving_lock import open_lock, try_lock
 from toolplug.stores.store import Change, Event
 
 LOOK_S = 0.1

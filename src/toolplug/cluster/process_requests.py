@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol, Self
 
 import orjson
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes, running_processes
 from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes, running_processes
 from toolplug.stores.store import VOLATILE, Change, Store, key_pages
 
 APPLIED_WITHIN_S = 10.0

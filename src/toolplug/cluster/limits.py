@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from toolplug.execution.limits.cluster_concurrency import ClusterConcurrency
-from toolplug.execution.limits.cluster_rate import ClusterRate
-from toolplug.stores.processes import Processes
+from toolplug.cluster.concurrency import ClusterConcurrency
+from toolplug.cluster.processes import Processes
+from toolplug.cluster.rate import ClusterRate
 from toolplug.stores.store import VOLATILE, Store
 
 PREFIX = f"{VOLATILE}limit/"
