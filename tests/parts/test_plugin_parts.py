@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from httpx2 import ASGITransport, AsyncClient
 from tests.host.conftest import Package
+from tests.node.installed import installed
 
 import toolplug.http
 from toolplug import Host, Principal, ToolCall, open_host
@@ -16,7 +17,6 @@ from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import first_segments
-from toolplug.providers.entry_points import installed
 
 pytestmark = pytest.mark.anyio
 

@@ -54,7 +54,7 @@ def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
     return definition.fragments[dialect]
 
 
-def described(definition: ToolDefinition) -> str:
+def describe(definition: ToolDefinition) -> str:
     """Return the description with the section of notes after it, if there are any (docs/reference/toolsets.md)."""
     if not definition.notes:
         return definition.description
@@ -82,7 +82,7 @@ def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> 
 
 
 def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
-    name, description = definition.wire.encode(), orjson.dumps(described(definition))
+    name, description = definition.wire.encode(), orjson.dumps(describe(definition))
     return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
 
 
@@ -114,7 +114,7 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts += [b',"icons":', orjson.dumps(icons)] if icons else []
     if output is not None:
         parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
-    if promises := promised(hints):
+    if promises := tool_annotations(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
@@ -183,7 +183,7 @@ def _move(value: object) -> object:
     return moved
 
 
-def promised(hints: ToolHints) -> dict[str, bool]:
+def tool_annotations(hints: ToolHints) -> dict[str, bool]:
     """Return the hints as tool annotations of the Model Context Protocol; hints of None are left out."""
     named = {
         "readOnlyHint": hints.read_only,

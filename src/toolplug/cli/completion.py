@@ -31,7 +31,7 @@ class _Parameter(BaseModel):
     type: object = None
 
 
-class _Parameters(BaseModel):
+class _CommandParameters(BaseModel):
     properties: dict[str, _Parameter | bool] = {}
 
 
@@ -84,7 +84,7 @@ def _read_known(params: Mapping[str, object]) -> dict[str, list[str]]:
 def _words(schema: bytes) -> list[str]:
     """Return `key=` for each parameter, `key=value` for each value of one that has an enumeration or is a boolean."""
     try:
-        shape = _Parameters.model_validate_json(schema)
+        shape = _CommandParameters.model_validate_json(schema)
     except ValidationError:
         return []
     words: list[str] = []

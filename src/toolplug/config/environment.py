@@ -32,7 +32,7 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{
 def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
     """Return the values at the path with every reference expanded. Raises `KeyError` for a path not in the file."""
     expansion = _Expansion(document=document, environ=environ)
-    value = expansion.expanded(document.node(path), path)
+    value = expansion.expand(document.node(path), path)
     return Section(
         document=document,
         path=path,
@@ -58,16 +58,16 @@ class _Expansion:
     broken: set[KeyPath] = field(default_factory=set[KeyPath])
     withheld: set[str] = field(default_factory=set[str])
 
-    def expanded(self, node: Node, path: KeyPath) -> Value:
+    def expand(self, node: Node, path: KeyPath) -> Value:
         match node:
             case ScalarNode(value=str(text)) if "${" in text:
                 return self._scalar(text, path, plain=node.plain)
             case ScalarNode():
                 return node.value
             case ListNode():
-                return [self.expanded(item, (*path, index)) for index, item in enumerate(node.items)]
+                return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
             case MappingNode():
-                return {key: self.expanded(entry.node, (*path, key)) for key, entry in node.entries.items()}
+                return {key: self.expand(entry.node, (*path, key)) for key, entry in node.entries.items()}
 
     def _scalar(self, text: str, path: KeyPath, *, plain: bool) -> ScalarValue:
         expanded = _REFERENCE.sub(lambda found: self._replacement(found, path), text)

@@ -30,7 +30,7 @@ def holds_credentials(text: str) -> bool:
     return "@" in text.partition("//")[2]
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     """Return the text with each secret masked, escaped forms included; one of up to 3 characters only as a word."""
     for secret in sorted(secrets, key=len, reverse=True):
         for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]}:

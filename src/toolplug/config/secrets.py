@@ -25,7 +25,7 @@ def read_secret_files(section: Section, model: type[BaseModel]) -> Section:
     the configuration file. Line breaks at the end of a file are dropped. Errors are problems of the section.
     """
     reading = _Reading(section=section)
-    value = reading.filled(section.value, section.path, shapes_of(model))
+    value = reading.fill(section.value, section.path, shapes_of(model))
     return replace(
         section,
         value=value,
@@ -50,16 +50,16 @@ class _Reading:
     withheld: set[str] = field(default_factory=set[str])
     moved: dict[KeyPath, KeyPath] = field(default_factory=dict[KeyPath, KeyPath])
 
-    def filled(self, value: Value, path: KeyPath, shapes: Shapes) -> Value:
+    def fill(self, value: Value, path: KeyPath, shapes: Shapes) -> Value:
         if isinstance(value, list):
-            return [self.filled(item, (*path, index), shapes_at(shapes, index)) for index, item in enumerate(value)]
+            return [self.fill(item, (*path, index), shapes_at(shapes, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         file_keys = dict(_file_keys(shapes))
         filled: dict[str, Value] = {}
         for key, inner in value.items():
             if key not in file_keys:
-                filled[key] = self.filled(inner, (*path, key), shapes_at(shapes, key))
+                filled[key] = self.fill(inner, (*path, key), shapes_at(shapes, key))
             elif file_keys[key] in value:
                 self._refuse((*path, key), f"both {file_keys[key]!r} and {key!r} are given", "keep one of them")
             else:

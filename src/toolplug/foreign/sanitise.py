@@ -22,7 +22,7 @@ from toolplug.catalog.schema_walk import (
     at_pointer,
     pointer_part,
 )
-from toolplug.catalog.text import cleaned, cleaned_json, hidden_character, in_one_line
+from toolplug.catalog.text import clean_text, cleaned_json, hidden_character, in_one_line
 from toolplug.catalog.validation.patterns import MAX_PATTERNS, MAX_PATTERNS_KIB, automaton_kib
 from toolplug.catalog.validation.schema_references import CircularReferences, References
 from toolplug.catalog.validation.schema_repair import NOT_A_VALUE, is_address, places, repair_schema
@@ -62,7 +62,7 @@ class RemovedParts:
 
 
 def _pointer(path: Path) -> str:
-    readable = (in_one_line(cleaned(part[:80])).encode(errors="replace").decode() for part in path)
+    readable = (in_one_line(clean_text(part[:80])).encode(errors="replace").decode() for part in path)
     return "".join(map(pointer_part, readable)) or "/"
 
 

@@ -62,6 +62,7 @@ class MeasuredStore(DelegatingStore):
         began = perf_counter()
         try:
             return await result
+        # An answer, not a failure: the caller has asked whether it is the first.
         except StoreConflict:
             raise
         except Exception:

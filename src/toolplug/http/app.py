@@ -38,7 +38,7 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
-from toolplug.http.auth.protected_resource import challenged
+from toolplug.http.auth.protected_resource import add_challenge
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
@@ -151,7 +151,7 @@ class _HostApp:
                 known = self._note_refusal(scope, state, known)
             if isinstance(error, StoreRefused):  # the caller learns only that the store cannot answer
                 _LOG.error("%s %s: %s", scope["method"], state["template"], error)
-            if not sent.started:  # else the response ends too early, and the server closes the connection
+            if not sent.has_started:  # else the response ends too early, and the server closes the connection
                 await (known or internal()).response(state["request_id"])(scope, receive, sent)
         finally:
             matched = scope.get("route")
@@ -230,7 +230,7 @@ class _HostApp:
     def _note_refusal(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
         """Audit and count the problem; return the one to send to the client."""
         if self._host.entered:
-            problem = challenged(self._refusals.braked(scope, problem), Request(scope))
+            problem = add_challenge(self._refusals.apply_brake(scope, problem), Request(scope))
             self._note(scope, state, problem)
         return problem
 

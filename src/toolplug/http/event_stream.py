@@ -71,7 +71,7 @@ class ClientWatch:
         self.hang_up()
 
 
-class EventStream:
+class ServedEventStream:
     """One response's open stream, which starts with its first chunk, or with `start`."""
 
     __slots__ = ("_response", "_send", "hang_up", "started")
@@ -112,7 +112,7 @@ def open_stream(request: HostRequest) -> AbstractContextManager[None]:
     return request.state["host"].quotas.stream(*key_of(request.scope, request.scope["state"]))
 
 
-Write = Callable[[EventStream], Awaitable[Response | None]]
+Write = Callable[[ServedEventStream], Awaitable[Response | None]]
 """Sends the events. A response that it returns, before anything was sent, is sent in place of the stream."""
 
 
@@ -134,15 +134,15 @@ class EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `write`, and send what it returns, or the end of the stream."""
         if self._detached:
-            response = await self._write_to(EventStream(self, send, lambda: None))  # nothing to cancel
+            response = await self._write_to(ServedEventStream(self, send, lambda: None))  # nothing to cancel
         else:
             response = None
             with ClientWatch(receive) as watch:
-                response = await self._write_to(EventStream(self, send, watch.hang_up))
+                response = await self._write_to(ServedEventStream(self, send, watch.hang_up))
         if response is not None:
             await response(scope, receive, send)
 
-    async def _write_to(self, stream: EventStream) -> Response | None:
+    async def _write_to(self, stream: ServedEventStream) -> Response | None:
         response = await self._write(stream)
         if response is None:
             await stream.end()

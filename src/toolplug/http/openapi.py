@@ -53,7 +53,7 @@ def _provider_operation(item: MountedRoute, path: str, security: Sequence[JsonOb
     scope = route.scope or CALL
     operation: dict[str, object] = {
         "operationId": f"{item.key}_{route.method.lower()}_{_UNSAFE.sub('_', path).strip('_')}",
-        "summary": item.shown,
+        "summary": item.label,
         "tags": [item.key],
         "security": [] if item.public else security,
         "responses": {"default": {"description": "The provider's own answer"}},

@@ -110,7 +110,7 @@ _CONSOLE = "/console"
 
 def console_path(registry: FunctionRegistry) -> str | None:
     """Return the path of the console that a plugin offers to everyone; None if there is none."""
-    offered = any(each.public and each.shown == f"GET {_CONSOLE}" for each in registry.routes)
+    offered = any(each.public and each.label == f"GET {_CONSOLE}" for each in registry.routes)
     return _CONSOLE if offered else None
 
 

@@ -27,7 +27,7 @@ from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_sessions import HostSession
 from toolplug.host.host import Host
-from toolplug.host.parts import listed
+from toolplug.host.parts import open_catalog
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.runtime.duplicates import first_repeated
@@ -159,7 +159,7 @@ class SentResponse:
         self.status: int = CLIENT_GONE
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the response has started."""
         return self.started_at > 0
 
@@ -305,4 +305,4 @@ async def catalog_of(
     within: Hashable = None,
 ) -> Catalog:
     """Return the caller's catalog, once every toolset that it needs is open. Raises like `executor_of`."""
-    return await listed(await executor_of(host, principal, agent, session, toolsets, within))
+    return await open_catalog(await executor_of(host, principal, agent, session, toolsets, within))

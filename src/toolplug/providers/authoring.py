@@ -23,13 +23,7 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
-from toolplug.signatures.annotations import (
-    ClassFunction,
-    Names,
-    UnresolvedAnnotation,
-    class_function,
-    unread_signature,
-)
+from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function, unread_signature
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
@@ -88,7 +82,7 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     return method
 
 
-def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
+def marked_methods(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
     """Return the methods with a mark of this kind, in the order of definition, base classes first.
 
     Only the final attribute of a name counts: an override without the decorator is not marked.
@@ -213,7 +207,7 @@ class BoundTool(NamedTuple):
 def bound_tools(provider: object) -> list[BoundTool]:
     """Return the `@tool` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked(owner, ToolMark)]
+    return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked_methods(owner, ToolMark)]
 
 
 def check_declared(owner: type) -> list[ToolDefinition]:
@@ -222,7 +216,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
     Raises `InvalidDefinition`, with the method's line, for an annotation that cannot be resolved in the whole module.
     """
     definitions: list[ToolDefinition] = []
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         try:
             definitions.append(_read(owner, item)[0])
         except InvalidDefinition as error:
@@ -233,7 +227,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
 
 def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
     """Yield each `@tool` method, with its first parameter, if that is not `self`, `cls` or private."""
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         first = next(iter(unread_signature(item.method.function).parameters), "self")
         if item.method.bound and first not in {"self", "cls"} and not first.startswith("_"):
             yield _name(item), first
@@ -241,12 +235,12 @@ def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
 
 def declared_routes(owner: type) -> list[tuple[str, str]]:
     """Return method and path of the `@route` methods of a class."""
-    return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
+    return [(item.mark.method, item.mark.path) for item in marked_methods(owner, RouteMark)]
 
 
 def declared_scopes(owner: type) -> frozenset[str]:
     """Return the scopes that the `@route` methods of a class ask for by name."""
-    return frozenset(item.mark.scope for item in marked(owner, RouteMark) if item.mark.scope is not None)
+    return frozenset(item.mark.scope for item in marked_methods(owner, RouteMark) if item.mark.scope is not None)
 
 
 def declare(owner: type, around: Names) -> None:
@@ -255,7 +249,7 @@ def declare(owner: type, around: Names) -> None:
     Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         if item.attribute in _TAKEN:
             raise InvalidDefinition(
                 f"{owner.__qualname__}.{item.attribute}: every provider has a {item.attribute!r} of its own; "
@@ -265,7 +259,7 @@ def declare(owner: type, around: Names) -> None:
         with suppress(UnresolvedAnnotation):
             _read(owner, item)
         _once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
-    for attribute, method, mark in marked(owner, RouteMark):
+    for attribute, method, mark in marked_methods(owner, RouteMark):
         if not (method.is_async and method.takes("request")):
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
@@ -323,10 +317,10 @@ def _target(method: Callable[..., object], context_name: str | None) -> Target:
 
         return plain
 
-    def informed(call: ToolCall, context: CallContext, /) -> object:
+    def call_with_context(call: ToolCall, context: CallContext, /) -> object:
         return method(**call.arguments, **{context_name: context})  # type: ignore[arg-type]
 
-    return informed
+    return call_with_context
 
 
 def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: HostedItem | None) -> Hosted | None:

@@ -68,7 +68,7 @@ class Installed:
     problems: tuple[Problem, ...] = ()
 
 
-def installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
+def find_installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
     """Find provider packages among the distributions in these folders, by default `sys.path`.
 
     `running` is the version of toolplug that they must accept, by default the installed one. Of two copies of a

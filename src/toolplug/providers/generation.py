@@ -18,7 +18,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, awaited, called
+from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
@@ -77,7 +77,7 @@ class Generation:
             texts.extend(self.entry.masked(str(text)) for text in found)
 
         try:
-            await awaited(self.entry, "diagnose()", ask, DIAGNOSE_S)
+            await await_step(self.entry, "diagnose()", ask, DIAGNOSE_S)
         except ProviderError as error:
             return [Problem(code="diagnose_failed", message=str(error), path=path)]
         return [Problem(code="provider_warning", message=text, path=path) for text in texts]
@@ -90,7 +90,7 @@ class Generation:
         """
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
-            await hooks.drained(within_s)
+            await hooks.drain(within_s)
         if not await self.services.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
         self.threads.close()
@@ -98,7 +98,7 @@ class Generation:
             await _close(self.entry, self.provider, self.site)
 
 
-async def opened(
+async def open_generation(
     wanted: DesiredProvider, services: CallServices, site_for: SiteFor, running: Generation | None = None
 ) -> Generation:
     """Create and start a provider. Raises `ProviderError`, after closing what had been started.
@@ -108,7 +108,7 @@ async def opened(
     entry, build = wanted.entry, wanted.build
     if build is None:
         raise ValueError(f"{entry.key!r} is not to be built")
-    provider = called(entry, "its constructor", build) if running is None else running.provider
+    provider = run_step(entry, "its constructor", build) if running is None else running.provider
     hooks = hooks_of(plugin_of(provider))
     if hooks.problems:
         said = f"{entry.owner}: {'; '.join(hooks.problems)}"
@@ -123,7 +123,7 @@ async def opened(
     enter_site(provider, site)
     try:
         if running is None and not is_started(provider):
-            await awaited(entry, "start()", lambda: provider.start(site), START_S)
+            await await_step(entry, "start()", lambda: provider.start(site), START_S)
         return Generation(
             entry=entry,
             provider=provider,
@@ -132,8 +132,8 @@ async def opened(
             tracers=_tracers(entry, provider, hooks, site) if running is None else running.tracers,
             catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
             offering=planned_offering(entry, provider, services, switch, threads),
-            routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
-            collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
+            routes=run_step(entry, "routes()", lambda: tuple(bound_routes(provider))),
+            collectors=run_step(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
             services=services,
@@ -152,13 +152,13 @@ def _tracers(
     name = "call_tracers"
     found = [item.attribute for item in hooks.implementations if item.hook == name]
     asked = (asking(getattr(plugin_of(provider), attribute), name, site) for attribute in found)
-    return tuple(tracer for ask in asked for tracer in called(entry, f"{name}()", lambda ask=ask: tuple(ask())))
+    return tuple(tracer for ask in asked for tracer in run_step(entry, f"{name}()", lambda ask=ask: tuple(ask())))
 
 
 async def _close(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:
     forget_start(provider)
     try:
-        await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
+        await await_step(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:
         if error.__cause__ is None:  # what it raised is in the log already
             _LOG.error("%s", error)
@@ -166,7 +166,7 @@ async def _close(entry: ProviderEntry, provider: FunctionProvider, site: Provide
         site.threads.close()
 
 
-def mounted(generation: Generation) -> tuple[MountedRoute, ...]:
+def mounted_routes(generation: Generation) -> tuple[MountedRoute, ...]:
     """Return the routes of a generation."""
     entry = generation.entry
     return tuple(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolplug.crashes import log_crash, outlined
+from toolplug.crashes import log_crash, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.runtime.loop_timeout import LoopTimeout
@@ -19,7 +19,7 @@ CLOSE_S = 5.0
 DIAGNOSE_S = 15.0
 
 
-def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
+def run_step(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
     """Return the value of a synchronous step. Raises `ProviderError` for any exception of it."""
     try:
         return function()
@@ -27,7 +27,7 @@ def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
         raise _failure(entry, what, error) from error
 
 
-async def awaited(
+async def await_step(
     entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
 ) -> None:
     """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
@@ -75,5 +75,5 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
         fix=f"{fix}{without}",
-        summary=f"{entry.owner}: {what} raised {outlined(error, entry.owner.package)}",
+        summary=f"{entry.owner}: {what} raised {outline_error(error, entry.owner.package)}",
     )

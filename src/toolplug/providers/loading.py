@@ -24,7 +24,7 @@ from types import FunctionType, ModuleType
 
 from pydantic import BaseModel
 
-from toolplug.crashes import blamed, outlined
+from toolplug.crashes import find_blamed, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes, declared_scopes, is_tool
 from toolplug.providers.entry import ProviderState
@@ -39,7 +39,7 @@ from toolplug.providers.plugins.shapes import (
     plugin_of,
     provider_classes,
 )
-from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.providers.provider import FunctionProvider, build_provider, config_model
 from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
@@ -119,7 +119,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
     except Exception as error:  # types and values of the author are code, too: they are compared, hashed and shown
         raised = f"reading {found.entry_point.value}" if found.file is None else "reading it"
         said = f"{raised} raised {_describe_error(error, found.module)}"
-        raise _make_error(found, said, f"{raised} raised {outlined(error, found.module)}") from error
+        raise _make_error(found, said, f"{raised} raised {outline_error(error, found.module)}") from error
     if not callable(target) or not _takes_two(target):
         value = found.entry_point.value
         raise _make_error(
@@ -171,12 +171,12 @@ def _building(
     if isinstance(target, FunctionProvider):
         return partial(_configure, target)
     if found.file is None or not isinstance(target, ModuleType) or plugin_of(kind) is not target:
-        return partial(built, kind)
+        return partial(build_provider, kind)
 
     def build(key: str, config: object) -> FunctionProvider:
         unused = vars(target).pop(_UNUSED, False)
         own = kind if unused else delegating_provider(file_module(found, fresh=True))
-        return built(own or kind, key, config)
+        return build_provider(own or kind, key, config)
 
     return build
 
@@ -209,7 +209,7 @@ def _import_named(found: InstalledProvider) -> object:
     except BaseException as error:
         raised = f"importing {point.module} raised" if found.file is None else "it raised"
         raise _make_error(
-            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outlined(error, found.module)}"
+            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outline_error(error, found.module)}"
         ) from error
     try:
         return reduce(getattr, (part for part in (point.attr or "").split(".") if part), module)
@@ -258,7 +258,7 @@ def _make(
     except InvalidDefinition as error:
         raise _make_error(found, str(error)) from error
     if provider is None:
-        provider = built(kind, key, config)
+        provider = build_provider(kind, key, config)
     provider.key = key
     return provider
 
@@ -276,7 +276,7 @@ def _describe_error(error: BaseException, package: str) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg, f" at {error.filename}:{error.lineno}"
     else:
-        text, blame = str(error), blamed(error, package)
+        text, blame = str(error), find_blamed(error, package)
         place = f" at {blame.file}:{blame.line}" if blame is not None else ""
     text = " ".join(text.split())
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

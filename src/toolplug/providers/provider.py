@@ -23,7 +23,7 @@ from toolplug.providers.offering.resources import bound_resources, declare_resou
 from toolplug.providers.plugins.implementations import HOOKS, taken_arguments
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import ClassFunction, class_function, names_around, unread_signature
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 
 def config_model(kind: object) -> type[BaseModel] | None:
@@ -82,11 +82,11 @@ def remember_start(kind: type) -> None:
         return
 
     @wraps(start)
-    async def remembered(self: object, site: ProviderContext) -> None:
+    async def start_and_remember(self: object, site: ProviderContext) -> None:
         await start(self, site)
         vars(self)[_STARTED] = True
 
-    setattr(kind, "start", remembered)  # noqa: B010  a class takes no item
+    setattr(kind, "start", start_and_remember)  # noqa: B010  a class takes no item
 
 
 def is_started(provider: object) -> bool:
@@ -123,7 +123,7 @@ def adapt_hooks(kind: type) -> None:
         if own is None or hook.asked != "provider":
             continue
         taken = taken_arguments(own.function)[own.bound :]
-        if taken != hook.arguments and set(taken) <= set(hook.accepted):
+        if taken != hook.arguments and set(taken) <= set(hook.accepted_arguments):
             places = [hook.arguments.index(each) if each in hook.arguments else -1 for each in taken]
             adapted = _adapt(found, own, places)
             setattr(kind, name, adapted)
@@ -204,7 +204,7 @@ class FunctionProvider:
         if bound is None:
             raise LookupError(f"{type(self).__qualname__} lists {call.name!r} but has no @tool and no execute() for it")
         if bound.convert is not None:
-            call = call._replace(arguments=bound.convert(decoded(call.arguments)))
+            call = call._replace(arguments=bound.convert(decode_arguments(call.arguments)))
         if bound.blocking:
             return await _call_blocking(bound.target, call, context)
         return await bound.target(call, context)
@@ -236,7 +236,7 @@ class FunctionProvider:
         return ()
 
 
-def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
+def build_provider(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
     """Return an instance whose key and config are set before its constructor runs. Raises the constructor's errors.
 
     Without `config` it has the class's default.

@@ -28,12 +28,12 @@ from toolplug.providers.entry import (
     ProviderRecord,
     ProviderState,
     failed_record,
-    recorded,
+    record_of,
 )
-from toolplug.providers.generation import Generation, mounted, opened
+from toolplug.providers.generation import Generation, mounted_routes, open_generation
 from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.registration import PluginManager
-from toolplug.providers.plugins.shapes import ProviderLike, check_key, is_single, keyed, plugin_of, provider_of
+from toolplug.providers.plugins.shapes import ProviderLike, check_key, is_single, plugin_of, provider_of, with_keys
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.running_call import check_event_loop
@@ -245,7 +245,7 @@ class FunctionRegistry(LiveCatalog):
                 await self._take_back(begun)
                 raise ConfigError(problems)
             self._slots = slots
-            self._routes = tuple(item for generation in active for item in mounted(generation))
+            self._routes = tuple(item for generation in active for item in mounted_routes(generation))
             self._list(active)
             followers = self.plugins.followers()
             self._changes.publish(followers, self.records() if followers else ())
@@ -265,13 +265,13 @@ class FunctionRegistry(LiveCatalog):
         """Start one entry, add it to `begun`, and return the outcome; a problem if it is required and fails."""
         entry = wanted.entry
         if wanted.build is None:
-            return ProviderSlot(entry, None, wanted.record or recorded(entry, ProviderState.DISABLED))
+            return ProviderSlot(entry, None, wanted.record or record_of(entry, ProviderState.DISABLED))
         same = running.get(entry.key)
         if same is not None and same.entry == entry:
             return same
         if self.plugins.is_blocked(entry.key):
             reason, fix = f"host.plugins.set_blocked({entry.key!r}) blocks it", "remove that call"
-            return ProviderSlot(entry, None, recorded(entry, ProviderState.DISABLED, reason, fix))
+            return ProviderSlot(entry, None, record_of(entry, ProviderState.DISABLED, reason, fix))
         running_one = same.generation if same is not None and self._runs(same, wanted) else None
         if running_one is None and wanted.single is not None:
             if any(plugin_of(each.provider) is wanted.single for each in self.running().values()):
@@ -280,7 +280,7 @@ class FunctionRegistry(LiveCatalog):
                 return entry.problem("needs_restart", message, hint)
             await self._wait_for_close(wanted.single)
         try:
-            generation = await opened(wanted, self._services.calls, self._site, running_one)
+            generation = await open_generation(wanted, self._services.calls, self._site, running_one)
         except ProviderError as error:
             if not wanted.inspected:
                 if entry.required:
@@ -288,7 +288,7 @@ class FunctionRegistry(LiveCatalog):
                 _LOG.error("%s; going on without it (required: false)", error)
             return ProviderSlot(entry, None, failed_record(entry, error), entry.failure(error))
         begun.append(generation)
-        return ProviderSlot(entry, generation, recorded(entry, ProviderState.ACTIVE))
+        return ProviderSlot(entry, generation, record_of(entry, ProviderState.ACTIVE))
 
     def _runs(self, slot: ProviderSlot, wanted: DesiredProvider) -> bool:
         """Return whether the slot runs the same module or object with the same settings, and only rules differ."""
@@ -334,7 +334,7 @@ class FunctionRegistry(LiveCatalog):
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
             parts.append(self._services.tail())
         plain, conflicts = merged(parts)
-        catalog = self.search.added(plain)
+        catalog = self.search.add_search_tools(plain)
         if catalog is plain and plain.deferred >= THRESHOLD:
             _LOG.warning(
                 "%d tools are deferred, and all are offered at once: a provider has a tool search_tools or call_tool",
@@ -371,7 +371,7 @@ class FunctionRegistry(LiveCatalog):
         generation = slot.generation
         if generation is None:
             return slot.record
-        routes = tuple(item.shown for item in mounted(generation))
+        routes = tuple(item.label for item in mounted_routes(generation))
         record = replace(slot.record, tools=tuple(listed), routes=routes, hooks=generation.hooks.names)
         if listed or not generation.catalog:
             return record
@@ -410,7 +410,7 @@ def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderL
     Raises `InvalidDefinition` for anything that is not a provider, and for one instance under two keys.
     """
     _check_several(providers)
-    named = providers.items() if isinstance(providers, Mapping) else keyed(providers)
+    named = providers.items() if isinstance(providers, Mapping) else with_keys(providers)
     wanted: list[DesiredProvider] = []
     keys: dict[int, str] = {}
     for key, given in named:

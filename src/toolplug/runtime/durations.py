@@ -23,6 +23,6 @@ class Durations:
         self._counts[bisect_left(FAST_BUCKETS, seconds)] += 1
         self.seconds += seconds
 
-    def cumulated(self) -> list[tuple[str, float]]:
+    def cumulate(self) -> list[tuple[str, float]]:
         """Return `(upper bound, durations up to it)` for each bucket, as the exposition format of Prometheus has it."""
         return list(zip([*map(str, FAST_BUCKETS), "+Inf"], map(float, accumulate(self._counts)), strict=True))

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
-from toolplug.catalog.text import counted
+from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
+from toolplug.catalog.text import pluralize
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
@@ -86,7 +86,7 @@ def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Lim
 
 
 def _breaker_text(limit: BreakerLimit) -> str:
-    return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
+    return f"{pluralize(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
 
 
 class BreakerLimit(FileMapping):
@@ -294,7 +294,7 @@ class ResolvedLimits(NamedTuple):
         """Seconds for which running calls may go on when their source is switched off."""
         return cast("float", self.values.drain)
 
-    def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
+    def in_plan(self, artifacts: ArtifactKeeper | None) -> PlanLimits:
         """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
         values, default = self.values, self.sources.default_timeout
         unset = default is not None and Setting("timeout", format_duration(default.seconds), default.origin)
@@ -317,7 +317,7 @@ class PlanLimits(TypedDict):
     max_result_bytes: int
     limiters: tuple[Limiter, ...]
     retry: Retry | None
-    artifacts: Artifacts | None
+    artifacts: ArtifactKeeper | None
     limits: ResolvedLimits
 
 

@@ -14,14 +14,14 @@ from pydantic import BaseModel, create_model
 
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, LoadedEntry, ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.settings import HostSettings
 from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
-from toolplug.providers.routes import reserved
+from toolplug.providers.routes import is_reserved
 
 HOOK = "host_part"
 
@@ -116,7 +116,7 @@ def part_problems(document: Document, settings: HostSettings, parts: Iterable[Ho
         try:
             texts = [str(text) for text in part.checks(section)]
         except BaseException as error:  # noqa: BLE001  the plugin's own code
-            texts = [f"its checks raised {outlined(error, package)}"]
+            texts = [f"its checks raised {outline_error(error, package)}"]
         for text in texts:
             yield document.problem((part.name,), code="part_check", message=text)
 
@@ -131,7 +131,7 @@ def _parts_of(loaded: LoadedEntry, taken: _Taken) -> list[HostPart[Any]]:
     except InvalidDefinition as error:
         raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
     except BaseException as error:
-        said = f"{owner}: {HOOK}() raised {outlined(error, entry.package)}"
+        said = f"{owner}: {HOOK}() raised {outline_error(error, entry.package)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix=fix) from error
     for part in parts:
         taken.add(part, f"the part of provider {entry.key!r}")
@@ -197,7 +197,7 @@ class _Taken:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if reserved(path) or path in self._paths:
+            if is_reserved(path) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

@@ -22,7 +22,7 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.processes import Processes
 from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
@@ -30,10 +30,10 @@ from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unkn
 from toolplug.execution.results import unavailable
 from toolplug.parts.sessions.relay import is_request_id
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.session_tool import KIND
-from toolplug.signatures.values import canonical, encoded
+from toolplug.signatures.values import canonical, encode_value
 from toolplug.stores.store import Store, every_key
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -57,7 +57,7 @@ class QueuedCall(NamedTuple):
     result: ToolResult | None
 
 
-class _Kept(TypedDict):
+class _StoredQueuedCall(TypedDict):
     call_id: str
     name: str
     arguments: str
@@ -87,7 +87,7 @@ class QueuedCalls:
         self._store = store
         self._executor_for = executor_for
         self._processes = processes
-        self._background = Background()
+        self._background = SessionTasks()
         self._running: Counter[str] = Counter()
 
     async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
@@ -97,11 +97,11 @@ class QueuedCalls:
         already, and `StoreError`.
         """
         if self._running[session.code] >= most:
-            message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
+            message = f"{pluralize(most, 'call')} of this session waiting already; ask for their results first"
             raise ApiError("too_many_waiting_calls", message, retry_after_s=1.0)
         deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
         principal = context.principal
-        kept: _Kept = {
+        kept: _StoredQueuedCall = {
             "call_id": call.id,
             "name": call.name,
             "arguments": _text(call.arguments),
@@ -207,7 +207,7 @@ class QueuedCalls:
             return True
         return bool(tool.definition.hints.read_only or tool.definition.hints.idempotent)
 
-    async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
+    async def _run(self, session: Session, call_id: str, kept: _StoredQueuedCall) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
             result = await self._execute(session, call, kept)
@@ -218,7 +218,7 @@ class QueuedCalls:
         finally:
             self._on_end(session, call_id)
 
-    async def _keep_at_last(self, code: str, call_id: str, kept: _Kept) -> None:
+    async def _keep_at_last(self, code: str, call_id: str, kept: _StoredQueuedCall) -> None:
         """Store the result, and try again until the store is available: the call cannot be made a second time."""
         while True:
             try:
@@ -228,7 +228,7 @@ class QueuedCalls:
                 _LOG.warning("the result of a queued call cannot be kept: %s; trying until it can", error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _execute(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
+    async def _execute(self, session: Session, call: ToolCall, kept: _StoredQueuedCall) -> ToolResult:
         agents = kept["agents"]
         principal = Principal(
             subject=kept["subject"],
@@ -254,7 +254,7 @@ class QueuedCalls:
             return unavailable(call, str(error))
         return await executor.execute(call, context)
 
-    async def _keep(self, code: str, call_id: str, kept: _Kept, *, expected: int | None = None) -> None:
+    async def _keep(self, code: str, call_id: str, kept: _StoredQueuedCall, *, expected: int | None = None) -> None:
         left_s = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
         ttl_s = kept["kept_s"] + left_s
         await self._store.commit(_key(code, call_id), dump_json(kept), expected=expected, ttl_s=ttl_s)
@@ -270,10 +270,10 @@ def _key(code: str, call_id: str) -> str:
     return f"{_PREFIX}{code}/{call_id}"
 
 
-def _read(value: bytes, call_id: str) -> _Kept | None:
+def _read(value: bytes, call_id: str) -> _StoredQueuedCall | None:
     """Return what a record says of a call; None, with an error in the log, if it is damaged."""
     try:
-        kept = cast("_Kept", load_json(value))
+        kept = cast("_StoredQueuedCall", load_json(value))
         return kept if kept["deadline"] > 0 else None
     except (InvalidJson, KeyError, TypeError):
         _LOG.error("the record of queued call %s cannot be read: it counts as none, and expires by itself", call_id)
@@ -283,4 +283,6 @@ def _read(value: bytes, call_id: str) -> _Kept | None:
 def _text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or canonical(arguments).decode()
+    return (
+        arguments.decode() if isinstance(arguments, bytes) else encode_value(arguments) or canonical(arguments).decode()
+    )

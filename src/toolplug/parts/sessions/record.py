@@ -15,7 +15,13 @@ import orjson
 from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, RecordDamaged, StoreRefused
-from toolplug.parts.sessions.tools.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
+from toolplug.parts.sessions.tools.session_tool import (
+    DeclaredCapability,
+    DefinitionCache,
+    ToolSet,
+    read_capabilities,
+    tool_set,
+)
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 TOKEN_BEGIN = "tps_"
@@ -53,7 +59,7 @@ def is_token_of(digest: str, token: str) -> bool:
     return compare_digest(digest, token_digest(token))
 
 
-def shown(code: str) -> str:
+def abbreviate_code(code: str) -> str:
     """Return the name of a session in logs and audit lines, which must not contain its code."""
     return f"session:{hashlib.sha256(code.encode()).hexdigest()[:12]}"
 
@@ -63,7 +69,7 @@ SCHEMA = 1
 """The version of the format of session records. A later one is never read: to write it would drop what is new in it."""
 
 
-class _Kept(TypedDict):
+class _StoredState(TypedDict):
     schema: NotRequired[int]
     tenant: str
     token: str
@@ -94,13 +100,13 @@ class SessionState:
     updated_at: float
     revision: int = 0
     registered: bool = False
-    capabilities: tuple[Capability, ...] = ()
+    capabilities: tuple[DeclaredCapability, ...] = ()
     environment: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None
     created_by: str = ""
 
-    def ended(self, how: GoneState, at: float) -> SessionState:
+    def end(self, how: GoneState, at: float) -> SessionState:
         """Return what is stored of the session when it is over: nothing that was registered."""
         unregistered = replace(self, registered=False, capabilities=(), environment=EMPTY, tools=ToolSet())
         return replace(unregistered, updated_at=at, gone=how)
@@ -134,7 +140,7 @@ def state_bytes(state: SessionState) -> bytes:
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot."""
     try:
-        kept = cast("_Kept", load_own_json(value))
+        kept = cast("_StoredState", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
         if schema > SCHEMA:
             later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"

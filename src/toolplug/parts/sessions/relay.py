@@ -23,11 +23,11 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import ApiError, GoneState, StoreError
-from toolplug.execution.results import limited, readable, unavailable
-from toolplug.parts.sessions.peers.calls import CallEnd, Progress
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.execution.results import limited_result, readable, unavailable
+from toolplug.parts.sessions.peers.calls import CallEnd, RecordedProgress
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.runtime.timestamp import timestamp
 
@@ -51,7 +51,7 @@ CALLER_GONE = "caller_gone"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class RelayedRequest:
     """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
 
     `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
@@ -80,19 +80,19 @@ class Relay:
     `elsewhere` is True while another process has a newer stream of the plugin, which gets the requests.
     """
 
-    def __init__(self, session: SessionCallbacks, background: Background, counters: SessionCounters) -> None:
+    def __init__(self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters) -> None:
         self.elsewhere: bool = False
         self._session = session
         self._background = background
         self._counters = counters
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, RelayedRequest] = {}
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
         self._reserved: dict[str, str] = {}
         self._ended: Ending | None = None
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """True while this process has an open stream of the plugin."""
         return bool(self._streams)
 
@@ -144,17 +144,17 @@ class Relay:
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
-            return _gone(call.name, gone, sent=False)
+            return _gone_result(call.name, gone, sent=False)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            what = f"{counted(self._session.max_waiting, 'call')} of its session waiting already"
-            return limited(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
+            what = f"{pluralize(self._session.max_waiting, 'call')} of its session waiting already"
+            return limited_result(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
         earlier = self._requests.get(call.id) if call.id in self._reserved else None
         # A queued call that this process has sent for another one, which has ended since.
         taken_over = earlier is not None and earlier.answer is None
-        request = Request(
+        request = RelayedRequest(
             id=call.id if call.id in self._reserved and (earlier is None or taken_over) else _new_id(),
             tool=call.name,
             arguments=dump_json(call.arguments),
@@ -210,7 +210,7 @@ class Relay:
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, self._gone(request, reason)):
+            if self._settle(request, "late", reason, self._answer_gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -235,7 +235,7 @@ class Relay:
         """Return True if the request waits in this process, for its caller or to be answered by its stream."""
         return request_id in self._requests
 
-    def finished(self, request_id: str) -> bool:
+    def has_ended(self, request_id: str) -> bool:
         """Return True if the request has ended for this process, which remembers the last ones."""
         return request_id in self._finished
 
@@ -244,7 +244,7 @@ class Relay:
         """The ids of the requests whose callers wait in this process."""
         return tuple(request.id for request in self._requests.values() if request.answer is not None)
 
-    def ended(self, request_id: str, end: CallEnd) -> None:
+    def note_end(self, request_id: str, end: CallEnd) -> None:
         """Take note of the end of a request, in whichever process it came about."""
         request = self._requests.get(request_id)
         if request is None:
@@ -253,7 +253,7 @@ class Relay:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
             self._settle(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, self._gone(request, end.late))
+        self._settle(request, "late", end.late, self._answer_gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -264,28 +264,28 @@ class Relay:
         """
         self.answer(request_id, value)
 
-    async def take_progress(self, request_id: str, progress: Progress) -> None:
+    async def take_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
         self.progress(request_id, *progress)
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: RelayedRequest) -> None:
         """Write what other processes need of a request. Raises `StoreError`."""
 
-    def _may_have_arrived(self, request: Request) -> bool:
+    def _may_have_arrived(self, request: RelayedRequest) -> bool:
         """Return False if no process has sent the request."""
         return request.attempt > 0
 
-    def _gone(self, request: Request, reason: str) -> ToolResult:
-        return _gone(request.tool, reason, sent=self._may_have_arrived(request))
+    def _answer_gone(self, request: RelayedRequest, reason: str) -> ToolResult:
+        return _gone_result(request.tool, reason, sent=self._may_have_arrived(request))
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
         return None
 
-    def _end_record(self, request: Request, reason: str) -> None:
+    def _end_record(self, request: RelayedRequest, reason: str) -> None:
         """End the request for all processes, in the background."""
 
-    def _waiting(self, request_id: str) -> Request:
+    def _waiting(self, request_id: str) -> RelayedRequest:
         request = self._requests.get(request_id)
         # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
         sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
@@ -296,7 +296,7 @@ class Relay:
             raise already_answered()
         raise too_late() if finish == "late" else not_found()
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
         arguments = orjson.Fragment(request.arguments)
@@ -318,23 +318,23 @@ class Relay:
             request.attempt = attempt
             request.sent = request.sent or perf_counter()
 
-    def _times_sent(self, request: Request, stream: str) -> int:
+    def _times_sent(self, request: RelayedRequest, stream: str) -> int:
         """Return how often the request may have been sent before, on other streams than this one too."""
         return request.attempt
 
-    def _give_up(self, request: Request, reason: str) -> None:
+    def _give_up(self, request: RelayedRequest, reason: str) -> None:
         """End a request without an answer, and log the cancellation if the plugin has the request."""
         if self._finished_now(request, "late", reason):
             self._end_record(request, reason)
             self._log_cancelled(request, reason)
 
-    def _log_cancelled(self, request: Request, reason: str) -> None:
+    def _log_cancelled(self, request: RelayedRequest, reason: str) -> None:
         """Log the cancellation of a request that this process has sent to the plugin."""
         if request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: Request, finish: _Finish, outcome: str, value: object) -> bool:
+    def _settle(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
         """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
         if not self._finished_now(request, finish, outcome):
             return False
@@ -342,7 +342,7 @@ class Relay:
             request.answer.set_result(value)
         return request.answer is not None
 
-    def _finished_now(self, request: Request, finish: _Finish, outcome: str) -> bool:
+    def _finished_now(self, request: RelayedRequest, finish: _Finish, outcome: str) -> bool:
         """Remove and count the request; return False if it has ended before."""
         if self._requests.pop(request.id, None) is None:
             return False
@@ -394,7 +394,7 @@ _REASONS = {
 }
 
 
-def _gone(tool: str, reason: str, *, sent: bool) -> ToolResult:
+def _gone_result(tool: str, reason: str, *, sent: bool) -> ToolResult:
     """Return the answer to a call that gets none of the plugin; one that was not `sent` may be repeated."""
     result = unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)
     return result if sent else result._replace(retry_after_s=_RETRY_S)

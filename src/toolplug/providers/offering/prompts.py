@@ -10,7 +10,7 @@ from typing import TypeVar, cast, overload
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import Marked, marked, with_mark
+from toolplug.providers.authoring import Marked, marked_methods, with_mark
 from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Prompt, PromptArgument
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
 from toolplug.signatures.signature import Signature, read_signature
@@ -73,7 +73,7 @@ def declare_prompts(owner: type, around: Names) -> None:
     Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
-    for item in marked(owner, PromptMark):
+    for item in marked_methods(owner, PromptMark):
         item.mark.around = item.mark.around or around
         with suppress(UnresolvedAnnotation):
             _definition(owner, item, _unbound)
@@ -91,7 +91,7 @@ def _unbound(*_: object) -> object:
 def bound_prompts(provider: object) -> Iterator[Prompt]:
     """Yield the `@prompt` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    for item in marked(owner, PromptMark):
+    for item in marked_methods(owner, PromptMark):
         yield _definition(owner, item, getattr(provider, item.attribute))
 
 

@@ -22,7 +22,7 @@ CHANGED_S = 5.0
 _WHAT = "provider_changed()"
 
 
-class Follower(NamedTuple):
+class ChangeFollower(NamedTuple):
     """One implementation of the hook; `identity` is the same object as long as its plugin runs."""
 
     identity: object
@@ -32,7 +32,7 @@ class Follower(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Following:
-    follower: Follower
+    follower: ChangeFollower
     seen: dict[str, ProviderRecord] = field(default_factory=dict[str, ProviderRecord])
     waiting: dict[str, ProviderRecord] = field(default_factory=dict[str, ProviderRecord])
     task: asyncio.Task[None] | None = None
@@ -45,7 +45,7 @@ class ProviderChanges:
         self._following: dict[int, _Following] = {}
         self._tasks = BackgroundTasks()
 
-    def publish(self, followers: Sequence[Follower], records: Iterable[ProviderRecord]) -> None:
+    def publish(self, followers: Sequence[ChangeFollower], records: Iterable[ProviderRecord]) -> None:
         """Pass these records, which are those of all providers now, to these followers and no others."""
         before, self._following = self._following, {}
         now = {record.key: record for record in records} if followers else {}

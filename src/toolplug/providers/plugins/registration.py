@@ -23,7 +23,7 @@ from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
-from toolplug.providers.plugins.changes import Follower
+from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
@@ -110,7 +110,7 @@ class PluginManager(pluggy.PluginManager):
         """Return the names of the hooks that a running plugin implements."""
         return next((each.hooks.names for each in self._running if each.key == key), ())
 
-    def asked(self, hook: str) -> tuple[str, ...]:
+    def implementers(self, hook: str) -> tuple[str, ...]:
         """Return the keys of the running plugins that implement a hook, in the order in which they are asked.
 
         Those around calls are asked of a plugin only while it has them switched on.
@@ -141,11 +141,11 @@ class PluginManager(pluggy.PluginManager):
             runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
         )
 
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[ChangeFollower]:
         """Return the implementations of `provider_changed`, in the order in which they are asked."""
         running = {each.key: each for each in self._running}
         return [
-            Follower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
+            ChangeFollower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
             for item in self._implementing("provider_changed")
             for site in (running[item.plugin_name].site,)
         ]

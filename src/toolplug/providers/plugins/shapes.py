@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import declared_scopes, is_tool
 from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking, marks_of, module_title, read_hooks
-from toolplug.providers.provider import FunctionProvider, built, config_model, remember_start, site_of
+from toolplug.providers.provider import FunctionProvider, build_provider, config_model, remember_start, site_of
 from toolplug.signatures.annotations import class_function
 
 ProviderLike = FunctionProvider | type[FunctionProvider] | ModuleType | Callable[..., object] | object
@@ -56,7 +56,7 @@ def hooks_of(plugin: object) -> PluginHooks:
     return read_hooks(plugin, FunctionProvider if issubclass(kind, FunctionProvider) else None)
 
 
-def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
+def with_keys(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
     """Return each with its key: the name of its class or function in snake case, numbered if it is taken."""
     taken: set[str] = set()
     for given in providers:
@@ -83,17 +83,17 @@ def provider_of(key: str, given: object) -> CodedProvider:
         given.key = key
         return CodedProvider(type(given), lambda: given, given)
     if isinstance(given, type) and issubclass(given, FunctionProvider):
-        return CodedProvider(given, partial(built, given, key, None))
+        return CodedProvider(given, partial(build_provider, given, key, None))
     if isinstance(given, FunctionType) and is_tool(given):
         kind = function_provider(given)
-        return CodedProvider(kind, partial(built, kind, key, None))
+        return CodedProvider(kind, partial(build_provider, kind, key, None))
     kind = None if isinstance(given, type | FunctionType) else delegating_provider(given)
     if kind is None:
         raise InvalidDefinition(
             f"{key!r}: {_kind_of(given)} is no provider; give a FunctionProvider, its class, a function with @tool, or "
             "a module or an object with @hookimpl functions"
         )
-    return CodedProvider(kind, partial(built, kind, key, None), given)
+    return CodedProvider(kind, partial(build_provider, kind, key, None), given)
 
 
 def _kind_of(given: object) -> str:

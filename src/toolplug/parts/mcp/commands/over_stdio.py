@@ -7,7 +7,7 @@ from functools import partial
 from typing import TextIO
 
 from toolplug.catalog.call import CallContext
-from toolplug.cli.event_loop import LEAVE_S, entered, run_to_end
+from toolplug.cli.event_loop import LEAVE_S, enter_host, run_to_end
 from toolplug.cli.options import missing_package, operator
 from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
@@ -28,7 +28,7 @@ def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
 async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     stopped, reloading = asyncio.Event(), Reloading(host)
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
-        async with entered(host):
+        async with enter_host(host):
             try:
                 endpoint = await host.mcp.speaker()
             except ModuleNotFoundError as error:

@@ -77,7 +77,7 @@ class ClientServer(BaseModel):
     disabled: bool = False
 
     @property
-    def ignored(self) -> tuple[str, ...]:
+    def ignored_keys(self) -> tuple[str, ...]:
         """The keys without a meaning here."""
         return tuple(self.model_extra or ())
 

@@ -51,9 +51,14 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval
-from toolplug.parts.mcp.sdk.exact_lines import Answers, ExactLines, own_stdin
+from toolplug.parts.mcp.sdk.exact_lines import ExactLines, LineAnswers, own_stdin
 from toolplug.parts.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
-from toolplug.parts.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, followed, honored_of
+from toolplug.parts.mcp.sdk.subscription_handlers import (
+    add_subscription_handlers,
+    changes_of,
+    follow_resources,
+    honored_of,
+)
 from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
@@ -72,7 +77,7 @@ from toolplug.parts.mcp.serving.server_endpoint import (
     refusal,
 )
 from toolplug.search.tools import FoundTools, found_names
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 MAX_CLIENT_BYTES = 16 * 1024
 """What a client says of itself, which is kept as long as its session."""
@@ -192,7 +197,7 @@ class SdkServerEndpoint:
                 lines = ExactLines(stdin)
                 stdout = anyio.wrap_file(out)
                 async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
-                    lines.answers = answers = Answers(write)
+                    lines.answers = answers = LineAnswers(write)
                     await server.run(read, answers, options_with_instructions(self._options, caller))
             for task in telling:
                 task.cancel()
@@ -324,7 +329,7 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
     """Return the result without the tools, which `pages` adds."""
     caller, cursor = ctx.lifespan_context, (params.cursor or None) if params is not None else None
     catalog = await caller.catalog()
-    found = page(caller.found.shown(catalog) if caller.found is not None else catalog.shown, cursor)
+    found = page(caller.found.visible_tools(catalog) if caller.found is not None else catalog.shown, cursor)
     if found is None:
         raise MCPError(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
     caller.listed(catalog)
@@ -377,7 +382,7 @@ async def _remember(ctx: _Context, name: str, result: ToolResult) -> None:
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
     """Acknowledge the subscription, then notify of each change until the watch ends."""
     stamp: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    with ctx.lifespan_context.watch() as watch, followed(ctx) as subscriptions:
+    with ctx.lifespan_context.watch() as watch, follow_resources(ctx) as subscriptions:
         honored = await honored_of(ctx, params.notifications, subscriptions)
         acknowledged = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=stamp)
         await ctx.session.send_notification(
@@ -437,4 +442,4 @@ def _encode(message: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(message)
     except TypeError:  # an integer of more than 64 bits, which JSON may hold
-        return (encoded(message) or "").encode()
+        return (encode_value(message) or "").encode()

@@ -25,7 +25,7 @@ from toolplug.catalog.call import Ask, CannotAsk, UserAnswer
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.errors import InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 from toolplug.parts.mcp.client.connection import BadAnswer, InputRequired, Question, Repetition
@@ -189,4 +189,4 @@ def read_question(params: Mapping[str, Any]) -> Question:
         Schema(schema).check()
     except InvalidDefinition as error:
         raise CannotAsk(f"the schema of its form cannot be passed on: {error}") from None
-    return Question(cleaned(asked.message), schema)
+    return Question(clean_text(asked.message), schema)

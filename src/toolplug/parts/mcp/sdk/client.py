@@ -30,15 +30,15 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.catalog.text import cleaned, in_one_line
-from toolplug.config.masking import masked
+from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.config.masking import mask_secrets
 from toolplug.net.checked_transport import (
     CONNECT_S,
     MAX_ANSWER_BYTES,
     PORTS,
     CheckedNetwork,
     PinnedTransport,
-    resolved,
+    resolve_host,
 )
 from toolplug.net.egress import Egress, Resolve
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
@@ -133,7 +133,7 @@ async def over_http(
     """Open streams to an endpoint, without a request yet. `gone` is called when it can no longer be reached."""
     ends: list[str] = []
 
-    def ended(reason: str) -> None:
+    def note_end(reason: str) -> None:
         ends.append(reason)
         gone()
 
@@ -143,7 +143,7 @@ async def over_http(
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
     async with pinned if token is None else Authorized(pinned, token) as server:
-        answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), ended)
+        answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), note_end)
         async with (
             httpx2.AsyncClient(
                 transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
@@ -197,9 +197,9 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
             if is_refusal:
                 _settle(announces, False)
         if since is None:
-            restarts.failed()
+            restarts.record_failure()
         else:
-            restarts.lasted(monotonic() - since)
+            restarts.record_end(monotonic() - since)
         await asyncio.sleep(restarts.pause_s())
 
 
@@ -300,10 +300,10 @@ class ConnectionTask:
         self._running = False
         self._owned: OwnedTask[ServerConnection] = OwnedTask(self._live, name="toolplug-mcp-connection")
 
-    async def opened(self) -> ServerConnection:
+    async def wait_open(self) -> ServerConnection:
         """Wait for the handshake and return the connection. Raises `ConnectionFailed`."""
         try:
-            return await self._owned.opened()
+            return await self._owned.wait_open()
         except OpeningFailed as failed:
             raise self._failure(failed.__cause__) from None
 
@@ -365,7 +365,7 @@ class ConnectionTask:
         if isinstance(message, _LIST_CHANGED):
             self._on_change()
         elif isinstance(message, types.ResourceUpdatedNotification) and self._updates is not None:
-            self._updates.updated(str(message.params.uri))
+            self._updates.notify(str(message.params.uri))
 
     def _failure(self, error: BaseException | None) -> ConnectionFailed:
         if isinstance(error, ConnectionFailed):
@@ -373,7 +373,7 @@ class ConnectionTask:
         return ConnectionFailed("the connection has ended" if error is None else self._readable(_words(error)))
 
     def _readable(self, text: str) -> str:
-        return masked(in_one_line(cleaned(text)), self._secrets)[:_MAX_REASON]
+        return mask_secrets(in_one_line(clean_text(text)), self._secrets)[:_MAX_REASON]
 
 
 def _words(error: BaseException) -> str:
@@ -389,7 +389,7 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
+def connector(egress: Egress, folder: Path, resolve: Resolve = resolve_host) -> Connect:
     """Return the function that connects to servers: `folder` is the default working directory, `egress` checks URLs."""
     return _Connector(egress, folder, resolve).connect
 
@@ -419,7 +419,7 @@ class _Connector:
                 lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
             )
         try:
-            yield await life.opened()
+            yield await life.wait_open()
         finally:
             await life.end()
 

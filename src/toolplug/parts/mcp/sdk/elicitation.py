@@ -36,7 +36,7 @@ from toolplug.catalog.call import (
     UserAnswer,
 )
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
 from toolplug.parts.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
@@ -168,7 +168,7 @@ def _user_answer(response: object) -> UserAnswer | None:
 def question_of(ticket: Ticket) -> str | None:
     """Return the question for the user, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
-    if cleaned(arguments) != arguments:
+    if clean_text(arguments) != arguments:
         arguments = json.dumps(ticket.arguments)
     question = f'Run the tool "{ticket.tool}" with these arguments?\n\n{arguments}'
     return question if len(question) <= MAX_QUESTION else None

@@ -62,7 +62,7 @@ class RunningHost:
 
 
 @contextmanager
-def connected(url: str, key: str | None, agent: str | None, session: str | None) -> Generator[RunningHost]:
+def connect_to_host(url: str, key: str | None, agent: str | None, session: str | None) -> Generator[RunningHost]:
     """Connect for the length of the block. Raises `typer.BadParameter` for an invalid URL."""
     given = {"Authorization": key and f"Bearer {key}", "X-Toolplug-Agent": agent, "X-Toolplug-Session": session}
     headers = {name: value for name, value in given.items() if value}

@@ -11,7 +11,7 @@ import orjson
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.parts.sessions.record import SessionState
-from toolplug.parts.sessions.tools.session_tool import Difference, PluginStatus, ToolSet
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, ToolDifference, ToolSet
 from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event
 
@@ -92,7 +92,7 @@ def read_entry(raw: bytes) -> LogEntry:
     return LogEntry(event, audience, data, int(revision))
 
 
-class LoggedEvent(NamedTuple):
+class StoredSessionEvent(NamedTuple):
     """One event with the id that its readers received, and its data as JSON; requests have no arguments here."""
 
     id: int
@@ -113,7 +113,7 @@ class LoggedEvent(NamedTuple):
 class LogPage(NamedTuple):
     """A part of a log; `position` is the event id to request the next part with."""
 
-    events: tuple[LoggedEvent, ...]
+    events: tuple[StoredSessionEvent, ...]
     position: int
 
 
@@ -122,11 +122,11 @@ def log_page(events: Sequence[Event], after: int) -> LogPage:
     return LogPage(logged_events(events), event_id(events[-1].id) if events else after)
 
 
-def logged_events(events: Iterable[Event]) -> tuple[LoggedEvent, ...]:
+def logged_events(events: Iterable[Event]) -> tuple[StoredSessionEvent, ...]:
     """Return the events of a log that were sent to any stream."""
     entries = [(event.id, read_entry(event.data)) for event in events]
     return tuple(
-        LoggedEvent(told_id(entry) or event_id(position), entry.event, entry.data)
+        StoredSessionEvent(told_id(entry) or event_id(position), entry.event, entry.data)
         for position, entry in entries
         if entry.audience != NOBODY
     )
@@ -175,7 +175,7 @@ def connected_data(code: str, state: SessionState, status: PluginStatus, tools: 
     return orjson.dumps(begin | {"resumed": tools is None})
 
 
-def update_data(code: str, state: SessionState, difference: Difference, reason: str) -> bytes:
+def update_data(code: str, state: SessionState, difference: ToolDifference, reason: str) -> bytes:
     """Return the data of an update by which the session came into this state."""
     return orjson.dumps(
         {

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from toolplug.errors import StoreError
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.streams.events import (
     LogEntry,
     entry_bytes,
@@ -36,7 +36,7 @@ class SessionLog:
     512 are kept for another try.
     """
 
-    def __init__(self, key: str, store: Store, background: Background, over: Callable[[], None]) -> None:
+    def __init__(self, key: str, store: Store, background: SessionTasks, over: Callable[[], None]) -> None:
         self._key = key
         self._store = store
         self._background = background
