@@ -15,7 +15,7 @@ from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccoun
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
-from toolplug.host.measured_store import MeasuredStore
+from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.parts.mcp.client.plans import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER, Status
@@ -25,7 +25,6 @@ from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.runtime.durations import FAST_BUCKETS
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""

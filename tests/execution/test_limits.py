@@ -124,15 +124,15 @@ async def test_a_callers_cancellation_after_the_deadline_is_still_its_cancellati
 @pytest.mark.requirement("I2-3-state-survives", "DESIGN-ledger")
 async def test_new_numbers_act_on_who_runs_and_waits() -> None:
     accounting = CallAccounting()
-    permits = accounting.permits(("native", "plays"), 1, 2)
+    permits = accounting.concurrency_limit(("native", "plays"), 1, 2)
     await permits.admit(late())
     waiting = [asyncio.ensure_future(permits.admit(late())) for _ in range(2)]
     await turns(3)
 
-    assert accounting.permits(("native", "plays"), 2, 2) is permits
+    assert accounting.concurrency_limit(("native", "plays"), 2, 2) is permits
     await turns(3)
     assert [place.done() for place in waiting] == [True, False]
-    assert accounting.permits(("native", "plays"), 1, 0) is permits
+    assert accounting.concurrency_limit(("native", "plays"), 1, 0) is permits
     permits.on_end()
     await turns(3)
     assert not waiting[1].done()

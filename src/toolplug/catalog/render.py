@@ -13,7 +13,7 @@ from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, N
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
-from toolplug.catalog.validation.schema_repair import places
+from toolplug.catalog.validation.schema_repair import walk_schemas
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
@@ -91,7 +91,7 @@ def _with_items(schema: Schema) -> bytes:
     if b'"array"' not in schema.text:
         return schema.text
     value = load_own_json(schema.text)
-    incomplete = [each for each, _ in places(value, ()) if _lacks_items(each)]
+    incomplete = [each for each, _ in walk_schemas(value, ()) if _lacks_items(each)]
     for each in incomplete:
         each["items"] = {}
     return dump_json(value) if incomplete else schema.text

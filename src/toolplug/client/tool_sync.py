@@ -78,12 +78,12 @@ class ToolSync:
             self._changed.clear()
             error = await self._push_with_retries()
             if not self._changed.is_set():
-                self._settle(error)
+                self._end_wait(error)
 
     def end(self, over: HostError) -> None:
         """Stop sending; `settled` raises this error from then on."""
         self._over = over
-        self._settle(over)
+        self._end_wait(over)
 
     async def _push_with_retries(self) -> HostRefused | None:
         try:
@@ -95,7 +95,7 @@ class ToolSync:
             return refusal
         return None
 
-    def _settle(self, error: HostError | None) -> None:
+    def _end_wait(self, error: HostError | None) -> None:
         settled, self._settled = self._settled, None
         if settled is None:
             return

@@ -102,9 +102,11 @@ def _read(name: Value, folder: Path) -> str:
         raise _Unusable("should be the path of a file")
     path = folder / name
     try:
+        # A pipe or a device would block the start for ever.
         if not stat.S_ISREG(path.stat().st_mode):
             raise _Unusable("is not a regular file")
         with path.open("rb") as stream:
+            # One byte more than allowed tells a file that is too large without reading all of it.
             data = stream.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise _Unusable(f"the file cannot be read: {error.strerror}") from None
@@ -113,6 +115,7 @@ def _read(name: Value, folder: Path) -> str:
     if len(data) > MAX_SECRET_BYTES:
         raise _Unusable("the file is larger than 64 KiB")
     try:
+        # Editors and `echo` end a file with a line break, which no key has.
         text = data.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError:
         raise _Unusable("the file is not UTF-8 text") from None

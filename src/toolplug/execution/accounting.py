@@ -275,7 +275,7 @@ class CallAccounting:
             found[_label(level)] = found.get(_label(level), False) or breaker.open
         return found
 
-    def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
+    def concurrency_limit(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
         """Return the concurrency limit of this level, changed to these numbers."""
         kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, what_of(level)))
         kept.resize(size, queue)

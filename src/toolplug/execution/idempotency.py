@@ -125,7 +125,7 @@ class Replays:
             return self._answer(plan, call, first, mark["body"], runs=True)
         answer = None
         try:
-            answer = await self._mark(key, mark, plan, call, lease_s)
+            answer = await self._begin_key(key, mark, plan, call, lease_s)
         except asyncio.CancelledError:  # the mark may have been written all the same
             await self.finish(plan, context, None)
             raise
@@ -156,7 +156,9 @@ class Replays:
         finally:
             self._running.pop(key, None)
 
-    async def _mark(self, key: str, mark: _CallEntry, plan: Plan, call: ToolCall, lease_s: float) -> ToolResult | None:
+    async def _begin_key(
+        self, key: str, mark: _CallEntry, plan: Plan, call: ToolCall, lease_s: float
+    ) -> ToolResult | None:
         """Write the mark and return None; the answer to the call if the key has a record. Raises `StoreError`."""
         while True:
             record = await self._store.read(key)

@@ -41,7 +41,7 @@ from toolplug.parts.mcp.serving.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.host_part import HostPart
-from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
@@ -457,8 +457,8 @@ class Host:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
-        source = seen_from(self._entered_in, self._source)
-        return self._reader(source, environ, find_installed(), Coded(prefixes, self._providers, agents))
+        source, hooks = seen_from(self._entered_in, self._source), specifications(self._plugins)
+        return self._reader(source, environ, find_installed(), Coded(prefixes, self._providers, agents, hooks))
 
     def _require_entered(self) -> Parts:
         if self._open is None:

@@ -15,8 +15,7 @@ from prometheus_client.registry import Collector
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
-from toolplug.host.measured_store import MeasuredStore
-from toolplug.runtime.durations import Durations
+from toolplug.host.measured_store import Durations, MeasuredStore
 from toolplug.runtime.tasks import SingleFlight
 
 _READY_KEPT_S = 60.0

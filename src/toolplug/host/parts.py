@@ -28,12 +28,13 @@ from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_peers import QuotaPeers
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.quotas.stored_bytes import CountingStore
-from toolplug.host.running_parts import PartTools, RunningParts
+from toolplug.host.running_parts import RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
@@ -175,6 +176,7 @@ def registry_services(
     """
     configuration = current()
     settings = configuration.settings
+    plugins.specify(hooks_of_plugins(configuration.providers))
     folder = configuration.store.state_folder
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
@@ -259,18 +261,16 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(
-                current, store, services, artifacts, _offer_services(saved, lambda: parts.running), coded.plugins
-            )
+            offered = _offer_services(saved, lambda: running)
+            own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            discovery = await life.enter_async_context(Discovery(store))
-            servers = McpServers(current(), store, services, discovery, coded.servers, requests, serving=serves.servers)
+            found = await life.enter_async_context(Discovery(store))
+            servers = McpServers(current(), store, services, found, coded.servers, requests, serving=serves.servers)
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            part_tools = PartTools(services)
-            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
+            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
             namespace = settings.metrics.namespace
             operations = Operations(measured, services.accounting, approvals, namespace)
@@ -290,9 +290,8 @@ class Parts:
                 session_begun=toolsets.begin_session,
                 session_over=partial(_end_session, views, toolsets, saved, mcp, lambda: running),
                 plugins=coded.plugins,
-                tools_changed=part_tools.refresh,
             )
-            running = RunningParts(given, configuration, part_tools)
+            running = RunningParts(given, configuration)
             await life.enter_async_context(running)
             metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
             parts = cls(

@@ -185,10 +185,10 @@ class RunningParts:
     `tools` lists those of the parts to their callers. `sessions` are those of the part that has them.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration, tools: PartTools) -> None:
-        self._services = services
+    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+        self.tools: PartTools = PartTools(services.calls)
+        self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
-        self._tools = tools
         self._open: dict[str, _OpenPart] = {}
         self.sessions: HostSessions = NO_SESSIONS
 
@@ -226,7 +226,7 @@ class RunningParts:
         known = {part.name for part in configuration.parts}
         for name in [name for name in self._open if name not in known]:
             await self._close(name)
-        self._tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
         of_parts = (opened.running.sessions for opened in self._open.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
         for opened in [opened for opened in self._open.values() if opened not in before]:

@@ -41,6 +41,7 @@ class ClientWatch:
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
+        # In the next turn: work that never suspends is over by then, and no task was made for it.
         self._handle = loop.call_soon(self._begin)
         return self
 
@@ -53,6 +54,7 @@ class ClientWatch:
             self._watcher.cancel()
         if not self.gone or self._task is None:
             return False
+        # Quiet only if our own cancellation is the only one: one of the server has to go on.
         return self._task.uncancel() == 0 and kind is asyncio.CancelledError
 
     def hang_up(self) -> None:
@@ -129,6 +131,7 @@ class EventStreamResponse(Response):
         self.background: BackgroundTask | None = None
         self._write = write
         self._detached = detached
+        # `Response.__init__` would render a body and set a content length.
         self.init_headers(_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -100,7 +100,9 @@ async def readyz(request: HostRequest) -> OrjsonResponse[Readiness]:
 async def metrics(request: HostRequest) -> Response:
     """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
     registry: CollectorRegistry = await request.state["host"].scrape()
+    # prometheus-client decides by the `Accept` header, as its own server does.
     encode, content_type = choose_encoder(request.headers.get("accept") or "")
+    # In a thread: collectors of providers run here, and may block.
     body = await in_own_thread(partial(encode, registry))
     return Response(body, media_type=content_type)
 

@@ -36,6 +36,7 @@ def delegating(app: ASGIApp) -> Endpoint:
     """Return an endpoint that passes requests on to a Starlette route of any kind: a function, a class, middleware."""
 
     async def endpoint(request: Request) -> Response:
+        # A response, since an endpoint must return one: it hands the whole exchange over to the other application.
         return _Delegated(app)
 
     return endpoint

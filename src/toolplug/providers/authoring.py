@@ -48,6 +48,7 @@ class ToolMark:
 
     def __init__(self, options: ToolOptions) -> None:
         self.options = options
+        # Names of a function's scope, for a class that is defined in a test or a factory; dropped once they were used.
         self.around: Names = {}
         self.read: tuple[ToolDefinition, Signature] | None = None
 
@@ -78,6 +79,7 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     kept = (
         other for other in marks_of(own.function) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark)
     )
+    # On the function itself, so that the decorator returns what it was given, and type checkers see the method.
     setattr(own.function, MARKS, (*kept, mark))
     return method
 
@@ -88,6 +90,7 @@ def marked_methods(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
     Only the final attribute of a name counts: an override without the decorator is not marked.
     """
     final: dict[str, object] = {}
+    # The most derived class last, so that its attribute replaces that of a base, at the place of the base.
     for base in reversed(owner.__mro__):
         final.update(vars(base))
     for attribute, value in final.items():
@@ -183,6 +186,7 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
     if not path.startswith("/"):
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the path begins with /")
     try:
+        # As Starlette will compile it at the start: the author sees the mistake at his line instead.
         library_types.compile_path(path)
     except (AssertionError, ValueError) as error:
         raise InvalidDefinition(f"@route({method!r}, {path!r}): {error}") from None
@@ -256,6 +260,7 @@ def declare(owner: type, around: Names) -> None:
                 f"call the method something else and write @tool(name={item.attribute!r})"
             )
         item.mark.around = item.mark.around or around
+        # An annotation may name a class further down in the module; `check_declared` reads it again.
         with suppress(UnresolvedAnnotation):
             _read(owner, item)
         _once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
@@ -277,6 +282,7 @@ def _once(owner: type, seen: dict[str, str], attribute: str, what: str) -> None:
 
 def _read(owner: type, item: Marked[ToolMark]) -> tuple[ToolDefinition, Signature]:
     mark, options = item.mark, item.mark.options
+    # Read once a class, not once an instance: pydantic builds a validator for each signature.
     if mark.read is None:
         place = f"{owner.__qualname__}.{item.attribute}"
         signature = read_signature(item.method, place, owner, mark.around)
@@ -302,6 +308,7 @@ def _bound(method: Callable[..., object], definition: ToolDefinition, signature:
     return BoundTool(
         definition,
         _target(method, signature.context),
+        # Unwrapped, as a decorator of the author may be a plain function around a coroutine function.
         blocking=not inspect.iscoroutinefunction(inspect.unwrap(method)),
         wants_context=signature.context is not None,
         convert=signature.convert,
@@ -332,6 +339,7 @@ def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: Host
         raise InvalidDefinition("@tool(stub_options=…) needs stub=, the type whose options they are")
     schema = dict(schema_of_model(options) if isinstance(options, type) else options)
     if "properties" in schema:
+        # A misspelt option of a stub is an error, unless its author has said otherwise.
         schema.setdefault("additionalProperties", False)
     return Hosted(stubs, Schema(schema), item)
 

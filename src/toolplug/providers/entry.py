@@ -95,6 +95,7 @@ class ProviderEntry:
     distribution: str = ""
     version: str = ""
     package: str = ""
+    # Not compared: a line that has moved in the file is no reason to restart the provider.
     place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)

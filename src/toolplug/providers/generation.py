@@ -22,7 +22,7 @@ from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_ste
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
-from toolplug.providers.plugins.registration import RunningPlugin
+from toolplug.providers.plugins.registration import RunningPlugin, specifications
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config, enter_site, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
@@ -51,6 +51,7 @@ class Generation:
 
     def switch_off(self, *, keep: bool = False) -> None:
         """Refuse new calls and requests; running ones go on, streams end. `keep`: its provider has another one."""
+        # Before the event: whoever waits for `closing` must find the switch closed.
         self.switch.open = False
         if not keep:
             self.site.closing.set()
@@ -90,9 +91,11 @@ class Generation:
         """
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
+            # The hooks of this provider still wait for results of calls that run in other providers.
             await hooks.drain(within_s)
         if not await self.services.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
+        # Not joined: a function that hangs keeps its thread, and the provider closes all the same.
         self.threads.close()
         if not keep:
             await _close(self.entry, self.provider, self.site)
@@ -110,8 +113,10 @@ async def open_generation(
         raise ValueError(f"{entry.key!r} is not to be built")
     provider = run_step(entry, "its constructor", build) if running is None else running.provider
     hooks = hooks_of(plugin_of(provider))
-    if hooks.problems:
-        said = f"{entry.owner}: {'; '.join(hooks.problems)}"
+    site = site_for(entry.key) if running is None else running.site
+    problems = hooks.problems_with(specifications(site.plugins)) if hooks.foreign else hooks.problems
+    if problems:
+        said = f"{entry.owner}: {'; '.join(problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix the signatures in the package")
     try:
         check_config(provider)
@@ -119,7 +124,8 @@ async def open_generation(
         example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
         raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
     switch, threads = SourceSwitch(), ThreadRunner(entry.key)
-    site = replace(site_for(entry.key), config=provider.config, log=provider.log) if running is None else running.site
+    site = replace(site, config=provider.config, log=provider.log) if running is None else site
+    # Before `start`, which may use the store and the log of its context.
     enter_site(provider, site)
     try:
         if running is None and not is_started(provider):
@@ -139,6 +145,7 @@ async def open_generation(
             services=services,
             drain_s=drain_seconds(entry, services),
         )
+    # What was started is closed, unless it is a running provider, which goes on under its old rules.
     except (ProviderError, asyncio.CancelledError):
         if running is None:
             await _close(entry, provider, site)

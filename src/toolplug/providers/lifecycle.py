@@ -23,6 +23,7 @@ def run_step(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
     """Return the value of a synchronous step. Raises `ProviderError` for any exception of it."""
     try:
         return function()
+    # `SystemExit` and the like too: a package that ends the process in its constructor is a broken package.
     except BaseException as error:
         raise _failure(entry, what, error) from error
 
@@ -31,8 +32,10 @@ async def await_step(
     entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
 ) -> None:
     """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
+    # A task of its own: cancel scopes that a step leaves open would otherwise cancel the host.
     task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
     try:
+        # Not `asyncio.timeout`: on a busy machine other providers import at the same time and hold the loop.
         async with LoopTimeout(within_s):
             await asyncio.wait({task})
     except asyncio.CancelledError:

@@ -42,6 +42,7 @@ def planned_tools(
         rule = entry.tools.get(name, NO_RULE)
         if rule.policy == "disable":
             continue
+        # A provider of its own making may list what it refuses; such a tool would only cost the model a call.
         if own_can_execute and not run_step(
             entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)
         ):
@@ -65,6 +66,7 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
         _check_schema(definition)
         method = methods.get(definition.name)
         if method is not None and not own_execute:
+            # The definition that `tools()` has returned: an override may have changed the text of a decorated method.
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))

@@ -84,6 +84,7 @@ def remember_start(kind: type) -> None:
     @wraps(start)
     async def start_and_remember(self: object, site: ProviderContext) -> None:
         await start(self, site)
+        # In the instance's own dictionary, past a `__setattr__` of the author's.
         vars(self)[_STARTED] = True
 
     setattr(kind, "start", start_and_remember)  # noqa: B010  a class takes no item
@@ -135,6 +136,7 @@ def _adapt(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..
     @wraps(own.function)
     def passing(self: object, *given: object) -> Any:
         every = (*given, site_of(self))
+        # Bound here and not once, as the class is adapted before any instance exists.
         return found.__get__(self, type(self))(*[every[place] for place in places])
 
     @wraps(own.function)
@@ -170,6 +172,7 @@ class FunctionProvider:
         super().__init_subclass__(**kwargs)
         adapt_hooks(cls)
         remember_start(cls)
+        # The frame of the class statement: annotations may name what is local to a test or a factory.
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         declare(cls, around)
         declare_prompts(cls, around)
@@ -241,6 +244,7 @@ def build_provider(kind: type[FunctionProvider], key: str, config: object) -> Fu
 
     Without `config` it has the class's default.
     """
+    # `__new__` and `__init__` apart, so that a constructor of the author's finds its key and config set.
     provider = kind.__new__(kind)
     provider.key = key
     if config is not None:

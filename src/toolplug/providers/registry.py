@@ -90,6 +90,7 @@ class FunctionRegistry(LiveCatalog):
         services: RegistryServices | None = None,
     ) -> None:
         self._services = services if services is not None else _without_host()
+        # Monitors that are added later have to reach the hooks of calls, which are made ahead.
         self._services.plugins.on_monitor = self._publish_hooks
         self._life = AsyncExitStack()
         super().__init__(self._services.calls.unknown)
@@ -131,6 +132,7 @@ class FunctionRegistry(LiveCatalog):
 
     async def __aenter__(self) -> Self:
         check_event_loop()
+        # What was opened is closed again if a provider that is required does not start.
         async with AsyncExitStack() as life:
             await self._services.calls.runner.open()
             life.push_async_callback(self._services.calls.runner.aclose)
@@ -139,6 +141,7 @@ class FunctionRegistry(LiveCatalog):
             life.push_async_callback(self._end)
             await self.apply(self._instances)
             self._life = life.pop_all()
+        # Last: until then a call is answered with `closed_because`.
         self._open = True
         if self._metrics is not None:
             for collector in self._collectors:
@@ -230,7 +233,9 @@ class FunctionRegistry(LiveCatalog):
             running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
             begun: list[Generation] = []
             try:
-                outcomes = await asyncio.gather(*(self._slot(item, running, begun) for item in wanted))
+                # All start together: each waits for its own network, and the slowest decides.
+                outcomes = await asyncio.gather(*(self._state_of(item, running, begun) for item in wanted))
+            # A start that is given up leaves nothing running.
             except asyncio.CancelledError:
                 await self._take_back(begun)
                 raise
@@ -238,6 +243,7 @@ class FunctionRegistry(LiveCatalog):
             problems = [item for item in outcomes if isinstance(item, Problem)]
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
+            # After the starts, since only a started provider can say which routes it has.
             problems = problems or route_problems(
                 DeclaredRoutes(item.entry, [(route.method, route.path) for route in item.routes]) for item in active
             )
@@ -246,6 +252,7 @@ class FunctionRegistry(LiveCatalog):
                 raise ConfigError(problems)
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted_routes(generation))
+            # From here on calls reach the new providers, before the old ones are drained: no call finds none.
             self._list(active)
             followers = self.plugins.followers()
             self._changes.publish(followers, self.records() if followers else ())
@@ -259,7 +266,7 @@ class FunctionRegistry(LiveCatalog):
         running = [generation.provider for generation in self.running().values()]
         await asyncio.gather(*(each.close(keep=any(each.provider is other for other in running)) for each in begun))
 
-    async def _slot(
+    async def _state_of(
         self, wanted: DesiredProvider, running: Mapping[str, ProviderSlot], begun: list[Generation]
     ) -> ProviderSlot | Problem:
         """Start one entry, add it to `begun`, and return the outcome; a problem if it is required and fails."""
@@ -267,6 +274,7 @@ class FunctionRegistry(LiveCatalog):
         if wanted.build is None:
             return ProviderSlot(entry, None, wanted.record or record_of(entry, ProviderState.DISABLED))
         same = running.get(entry.key)
+        # Entries are compared without their places in the file.
         if same is not None and same.entry == entry:
             return same
         if self.plugins.is_blocked(entry.key):
@@ -280,7 +288,7 @@ class FunctionRegistry(LiveCatalog):
                 return entry.problem("needs_restart", message, hint)
             await self._wait_for_close(wanted.single)
         try:
-            generation = await open_generation(wanted, self._services.calls, self._site, running_one)
+            generation = await open_generation(wanted, self._services.calls, self._context_of, running_one)
         except ProviderError as error:
             if not wanted.inspected:
                 if entry.required:
@@ -302,6 +310,7 @@ class FunctionRegistry(LiveCatalog):
 
     async def _wait_for_close(self, plugin: object) -> None:
         """Wait until a module or object that ran before is closed, before it is started again."""
+        # A copy: an ending that is over removes itself.
         for generation, closing in [*self._ending.items()]:
             if plugin_of(generation.provider) is plugin:
                 await asyncio.wait({closing})
@@ -313,7 +322,7 @@ class FunctionRegistry(LiveCatalog):
         self._ending[generation] = task
         task.add_done_callback(lambda _: self._ending.pop(generation, None))
 
-    def _site(self, key: str) -> ProviderContext:
+    def _context_of(self, key: str) -> ProviderContext:
         return replace(
             self._services.site_for(key),
             plugins=self.plugins,

@@ -12,8 +12,8 @@ from tests.sessions.fixtures import LIMITS, T1, T2, added
 from tests.sessions.timed.processes import new_session, refusal, three_processes
 from tests.virtual_time import pass_time
 
-from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.errors import ApiError, QuotaExceeded, StoreUnavailable
+from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.parts.sessions.service import SessionCreated
 from toolplug.parts.sessions.tools.negotiation import ToolChanges
 

@@ -39,7 +39,7 @@ class SchemaPlace(NamedTuple):
     at: Path
 
 
-def places(document: Node, at: Path) -> Iterator[SchemaPlace]:
+def walk_schemas(document: Node, at: Path) -> Iterator[SchemaPlace]:
     """Yield every schema of the document, itself first."""
     waiting = [SchemaPlace(document, at)]
     while waiting:
@@ -64,7 +64,7 @@ def repair_schema(document: Node, at: Path, remove: Remove) -> None:
     stated = document.get("$schema")
     dialect = stated.removesuffix("#") if isinstance(stated, str) else ""
     # A list: the repair removes keywords, and with them schemas that are still to come.
-    for schema, path in list(places(document, at)):
+    for schema, path in list(walk_schemas(document, at)):
         if schema is not document and schema.pop("$schema", None) is not None:
             remove((*path, "$schema"), "a dialect inside a schema")
         _Repair(schema, path, dialect, remove).run()
@@ -84,7 +84,7 @@ def make_defaults_optional(document: Node) -> None:
 
     Zod writes such properties as required, and the servers that do so accept calls without them.
     """
-    for schema, _ in places(document, ()):
+    for schema, _ in walk_schemas(document, ()):
         required, properties = schema.get("required"), schema.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):
             own = cast("Node", properties)

@@ -139,7 +139,7 @@ class ConcurrencyLimit(_Limiter):
         self._waiting.append(place)
         # Not `asyncio.timeout`: a place that is granted in the same turn as the deadline would be lost with its
         # cancellation.
-        timer = loop.call_at(deadline, _settle, place, False)
+        timer = loop.call_at(deadline, _grant, place, False)
         try:
             if not await place:
                 raise TimeoutError(f"no place for a call of {self.what} before its deadline")
@@ -168,7 +168,7 @@ class ConcurrencyLimit(_Limiter):
                 place.set_result(True)
 
 
-def _settle(place: asyncio.Future[bool], granted: bool) -> None:
+def _grant(place: asyncio.Future[bool], granted: bool) -> None:
     if not place.done():
         place.set_result(granted)
 

@@ -77,12 +77,12 @@ def _rate(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limite
     return accounting.rate(level, count, per_s)
 
 
-def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+def _concurrency_limit(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
     assert limits.max_concurrency is not None
     size, queue = limits.max_concurrency, limits.queue or 0
     if limits.scope == "cluster" and accounting.cluster is not None:
         return accounting.cluster.permits(level, what_of(level), size, queue, share=limits.without_store == "share")
-    return accounting.permits(level, size, queue)
+    return accounting.concurrency_limit(level, size, queue)
 
 
 def _breaker_text(limit: BreakerLimit) -> str:
@@ -105,7 +105,7 @@ class Limits(FileMapping):
         MostSpecific(DEFAULT_TIMEOUT_S, format_duration),
     ] = None
     max_concurrency: Annotated[
-        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _permits, str)
+        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _concurrency_limit, str)
     ] = None
     queue: Annotated[
         int | None,
@@ -240,7 +240,7 @@ class LimitSources(NamedTuple):
         limiters = list(self._limiters(accounting))
         if self.blocking and self.levels[1].limits.max_concurrency is None:
             key, limits, _ = self.levels[1]
-            limiters.append(accounting.permits(key, DEFAULT_BLOCKING, limits.queue or 0))
+            limiters.append(accounting.concurrency_limit(key, DEFAULT_BLOCKING, limits.queue or 0))
             settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
         return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
 

@@ -26,6 +26,7 @@ from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.values import configuration_digest, value_changes
 from toolplug.host.parts import Parts
 from toolplug.host.servers.records import server_hash_key
@@ -187,6 +188,7 @@ class HostAdmin:
         return done
 
     async def _apply_file(self, parts: Parts, configuration: Configuration) -> None:
+        parts.registry.plugins.specify(hooks_of_plugins(configuration.providers))
         await parts.registry.apply(wanted_providers(configuration, {}))
         self._overrides = MappingProxyType({})
         await parts.configure(configuration)

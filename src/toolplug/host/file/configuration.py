@@ -32,6 +32,7 @@ from toolplug.host.file.part_sections import (
     settings_model,
     with_named_plugins,
 )
+from toolplug.host.file.plugin_hooks import check_plugin_hooks
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
@@ -72,11 +73,15 @@ MAPPING_FILE = "<settings>"
 
 
 class Coded(NamedTuple):
-    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents."""
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents.
+
+    `hooks` are those that it specifies for plugins, with their arguments.
+    """
 
     prefixes: Mapping[str, str] = MappingProxyType({})
     providers: Mapping[str, DesiredProvider] = MappingProxyType({})
     agents: frozenset[str] = frozenset()
+    hooks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 NOTHING_CODED = Coded()
@@ -257,7 +262,7 @@ def _sections(
     settings, keys = _settings(document, environ, settings_model(parts), own)
     found = [*own]
     providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
-    providers = with_named_plugins(providers, foreign, found)
+    providers = check_plugin_hooks(with_named_plugins(providers, foreign, found), coded.hooks, found)
     added, providers = parts_of_plugins(providers, found)
     if added:
         again: list[Problem] = []

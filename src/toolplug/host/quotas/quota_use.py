@@ -9,8 +9,8 @@ from hashlib import blake2b
 from time import monotonic
 
 from toolplug.catalog.call import Principal
-from toolplug.config.quotas import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
 from toolplug.execution.limits.limiters import RateLimit
+from toolplug.host.quotas.settings import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _MINUTE_S = 60

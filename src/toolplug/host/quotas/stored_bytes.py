@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 
 import orjson
 
-from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
+from toolplug.host.quotas.settings import Owner, Quotas, quota_exceeded
 from toolplug.stores.store import DelegatingStore, Store, every_key
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")

@@ -22,7 +22,6 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.process_requests import ProcessRequests
-from toolplug.config.quotas import quota_exceeded
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audit_block
 from toolplug.execution.limits.resolved_limits import NO_LIMITS
@@ -31,6 +30,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
+from toolplug.host.quotas.settings import quota_exceeded
 from toolplug.host.servers.records import (
     SERVERS,
     ServerRecord,

@@ -60,7 +60,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
         named = title if isinstance(title, str) else ""
         long_enough = len(named) >= _SHORTEST_TITLE
         sought = url if url in text or not long_enough else named
-        for start in _places(sought, text):
+        for start in _find_all(sought, text):
             end = start + len(sought)
             note = {"type": "url_citation", "url": url, "title": named, "start_index": start, "end_index": end}
             yield start, note
@@ -69,7 +69,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
     if isinstance(file_id, str) and isinstance(filename, str) and filename:
         container_id = source.get("container_id")
         named = {"file_id": file_id, "filename": filename}
-        for start in _places(filename, text):
+        for start in _find_all(filename, text):
             if isinstance(container_id, str):
                 place = {"start_index": start, "end_index": start + len(filename)}
                 yield start, {"type": "container_file_citation", "container_id": container_id, **named, **place}
@@ -77,7 +77,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
                 yield start, {"type": "file_citation", **named, "index": start}
 
 
-def _places(sought: str, text: str) -> Iterator[int]:
+def _find_all(sought: str, text: str) -> Iterator[int]:
     start = text.find(sought)
     while start >= 0:
         yield start

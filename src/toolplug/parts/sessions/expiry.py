@@ -47,6 +47,7 @@ class Presence:
         """Add an open stream of the plugin."""
         was_reachable = self.reachable
         self._end_grace()
+        # The stream first, and then the status: a reader that hears of it can call at once.
         self._relay.attach(stream)
         if not was_reachable:
             self._session.publish()
@@ -73,6 +74,7 @@ class Presence:
 
     def give_up(self) -> None:
         """End the grace time, as another process has noticed that it is over."""
+        # The plugin may have come back here while the other process wrote.
         if not self.is_attached and self._grace is not None:
             self._end_grace()
             self._grace_is_over()
@@ -117,6 +119,7 @@ REMEMBERED = 2.1
 is remembered; the last sign may be a tenth later than the stored one."""
 _SIGN_KEPT_EVERY = 0.05
 """In TTLs: half of that tenth; the other half is for a slow store and a late timer."""
+# Times go through a store as floats and through the arithmetic of `kept_sign`, and come back a little different.
 _ROUNDING_S = 0.001
 _SOONEST_S = 0.05
 RETRY_S = 1.0
@@ -187,6 +190,7 @@ class Expiry:
             self._timer.cancel()
         if self.stopped:
             return
+        # An open stream is a sign by itself, which the timer has to note while the plugin says nothing.
         left = self._ttl_s * _SIGN_KEPT_EVERY if self._session.is_attached else self.expires_at - self._clock()
         self._timer = asyncio.get_running_loop().call_later(max(left, soonest_s), self._look)
 
@@ -216,6 +220,7 @@ class Expiry:
         """Take a sign; return True if the one in the record is too old by now."""
         now = self._clock()
         self.expires_at = now + self._ttl_s
+        # `abs`: after the clock was set back, the stored sign lies in the future, and has to be written again.
         return abs(now - self._sign_at) >= self._ttl_s * _SIGN_KEPT_EVERY
 
     async def _keep_later(self) -> None:
@@ -231,6 +236,7 @@ class Expiry:
 
 def kept_sign(record: Record, ttl_s: float) -> float:
     """Return the time of the plugin's last sign in the record, in seconds on the store's clock."""
+    # The sign has no field of its own: renewing a time to live (`extend`) changes neither the value nor the revision.
     return (record.expires_at or 0.0) - ttl_s * REMEMBERED
 
 

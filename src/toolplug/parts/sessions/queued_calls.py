@@ -107,6 +107,8 @@ class QueuedCalls:
             "arguments": _text(call.arguments),
             "subject": principal.subject,
             "tenant": principal.tenant,
+            # The caller's rights at the time of the call: its credential may be gone when another process makes the
+            # call.
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
             "credential": principal.credential,
@@ -116,11 +118,13 @@ class QueuedCalls:
             "trace_context": dict(context.trace_context),
             "runner": self._processes.name,
             "repeats": self._repeats(session, call.name, context),
+            # Loop times mean nothing to another process; the store's clock is the common one.
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
         }
         call_id = session.relay.reserve(call.id)
+        # Before the commit, which suspends: several calls at once must not all pass the check above.
         self._running[session.code] += 1
         try:
             await self._keep(session.code, call_id, kept)
@@ -136,6 +140,7 @@ class QueuedCalls:
         A principal whose credential names agents sees the calls of its own subject only.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
+        # A record that cannot be read counts as none, as it expires by itself and nobody could repair it.
         kept = None if record is None else _read(record.value, call_id)
         if kept is None or (principal.agents is not None and kept["subject"] != principal.subject):
             raise ApiError("request_not_found", "no queued call of this session has that id", param="id")
@@ -153,6 +158,7 @@ class QueuedCalls:
         async def look() -> None:
             nonlocal others
             before, others = others, self._processes.others
+            # One has ended; one that has begun leaves nothing to take over.
             if before - others:
                 self._background.start(self._resume(load), "queued-calls")
 
@@ -177,6 +183,7 @@ class QueuedCalls:
     async def _resume_one(self, load: LoadSession, code: str, call_id: str) -> None:
         record = await self._store.read(_key(code, call_id))
         kept = None if record is None else _read(record.value, call_id)
+        # In this order: what is done needs no runner, and the last question may ask the store.
         if record is None or kept is None or kept["result"] is not None or self._processes.runs(kept.get("runner", "")):
             return
         session = await load(code)
@@ -187,6 +194,7 @@ class QueuedCalls:
         if not repeats:
             kept["result"] = kept_result(outcome_unknown(ToolCall(call_id, kept["name"], "")))
         try:
+            # The revision decides which process takes the call: two may find it in the same second.
             await self._keep(code, call_id, kept, expected=record.revision)
         except StoreConflict:
             return  # another process has taken it
@@ -201,6 +209,7 @@ class QueuedCalls:
         try:
             catalog = self._executor_for(context.principal, context.agent, session.code).catalog
         except AccessError:
+            # A refused call has no effect, however often it is made.
             return True  # it is refused each time
         tool = catalog.find(name) or (None if catalog.unavailable is None else catalog.unavailable.find(name))
         if tool is None or tool.definition.ref.kind == KIND:
@@ -255,6 +264,7 @@ class QueuedCalls:
         return await executor.execute(call, context)
 
     async def _keep(self, code: str, call_id: str, kept: _StoredQueuedCall, *, expected: int | None = None) -> None:
+        # The result is kept for one TTL of the session after it is there, and the record for as long as it may take.
         left_s = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
         ttl_s = kept["kept_s"] + left_s
         await self._store.commit(_key(code, call_id), dump_json(kept), expected=expected, ttl_s=ttl_s)

@@ -30,6 +30,7 @@ _TOKEN = re.compile(r"tps_([A-Z2-7]{8})_[A-Za-z0-9_-]{43}")
 
 def new_code() -> str:
     """Return a new session code: eight random characters (40 bits), an address and not a credential."""
+    # Base 32 without 0, 1, 8 and 9, which are mistaken for letters when a code is read aloud.
     return "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
@@ -56,6 +57,7 @@ def token_digest(token: str) -> str:
 
 def is_token_of(digest: str, token: str) -> bool:
     """Return True if this is the token of the digest; compares in constant time."""
+    # The digests are compared, not the tokens: their timing says nothing of the token even where it can be measured.
     return compare_digest(digest, token_digest(token))
 
 
@@ -108,6 +110,7 @@ class SessionState:
 
     def end(self, how: GoneState, at: float) -> SessionState:
         """Return what is stored of the session when it is over: nothing that was registered."""
+        # What the application has sent is not kept for a session that is over, only how it ended.
         unregistered = replace(self, registered=False, capabilities=(), environment=EMPTY, tools=ToolSet())
         return replace(unregistered, updated_at=at, gone=how)
 
@@ -142,6 +145,7 @@ def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     try:
         kept = cast("_StoredState", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
+        # Before anything else is read, as a later version may have given any field another meaning.
         if schema > SCHEMA:
             later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"
             raise StoreRefused(f"{later}: end the rolling update of the hosts, or delete the session")

@@ -32,6 +32,7 @@ from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, L
 from toolplug.runtime.timestamp import timestamp
 
 _ID = re.compile("req_[0-9a-f]{24}")
+# Of each session: a late answer is told apart from an unknown id for that long.
 _REMEMBERED = 1_000
 _TOLERANCE_S = 0.05
 """The loop's clock may not advance for one turn and may count whole milliseconds, so timers can fire early."""
@@ -151,6 +152,7 @@ class Relay:
             return limited_result(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
+        # Only ids that were reserved here count: another caller's id must not reach somebody else's request.
         earlier = self._requests.get(call.id) if call.id in self._reserved else None
         # A queued call that this process has sent for another one, which has ended since.
         taken_over = earlier is not None and earlier.answer is None
@@ -162,19 +164,24 @@ class Relay:
             call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
             trace_context=context.trace_context,
+            # Bound to a name as well, since the request may be given up, and its field cleared, while this waits.
             answer=(answer := loop.create_future()),
             report=context.report,
         )
         if earlier is not None and taken_over:
             request.attempt, request.stream = earlier.attempt, earlier.stream
+        # Before anything is awaited: the answer may come as soon as another process has read the record.
         self._requests[request.id] = request
         try:
             await self._publish(request)
+            # All three may have changed while the record was written.
             if self.delivers and request.stream is None and not answer.done():
                 self._send(request)
             return await answer
         except StoreError:
             return unavailable(call, "its store cannot answer", code="store_unavailable")
+        # The plugin may have answered in another process in the same moment; then the answer counts, not the
+        # cancellation.
         except asyncio.CancelledError:
             accepted = await self._end_unless_accepted(request, _reason(context))
             if accepted is None:
@@ -198,19 +205,21 @@ class Relay:
         """Send the requests of this stream again, as they may not have arrived."""
         for request in self._requests.values():
             if request.stream == stream:
+                # The attempt counts on: the plugin can tell a repetition by it.
                 request.stream = None
         self.send_waiting()
 
     def send_waiting(self) -> None:
         """Send the requests that have no stream, because it was full or has ended."""
         if self.delivers:
+            # A list: sending may fail and end requests.
             for request in [request for request in self._requests.values() if request.stream is None]:
                 self._send(request)
 
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, self._answer_gone(request, reason)):
+            if self._give_answer(request, "late", reason, self._answer_gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -223,7 +232,7 @@ class Relay:
         """Give the waiting caller this value or `ToolResult`. Raises `ApiError` if the request does not wait."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
-        self._settle(request, "answered", "error" if error else "answered", value)
+        self._give_answer(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
         """Report the plugin's progress to the waiting caller. Raises `ApiError` if the request does not wait."""
@@ -251,9 +260,9 @@ class Relay:
             return
         if end.late is None:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
-            self._settle(request, "answered", "error" if failed else "answered", end.value)
+            self._give_answer(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, self._answer_gone(request, end.late))
+        self._give_answer(request, "late", end.late, self._answer_gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -288,6 +297,7 @@ class Relay:
     def _waiting(self, request_id: str) -> RelayedRequest:
         request = self._requests.get(request_id)
         # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
+        # An answer to a request that was never sent is a guess of an id, and is refused.
         sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
         if request is not None and sent and request.answer is not None and not request.answer.done():
             return request
@@ -313,9 +323,11 @@ class Relay:
         }
         data = orjson.dumps(said)
         del said["arguments"], said["args"]
+        # False where the stream is full: the request waits until it has been read (`has_room`).
         if self._session.tell(stream, REQUEST, data, orjson.dumps(said)):
             request.stream = stream
             request.attempt = attempt
+            # The first time of sending counts for the metric, as the caller has waited since then.
             request.sent = request.sent or perf_counter()
 
     def _times_sent(self, request: RelayedRequest, stream: str) -> int:
@@ -334,7 +346,7 @@ class Relay:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
+    def _give_answer(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
         """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
         if not self._finished_now(request, finish, outcome):
             return False
@@ -347,6 +359,7 @@ class Relay:
         if self._requests.pop(request.id, None) is None:
             return False
         self._finished[request.id] = finish
+        # The oldest goes; ids are random, so that a forgotten one is only "not found".
         if len(self._finished) > _REMEMBERED:
             self._finished.popitem(last=False)
         if request.answer is not None:
@@ -358,6 +371,7 @@ def _reason(context: CallContext) -> str:
     """Return why a call that is cancelled now gets no answer."""
     if context.deadline is None:
         return "cancelled"
+    # A deadline and a caller that leaves both arrive as a cancellation; the time tells them apart.
     overdue = asyncio.get_running_loop().time() >= context.deadline - _TOLERANCE_S
     return "timeout" if overdue else "cancelled"
 

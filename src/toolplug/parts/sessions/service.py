@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.cluster.processes import Processes
-from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulate
+from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
@@ -161,6 +161,7 @@ class Sessions:
     ) -> SessionCreated:
         """Create a session of the principal's tenant. Raises `ApiError` (also for a quota) and `StoreError`."""
         await self._count_others()
+        # Those that are being created count, as the store is awaited before they are live.
         if len(self._live) + self._creating >= self.limits.max_sessions:
             message = (
                 f"{pluralize(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
@@ -255,6 +256,7 @@ class Sessions:
                         record_key(code), state_bytes(state), expected=0, ttl_s=ttl_s * REMEMBERED
                     )
             except StoreConflict:
+                # Forty random bits: it happens, and the store alone can say so.
                 continue  # the code is taken
             # A look at the sessions of all processes may have loaded it before the store's answer was here.
             session = self._live.get(code) or self._adopt(
@@ -269,6 +271,7 @@ class Sessions:
 
         def check(unstored: Counter[Owner]) -> None:
             for owner, limit in levels:
+                # `unstored`: sessions that other processes are creating at this moment.
                 if self._owned[owner] + unstored[owner] >= limit:
                     audit("session.create", "quota_exceeded", principal, "session", request_id)
                     raise quota_exceeded("sessions", owner, limit)
@@ -278,6 +281,7 @@ class Sessions:
             yield
             return
         owners = ((principal.tenant,), (principal.tenant, principal.subject))
+        # Without other processes what is counted here is all there is.
         check(Counter())
         self._count(owners, 1)
         try:
@@ -312,6 +316,7 @@ class Sessions:
         began = asyncio.get_running_loop().time()
         records = 0
         async for codes in stored_codes(self._shared.store, at_once=1000):
+            # Keys only. Records are read where the number may reach a limit.
             records += len(codes)
         if records >= self.limits.max_sessions or self.limits.quotas.sets("sessions"):
             await self.list_sessions()
@@ -328,6 +333,7 @@ class Sessions:
             raise SessionNotFound(code)
         if not opens(session.state):
             raise _Foreign(code)
+        # The timer may be late: a session that has expired is refused from the first moment on.
         await session.expire()
         session.check()
         return session
@@ -347,6 +353,8 @@ class Sessions:
             return None
         expires_at = latest_expiry(record, state.ttl_s)
         if state.gone is None and expires_at > self._shared.store.now():
+            # Again, after the store was awaited: another task may have loaded it meanwhile, and there must be one
+            # object.
             session = self._live.get(code)
             if session is None:
                 sign_at = kept_sign(record, state.ttl_s)
@@ -375,6 +383,7 @@ class Sessions:
     def _count(self, owners: Iterable[Owner], change: int) -> None:
         for owner in owners:
             self._owned[owner] += change
+            # A counter of zero is removed, since anybody can make sessions under any number of subjects.
             if not self._owned[owner]:
                 del self._owned[owner]
 
@@ -435,6 +444,7 @@ class SessionMetrics(Collector):
         self, name: str, text: str, labels: list[str], counts: Iterable[tuple[str | tuple[str, ...], int]]
     ) -> Metric:
         family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
+        # A copy: a scrape runs in a thread while the loop counts on.
         for values, count in tuple(counts):
             family.add_metric([values] if isinstance(values, str) else values, count)
         return family

@@ -84,6 +84,7 @@ class Session:
         self._shared = shared
         self._key = record_key(code)
         self._unregistered = not state.registered
+        # Changes of one process take turns; those of others are found by the revision of the record.
         self._writing = asyncio.Lock()
         self._rate = RateLimit(shared.limits.max_updates_per_minute, 60, "the session")
         self._logbook = SessionLog(self._key, shared.store, shared.background, self.over)
@@ -98,6 +99,7 @@ class Session:
             self.relay = self.peer.relay
         self._presence = Presence(self, self.relay, lambda: shared.limits.grace_s)
         if self.peer is not None:
+            # Set afterwards: each of the two needs the other one.
             self.peer.presence = self._presence
         self._lending = SessionExecutors(code, shared, self.relay.request)
         self._life = Expiry(
@@ -108,6 +110,7 @@ class Session:
             clock=shared.store.now,
             background=shared.background,
         )
+        # A session that was loaded has no stream yet: its plugin gets the grace time to come back.
         if state.registered:
             self._presence.expect()
 
@@ -187,6 +190,8 @@ class Session:
         with self._note_change("register", request_id):
             self.check()
             self.touch()
+            # The first registration is not counted; the flag is taken before anything is awaited, so that only one is
+            # free.
             free, self._unregistered = self._unregistered, False
             if not free:
                 await self._check_rate()
@@ -194,6 +199,7 @@ class Session:
                 found = await negotiate(asked, self.tenant, self._shared)
                 revision, _ = await self._change(found.apply_to, "registered")
             except BaseException as error:
+                # A registration that was refused leaves the first one free.
                 self._unregistered = free and not self.state.registered
                 if free and isinstance(error, ApiError):
                     await self._check_rate()
@@ -240,6 +246,7 @@ class Session:
         """Open an event stream; the caller must call `close_stream`. Raises `SessionGone` and `StoreError`."""
         self.check()
         reader = await self.feed.open(role, last_event_id)
+        # The session may have ended while the stream was being opened.
         if reader.closed:
             self.feed.close(reader)
             self.check()
@@ -306,6 +313,7 @@ class Session:
 
     async def keep_sign(self, ttl_s: float) -> None:
         """Keep the record for this many seconds from now on, unless the session is over. Raises `StoreError`."""
+        # Under the lock, so that no change writes a shorter time to live in between.
         async with self._writing:
             if self.state.gone is None:
                 await self._shared.store.extend(self._key, ttl_s=ttl_s)
@@ -350,6 +358,8 @@ class Session:
 
     def hear(self, value: bytes, revision: int) -> None:
         """Adopt what another process has written, unless this one is writing, and adopts it then."""
+        # A writer finds the newer record by its conflict and reads it then; adopting it here would change its state
+        # midway.
         if not self._writing.locked():
             self._adopt(read_state(value, self._shared.pool), revision)
 
@@ -374,6 +384,7 @@ class Session:
             while True:
                 self.check()
                 before, now = self.state, self.now()
+                # Called again after each conflict, on the state that the other process has left.
                 after = change(before)
                 difference = before.tools.difference(after.tools)
                 if after is before:
@@ -381,6 +392,7 @@ class Session:
                 after = replace(after, updated_at=now)
                 event = LogEntry(UPDATE, EVERYBODY, update_data(self.code, after, difference, reason), after.revision)
                 try:
+                    # Record and event in one transaction: a reader of the log never sees an update that was not made.
                     record = await self._write(after, [entry_bytes(event)], after.ttl_s * REMEMBERED)
                 except StoreConflict:
                     await self.refresh()
@@ -395,6 +407,7 @@ class Session:
 
     def _adopt(self, state: SessionState, record: int) -> None:
         """Take over the state of this revision of the record, unless a newer one is known."""
+        # Hints may come late and in any order; a revision is never adopted backwards.
         if record <= self._record or self.state.gone is not None:
             return
         first = state.registered and not self.state.registered
@@ -473,6 +486,7 @@ class Session:
 
     def _on_gone(self, state: SessionState, how: GoneState) -> None:
         self.state = state
+        # First, since an expiry in between would end the session a second time.
         self._stop_timers()
         self.relay.end(how)
         if self.peer is not None:

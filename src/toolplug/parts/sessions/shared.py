@@ -78,6 +78,7 @@ class SessionTasks:
 
     async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
         """Run the work to its end and return its result, even if the caller or `aclose` is cancelled."""
+        # Shielded: a caller that leaves in the middle of a commit would leave the state and the record apart.
         return await asyncio.shield(self._start(work, name))
 
     def finish(self, work: Coroutine[None, None, None], name: str) -> None:

@@ -137,6 +137,7 @@ class _OfferingPlanner:
             source = completions.get(str(arguments["argument"]), ())
             typed = str(arguments["value"])
             if not callable(source):
+                # A fixed list is filtered here; a function does its own filtering, perhaps by a database.
                 return [text for text in source if text.casefold().startswith(typed.casefold())]
             found = source(typed)
             return list(await found if inspect.isawaitable(found) else found)

@@ -147,6 +147,7 @@ def _options(whole: Mapping[str, object], schema: object) -> list[Sequence[str]]
     if isinstance(alternatives, list):
         others = [item for item in cast("list[object]", alternatives) if as_object(item).get("type") != "null"]
         each = [_options(whole, item) for item in others]
+        # One alternative that is no text makes the parameter one: clients send texts only.
         return [] if not all(each) else [option for options in each for option in options]
     constants = node.get("enum", [node["const"]] if "const" in node else None)
     if isinstance(constants, list):
@@ -178,6 +179,7 @@ def messages_of(value: object) -> list[dict[str, object]]:
     """Return what a prompt returned as MCP messages. Raises `TypeError` for anything else."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return [_message(item) for item in cast("Sequence[object]", value)]
+    # Text first: a `str` is a sequence of texts as well, and would become one message for each character.
     if isinstance(value, str) or as_object(value):
         return [_message(value)]
     raise TypeError(f"a prompt returns a text, or a sequence of texts and messages, not {type(value).__name__}")

@@ -42,6 +42,7 @@ class CodedProvider(NamedTuple):
 
 def is_single(plugin: object) -> bool:
     """Return whether a plugin exists once, and so has one entry: a module or an object, not a class or function."""
+    # A class or function makes something new for each entry; a module or an object is there once.
     return not isinstance(plugin, type | FunctionType)
 
 
@@ -80,6 +81,7 @@ def check_key(key: object) -> None:
 def provider_of(key: str, given: object) -> CodedProvider:
     """Return the provider of a plugin from code. Raises `InvalidDefinition`."""
     if isinstance(given, FunctionProvider):
+        # A started instance may be given: its key is that of the mapping, whatever it was before.
         given.key = key
         return CodedProvider(type(given), lambda: given, given)
     if isinstance(given, type) and issubclass(given, FunctionProvider):
@@ -107,6 +109,7 @@ def _kind_of(given: object) -> str:
 
 def function_provider(function: FunctionType) -> type[FunctionProvider]:
     """Return a provider class with one tool, a function with `@tool`. Raises `InvalidDefinition`."""
+    # `staticmethod`: the function has no `self`, and its module is where its annotations are looked up.
     namespace = {function.__name__: staticmethod(function), "__module__": function.__module__}
     return type(function.__name__, (FunctionProvider,), namespace)
 
@@ -128,6 +131,7 @@ def module_provider(module: ModuleType) -> type[FunctionProvider] | None:
 
 def provider_classes(module: ModuleType) -> list[type[FunctionProvider]]:
     """Return the provider classes that a module defines itself."""
+    # Only those that the module itself defines: it imports `FunctionProvider`, and perhaps other providers.
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     return [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
 
@@ -138,7 +142,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
     Raises `InvalidDefinition` for a tool or route that is not valid.
     """
     functions, hooks = dict(_find_marked(plugin)), hooks_of(plugin)
-    if not (functions or hooks.implementations or hooks.problems):
+    if not (functions or hooks.implementations or hooks.problems or hooks.foreign):
         return None
     title = module_title(plugin) if isinstance(plugin, ModuleType) else type(plugin).__name__
     namespace: dict[str, Any] = {name: staticmethod(function) for name, function in functions.items()}
@@ -157,6 +161,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
 def _find_marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
     """Yield the functions with `@tool` or `@route` that a module defines, or that an object has as methods."""
     if isinstance(plugin, ModuleType):
+        # A list, since reading an annotation may import something into the module.
         for value in list(vars(plugin).values()):
             if isinstance(value, FunctionType) and value.__module__ == plugin.__name__ and marks_of(value):
                 yield value.__name__, value

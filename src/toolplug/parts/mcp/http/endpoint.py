@@ -42,8 +42,8 @@ from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
-    Caller,
     ClientAnswer,
+    McpCaller,
     McpServerEndpoint,
     Message,
     Notify,
@@ -62,7 +62,7 @@ def agent_of(request: HostRequest) -> str | None:
     return query_fields(request).get("agent") or request.headers.get("x-toolplug-agent")
 
 
-async def caller_of(request: HostRequest, known: Handshake | None = None) -> Caller:
+async def caller_of(request: HostRequest, known: Handshake | None = None) -> McpCaller:
     """Return the caller of a request. `known`: the client that has sent `initialize`, whose toolsets may be open.
 
     Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
@@ -82,7 +82,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         if known is not None:
             known.seen = known.seen.with_offering(kind, listed)
 
-    return Caller(
+    return McpCaller(
         executor=executor,
         context=CallContext(
             principal=principal,

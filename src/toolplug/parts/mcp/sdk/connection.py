@@ -95,18 +95,21 @@ class RawListing(Dispatcher[TransportContext]):
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
         result = await self._dispatcher.send_raw_request(method, params, opts)
+        # A result that is not complete asks something, and is read as it is.
         if method in READABLE and result.get("resultType", "complete") == "complete":
             return READABLE[method](result)
         if method in _OFFER_LISTS:
             return {_OFFER_LISTS[method]: [], **_UNCACHED, "_meta": {_AS_SENT: result}}
         if method != _LISTING:
             return result
+        # The session gets only the tools whose arguments it has to repeat in headers: of the others it need not know.
         mirrored = _mirror(result.get("tools"))
         self._page = RawPage(result, frozenset(str(tool["name"]) for tool in mirrored))
         return {"tools": mirrored, **_UNCACHED}
 
     def take_page(self, learned: Collection[str]) -> RawPage:
         """Return the last page, after the session has accepted its valid tools and refused the others."""
+        # Taken once: the next page must not find the names of this one.
         page, self._page = self._page, RawPage({}, frozenset())
         return RawPage(page.result, page.refused - frozenset(learned))
 
@@ -125,7 +128,11 @@ class RawListing(Dispatcher[TransportContext]):
         """Run as the dispatcher does."""
         try:
             await self._dispatcher.run(
-                self.askers.before(on_request), on_notify, on_notify_intercept, task_status=task_status
+                # In front of the SDK's own handler, which would refuse what it has no callback for.
+                self.askers.before(on_request),
+                on_notify,
+                on_notify_intercept,
+                task_status=task_status,
             )
         finally:
             self._ended()
@@ -216,6 +223,7 @@ class SdkConnection:
         found: list[object] = []
         cursors: set[str] = set()
         cursor: str | None = None
+        # `RawListing` holds one page at a time: two listings at once would take each other's.
         async with self._one_listing:
             for _ in range(MAX_PAGES):
                 page = await self._page(cursor)
@@ -223,6 +231,7 @@ class SdkConnection:
                 cursor = _next_cursor(page)
                 if cursor is None or len(found) > MAX_TOOLS:
                     return found
+                # A server that repeats a cursor would be asked for ever.
                 if cursor in cursors:
                     raise BadAnswer("its list of tools comes back to a page that it began with")
                 cursors.add(cursor)
@@ -239,6 +248,7 @@ class SdkConnection:
                     lists[key] = await self._list(method, key)
             except TimeoutError:
                 failed.append(f"{key} were not listed within {_OFFERS_S:g} s")
+            # One list that fails must not cost the others, nor the tools.
             except (ServerRefused, BadAnswer) as error:
                 failed.append(f"{key} are not listed: {error}")
         return RawOffers(
@@ -322,6 +332,7 @@ class SdkConnection:
             except ServerRefused as refused:
                 if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                     raise
+            # The session learns from it which arguments belong into headers.
             await self.tools()
             return await self._call(params, report)
 
@@ -347,7 +358,7 @@ class SdkConnection:
 
     async def _failure(self, error: MCPError | ValidationError) -> Exception:
         if isinstance(error, ValidationError):
-            return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
+            return BadAnswer(f"its answer does not follow the protocol: {_invalid_paths(error)}")
         message = in_one_line(clean_text(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
@@ -396,7 +407,7 @@ def _next_cursor(page: RawPage) -> str | None:
     return cursor or None
 
 
-def _places(error: ValidationError) -> str:
+def _invalid_paths(error: ValidationError) -> str:
     """Return where a result is invalid, without its values."""
     places = sorted({".".join(map(str, each["loc"])) or "(whole)" for each in error.errors(include_input=False)})
     return ", ".join(places[:3])

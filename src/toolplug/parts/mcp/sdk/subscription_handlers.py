@@ -25,13 +25,13 @@ from toolplug.parts.mcp.serving.list_changed import (
     Watch,
     notifications_of,
 )
-from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, Caller
+from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, McpCaller
 
-_Context = ServerRequestContext[Caller, Any]
+_Context = ServerRequestContext[McpCaller, Any]
 _notification: TypeAdapter[types.ServerNotification] = TypeAdapter(types.ServerNotification)
 
 
-def add_subscription_handlers(server: Server[Caller]) -> None:
+def add_subscription_handlers(server: Server[McpCaller]) -> None:
     """Add `resources/subscribe` and `resources/unsubscribe`."""
     server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, _subscribe)
     server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, _unsubscribe)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from toolplug.config.quotas import Owner
 from toolplug.errors import StoreConflict
+from toolplug.host.quotas.settings import Owner
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.stores.store import VOLATILE, Store, name_digest
 

@@ -22,6 +22,7 @@ A request is sent to its stream before it is logged, so that its caller does not
 after the position of the stream: position × 10,000 + 1, + 2, …
 """
 
+# Eighteen digits fit into the 64 bits of a store's positions, whatever a client sends as `Last-Event-ID`.
 _ID = re.compile("[0-9]{1,18}")
 
 
@@ -77,11 +78,13 @@ def told_as(event: int) -> str:
 
 def told_id(entry: LogEntry) -> int | None:
     """Return the id with which one stream received the entry before it was logged; None for other entries."""
+    # The id is a part of the audience, so that entries of earlier versions read as before.
     return int(entry.audience[len(_TOLD) :]) if entry.audience.startswith(_TOLD) else None
 
 
 def entry_bytes(entry: LogEntry) -> bytes:
     """Return the entry as it is stored: a line of event, audience and revision, then the data."""
+    # A line of plain text before the data: the host looks at event and audience of each entry and seldom at the data.
     return b"%s %s %d\n%s" % (entry.event.encode(), entry.audience.encode(), entry.revision, entry.data)
 
 
@@ -141,6 +144,8 @@ def tool_list(tools: ToolSet, away: str | None, shadowed: Callable[[str], bool])
     for name, tool in tools.tools.items():
         reason = "shadowed" if shadowed(name) else away
         shown.append(
+            # The encoded tool without its closing brace: encoding it again for each reader would cost more than all the
+            # rest.
             tool.wire[:-1] + (_AVAILABLE if reason is None else b',"available":false,"reason":"%s"}' % reason.encode())
         )
     return b"[%s]" % b",".join(shown)

@@ -94,6 +94,7 @@ class Negotiated(NamedTuple):
             state.registered
             and (state.plugin_type, state.capabilities, state.environment)
             == (plugin_type, self.capabilities, self.environment)
+            # The order as well, which a set comparison would not see: models are listed the tools in it.
             and list(state.tools.tools) == list(self.tools.tools)
             and not state.tools.difference(self.tools)
         )
@@ -124,12 +125,14 @@ async def negotiate(asked: Registration, tenant: str, shared: SessionServices) -
     _check_count(len(asked.tools), shared.limits.max_tools)
     capabilities = read_capabilities(asked.capabilities)
     _check_environment(asked)
+    # After the check, whose messages name what the plugin has sent.
     capabilities = tuple(map(_clean, capabilities))
     levels = declared_levels(capabilities)
     good: list[SessionTool] = []
     failed: list[RefusedTool] = []
     names: dict[str, str] = {}
     cleaned_tools: list[CleanedTool] = []
+    # A thousand tools take long to check: other tasks have their turn in between.
     async for raw in in_slices(asked.tools):
         removed = RemovedParts()
         outcome = _candidate(raw, removed, levels, names, tenant, shared)
@@ -168,6 +171,7 @@ def apply_update(state: SessionState, changes: NegotiatedChanges, shared: Sessio
         raise ApiError("not_registered", message)
     _check_existence(state, changes)
     remaining = state.tools.apply_changes((), changes.removed, ())
+    # Names and wire names in one map, since a model may use either.
     names = {wire_name(name): name for name in remaining.tools}
     names |= {name: name for name in remaining.tools}
     levels = declared_levels(state.capabilities)
@@ -209,6 +213,7 @@ def _clash(
     if missing is not None:
         return missing
     wire = tool.definition.wire
+    # The one to name in the message: the name itself, or the one under which both would be called.
     met = tool.name if tool.name in names else wire
     other = names.get(met)
     if other is not None:
@@ -231,6 +236,7 @@ async def _definitions(
         except InvalidDefinition as error:
             place = f"{at}[{index}]"
             param = f"{place}.{error.at}" if error.at else place
+            # The first error ends it, unlike a registration: an update is applied whole or not at all.
             raise ApiError("invalid_tool", f"{place}: {error}", param=param) from None
         if lines := removed.lines():
             cleaned_tools.append(CleanedTool(tools[-1].name, lines))
@@ -270,6 +276,7 @@ def _check_size(tools: ToolSet) -> None:
 
 def _check_environment(asked: Registration) -> None:
     shown: object = [list(asked.capabilities), dict(asked.environment)]
+    # Packed as deep as it will be in a record or an answer, so that it can be read again there.
     for _ in range(_LEVELS_AROUND):
         shown = [shown]
     try:

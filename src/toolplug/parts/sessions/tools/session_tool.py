@@ -67,6 +67,7 @@ def declared_levels(declared: Iterable[DeclaredCapability]) -> DeclaredLevels:
     """Return the best level of each declared type."""
     best: dict[str, int] = {}
     for capability in declared:
+        # A type may be declared twice; the higher level counts, in whatever order they come.
         best[capability.type] = max(best.get(capability.type, 0), LEVELS.index(capability.level))
     return best
 
@@ -160,6 +161,7 @@ class DefinitionCache:
     """Session tools by their JSON, held weakly: equal definitions of all sessions are one object."""
 
     def __init__(self) -> None:
+        # Weak: a definition lives as long as a session has it.
         self._tools: WeakValueDictionary[bytes, SessionTool] = WeakValueDictionary()
 
     def tool(self, raw: object, removed: RemovedParts | None = None) -> SessionTool:
@@ -177,9 +179,11 @@ class DefinitionCache:
             return known
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
+        # `dump_json` writes NaN and infinity as null, so that only a text with a null can hide one.
         if b"null" in text and encode_value(given) is None:
             raise InvalidDefinition("the definition is not JSON: a number is out of range")
         tool = _read_tool(given, RemovedParts() if removed is None else removed)
+        # Under its cleaned JSON: what is sent in two spellings is kept once.
         return self._tools.setdefault(tool.wire, tool)
 
 
@@ -227,12 +231,14 @@ def _schema(raw: object, at: str, removed: RemovedParts) -> Schema | None:
     if not isinstance(raw, dict):
         raise InvalidDefinition(f"{at} must be a JSON Schema, an object", at=at)
     given = cast("dict[str, object]", raw)
+    # Before the schema is compiled, so that this mistake gets a text of its own.
     if given.get("type", "object") != "object":
         raise InvalidDefinition(f"{at} must be of type object", at=f"{at}.type")
     try:
         schema = Schema(given)
         schema.check()
         value = sanitise_schema(given, (at,), removed)
+        # The checked one where nothing was removed, since it is compiled already.
         return schema if value == given else Schema(value)
     except HiddenCharacter as error:
         raise InvalidDefinition(str(error), at=at) from None
