@@ -75,11 +75,11 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offer_services(saved: SavedToolsets, started: Sequence[RunningParts]) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`, and the open parts."""
+def _offer_services(saved: SavedToolsets, opened: Sequence[RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the parts once they are `opened`."""
 
     def service(kind: type[S], /) -> S:
-        found = saved if isinstance(saved, kind) else next((parts.find(kind) for parts in started), None)
+        found = saved if isinstance(saved, kind) else next((parts.find(kind) for parts in opened), None)
         if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
         return found
@@ -261,8 +261,8 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            started: list[RunningParts] = []  # providers start before parts, and may ask for one then
-            offered = _offer_services(saved, started)
+            opened: list[RunningParts] = []  # none while providers start
+            offered = _offer_services(saved, opened)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
@@ -293,7 +293,7 @@ class Parts:
                 plugins=coded.plugins,
             )
             running = RunningParts(given, configuration)
-            started.append(running)
+            opened.append(running)
             await life.enter_async_context(running)
             metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
             parts = cls(
