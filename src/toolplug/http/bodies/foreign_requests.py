@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.config.model_shape import Shapes, known_keys, models_in, shapes_at
-from toolplug.providers.stubs import CHOICE
+from toolplug.model_apis.stubs import CHOICE
 
 HEADER: Final = "Toolplug-Warnings"
 """The header that names what was ignored, as names with commas between them."""
