@@ -137,13 +137,10 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     if result is None:
         try:
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            if hooks is not None and hooks.asks and shown is not None:
-                reason = hooks.refusal(shown, context, tool, began + seconds)
-                reason = reason if reason is None or isinstance(reason, str) else await reason
-                result = None if reason is None else denied(call, "hook", reason)
-            if (
-                context.deadline is not None or (hooks is not None and hooks.asks)
-            ) and began + seconds <= perf_counter():
+            asked = hooks is not None and hooks.asks
+            if asked and hooks is not None and shown is not None:
+                result = await _veto(call, shown, context, tool, hooks, began + seconds)
+            if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, limit_seconds(plan, context, seconds))
             elif result is not None:
                 pass
@@ -167,7 +164,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
+                cancelled = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+                await _note(hooks, shown or call, context, tool, cancelled, perf_counter() - began, 0.0)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = failed(call, error, plan, context)
@@ -178,23 +176,35 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        noting = hooks.answered(shown, context, tool, result, duration_s, seconds - duration_s)
-        if noting is not None:
-            await noting
+        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
     return result
 
 
-async def _note_leaving(
+async def _veto(
     call: ToolCall,
-    shown: ToolCall | None,
+    shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
     hooks: CallHooks,
+    until: float,
+) -> ToolResult | None:
+    """Return the refusal of a plugin's `before_call`, None if all let the call pass."""
+    reason = hooks.refusal(shown, context, tool, until)
+    reason = reason if reason is None or isinstance(reason, str) else await reason
+    return None if reason is None else denied(call, "hook", reason)
+
+
+async def _note(
+    hooks: CallHooks,
+    shown: ToolCall,
+    context: CallContext,
+    tool: ToolDefinition | None,
+    result: ToolResult,
     duration_s: float,
+    left_s: float,
 ) -> None:
-    """Pass the end of a call whose caller has left to the plugins."""
-    result = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-    noting = hooks.answered(shown or call, context, tool, result, duration_s, 0.0)
+    """Pass the end of a call to the plugins."""
+    noting = hooks.answered(shown, context, tool, result, duration_s, left_s)
     if noting is not None:
         await noting
 
@@ -214,10 +224,7 @@ class UnknownCalls(NamedTuple):
 
         async def answered(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            shown = read_only_call(call, nested=False)
-            noting = hooks.answered(shown, context, None, result, 0.0, 0.0)
-            if noting is not None:
-                await noting
+            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
             return result
 
         hooks.calls.running += 1
