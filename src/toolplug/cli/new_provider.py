@@ -101,13 +101,7 @@ def new_provider(
 
     Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
     """
-    if name is None and from_file is None:
-        raise typer.BadParameter("give NAME, or --from FILE")
-    name = name or Path((from_file or "").partition(":")[0]).stem
-    key = name.replace("-", "_").removeprefix(_PREFIX)
-    if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
-        wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
-        raise typer.BadParameter(f"{wrong}; give one as NAME" if from_file else wrong)
+    key = _key_of(name, from_file)
     if parts and from_file is not None:
         raise typer.BadParameter("--with is for a package from the template; with --from it has the code of the file")
     code = None if from_file is None else _code_of(from_file, key)
@@ -129,6 +123,18 @@ def new_provider(
     print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)
     if not as_json:
         print_problems(warnings, as_json=False)
+
+
+def _key_of(name: str | None, from_file: str | None) -> str:
+    """Return the provider's key in the configuration, by its name or that of the file. Raises `typer.BadParameter`."""
+    if name is None and from_file is None:
+        raise typer.BadParameter("give NAME, or --from FILE")
+    name = name or Path((from_file or "").partition(":")[0]).stem
+    key = name.replace("-", "_").removeprefix(_PREFIX)
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
+        wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
+        raise typer.BadParameter(f"{wrong}; give one as NAME" if from_file else wrong)
+    return key
 
 
 def _ask() -> frozenset[Part]:

@@ -116,11 +116,12 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
         found += [Secret(name, part[0]) for part in _KEY.finditer(text)]
     found = [_as_written(item, text) for item in dict.fromkeys(found) if not _REFERENCE.search(item.text)]
     # One that cannot be told from the rest of the text takes the rest with it.
-    odd = any(
-        item.text not in text or (len(item.text) < _SHORT and text.find(item.text) < text.rfind(item.text))
-        for item in found
-    )
-    return [Secret(name, text)] if odd else found
+    return [Secret(name, text)] if any(_is_lost_in(text, item.text) for item in found) else found
+
+
+def _is_lost_in(text: str, secret: str) -> bool:
+    """Return whether a secret cannot be told from the rest of the text: it is missing, or short and there twice."""
+    return secret not in text or (len(secret) < _SHORT and text.find(secret) < text.rfind(secret))
 
 
 def _as_written(secret: Secret, text: str) -> Secret:

@@ -146,16 +146,11 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         try:
             # Without a deadline of the caller the plan's own time stands, and no clock is read.
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            if hooks is not None and hooks.asks and shown is not None:
-                reason = hooks.refusal(shown, context, tool, began + seconds)
-                # Hooks may be synchronous: those answer without a coroutine and without an await.
-                reason = reason if reason is None or isinstance(reason, str) else await reason
-                result = None if reason is None else denied_result(call, "hook", reason)
-            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
-            # passed.
-            if (
-                context.deadline is not None or (hooks is not None and hooks.asks)
-            ) and began + seconds <= perf_counter():
+            asked = hooks is not None and hooks.asks
+            if asked and hooks is not None and shown is not None:
+                result = await _veto(call, shown, context, tool, hooks, began + seconds)
+            # Asked again after the hooks, whose time counts for the call; else nothing can have passed.
+            if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, limit_seconds(plan, context, seconds))
             elif result is not None:
                 pass
@@ -187,7 +182,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
+                cancelled = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+                await _note(hooks, shown or call, context, tool, cancelled, perf_counter() - began, 0.0)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
@@ -198,24 +194,37 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        # None if no hook has to be waited for, as for the hooks that run in the background.
-        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
-        if noting is not None:
-            await noting
+        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
     return result
 
 
-async def _note_leaving(
+async def _veto(
     call: ToolCall,
-    shown: ToolCall | None,
+    shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
     hooks: PlanHooks,
+    until: float,
+) -> ToolResult | None:
+    """Return the refusal of a plugin's `before_call`, None if all let the call pass."""
+    reason = hooks.refusal(shown, context, tool, until)
+    # Hooks may be synchronous: those answer without a coroutine and without an await.
+    reason = reason if reason is None or isinstance(reason, str) else await reason
+    return None if reason is None else denied_result(call, "hook", reason)
+
+
+async def _note(
+    hooks: PlanHooks,
+    shown: ToolCall,
+    context: CallContext,
+    tool: ToolDefinition | None,
+    result: ToolResult,
     duration_s: float,
+    left_s: float,
 ) -> None:
-    """Pass the end of a call whose caller has left to the plugins."""
-    result = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-    noting = hooks.report_answer(shown or call, context, tool, result, duration_s, 0.0)
+    """Pass the end of a call to the plugins."""
+    # None if no hook has to be waited for, as for the hooks that run in the background.
+    noting = hooks.report_answer(shown, context, tool, result, duration_s, left_s)
     if noting is not None:
         await noting
 
@@ -235,10 +244,7 @@ class UnknownCalls(NamedTuple):
 
         async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            shown = read_only_call(call, nested=False)
-            noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
-            if noting is not None:
-                await noting
+            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
             return result
 
         # A reload that changes the hooks waits until the calls that began with the old ones have been answered.

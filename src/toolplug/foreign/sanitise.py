@@ -321,12 +321,7 @@ class _Walk:
             is_draft = isinstance(value, str) and value.removesuffix("#") in DRAFTS
             self._put(kept, keyword, value if is_draft else None, at, "an unknown dialect")
         elif keyword not in LEAVES:
-            if not keyword.startswith("x-"):
-                self._unknown.append(at)
-            elif value is None or isinstance(value, bool | int | float | str):
-                is_short = not isinstance(value, str) or len(value) <= _MAX_ANNOTATION
-                if is_short and self._hidden_in([keyword, value]) is None:
-                    kept[keyword] = value
+            self._keep_annotation(kept, keyword, value, at)
         elif keyword == "required" and isinstance(value, list):
             self._keep_required(kept, cast("list[object]", value), at)
         elif not fits(keyword, value) or (keyword == "$id" and not is_address(value)):
@@ -341,6 +336,15 @@ class _Walk:
         else:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
+
+    def _keep_annotation(self, kept: Node, keyword: str, value: object, at: Path) -> None:
+        """Keep a short value of a keyword `x-…`; any other keyword is unknown."""
+        if not keyword.startswith("x-"):
+            self._unknown.append(at)
+        elif value is None or isinstance(value, bool | int | float | str):
+            is_short = not isinstance(value, str) or len(value) <= _MAX_ANNOTATION
+            if is_short and self._hidden_in([keyword, value]) is None:
+                kept[keyword] = value
 
     def _keep_required(self, kept: Node, names: list[object], at: Path) -> None:
         texts = [name for name in names if isinstance(name, str)]

@@ -230,26 +230,9 @@ class FunctionRegistry(LiveCatalog):
         Raises `ConfigError` with all required providers that do not start; then nothing has changed.
         """
         async with self._changing:
-            running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
-            begun: list[Generation] = []
-            try:
-                # All start together: each waits for its own network, and the slowest decides.
-                outcomes = await asyncio.gather(*(self._state_of(item, running, begun) for item in wanted))
-            # A start that is given up leaves nothing running.
-            except asyncio.CancelledError:
-                await self._take_back(begun)
-                raise
-            slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
-            problems = [item for item in outcomes if isinstance(item, Problem)]
+            slots = await self._begin(wanted)
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
-            # After the starts, since only a started provider can say which routes it has.
-            problems = problems or route_problems(
-                DeclaredRoutes(item.entry, [(route.method, route.path) for route in item.routes]) for item in active
-            )
-            if problems:
-                await self._take_back(begun)
-                raise ConfigError(problems)
             self._slots = slots
             self._routes = tuple(item for generation in active for item in mounted_routes(generation))
             # From here on calls reach the new providers, before the old ones are drained: no call finds none.
@@ -260,6 +243,26 @@ class FunctionRegistry(LiveCatalog):
             for generation in kept.difference(active):
                 keep = any(generation.provider is other.provider for other in active)
                 self._retire(generation, longest_s, keep=keep)
+
+    async def _begin(self, wanted: Sequence[DesiredProvider]) -> tuple[ProviderSlot, ...]:
+        """Start those of these that do not run as they are wanted. Raises `ConfigError`; then none has been started."""
+        running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
+        begun: list[Generation] = []
+        try:
+            outcomes = await asyncio.gather(*(self._state_of(item, running, begun) for item in wanted))
+        except asyncio.CancelledError:
+            await self._take_back(begun)
+            raise
+        slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
+        problems = [item for item in outcomes if isinstance(item, Problem)] or route_problems(
+            DeclaredRoutes(slot.entry, [(route.method, route.path) for route in slot.generation.routes])
+            for slot in slots
+            if slot.generation is not None
+        )
+        if problems:
+            await self._take_back(begun)
+            raise ConfigError(problems)
+        return slots
 
     async def _take_back(self, begun: Sequence[Generation]) -> None:
         """Close what was started for a change that failed; a provider that runs goes on."""

@@ -52,25 +52,31 @@ def difference(old: Configuration, new: Configuration) -> ConfigurationDifferenc
     parts = _catalogs(before, unknown), _catalogs(after, unknown)
     was, will = (merged(part for key, part in side.items() if key not in unknown)[0] for side in parts)
     tools = was.diff(will)
-    sections = tuple(
-        name
-        for name in type(new.settings).section_names()
-        if getattr(old.settings, name, None) != getattr(new.settings, name)
-    )
+    sections = _changed_sections(old, new)
     return ConfigurationDifference(
         started=tuple(key for key in after if key not in before),
         stopped=tuple(key for key in before if key not in after),
         changed=tuple(key for key in after if key in before and key not in kept),
         kept=kept,
         tools=tools,
-        replanned=tuple(
-            name
-            for name, tool in will.items()
-            if name in was and name not in tools.modified and _rules(tool) != _rules(was[name])
-        ),
+        replanned=_find_replanned(was, will, tools),
         unknown=tuple(unknown),
         sections=sections,
         restart=tuple(name for name in sections if name in UNCHANGEABLE),
+    )
+
+
+def _changed_sections(old: Configuration, new: Configuration) -> tuple[str, ...]:
+    names = type(new.settings).section_names()
+    return tuple(name for name in names if getattr(old.settings, name, None) != getattr(new.settings, name))
+
+
+def _find_replanned(was: Catalog, will: Catalog, tools: CatalogDiff) -> tuple[str, ...]:
+    """Return the names of tools with the same definition and other rules."""
+    return tuple(
+        name
+        for name, tool in will.items()
+        if name in was and name not in tools.modified and _rules(tool) != _rules(was[name])
     )
 
 
