@@ -37,7 +37,7 @@ class Durations:
         self._counts[bisect_left(FAST_BUCKETS, seconds)] += 1
         self.seconds += seconds
 
-    def cumulated(self) -> list[tuple[str, float]]:
+    def cumulate(self) -> list[tuple[str, float]]:
         """Return `(upper bound, durations up to it)` for each bucket, as the exposition format of Prometheus has it."""
         return list(zip([*map(str, FAST_BUCKETS), "+Inf"], map(float, accumulate(self._counts)), strict=True))
 
@@ -89,6 +89,7 @@ class MeasuredStore(DelegatingStore):
         began = perf_counter()
         try:
             return await result
+        # An answer, not a failure: the caller has asked whether it is the first.
         except StoreConflict:
             raise
         except Exception:

@@ -28,12 +28,13 @@ from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_peers import QuotaPeers
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.quotas.stored_bytes import CountingStore
-from toolplug.host.running_parts import PartTools, RunningParts
+from toolplug.host.running_parts import RunningParts
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
@@ -101,7 +102,7 @@ class ToolsForParts:
         self._views = views
         self._sessions = sessions
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
@@ -119,7 +120,7 @@ class ToolsForParts:
 
     def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
         """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self._views.executor_for(principal, agent, self._sessions().known(session, principal.tenant))
+        return self._views.executor_for(principal, agent, self._sessions().known_session(session, principal.tenant))
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +176,7 @@ def registry_services(
     """
     configuration = current()
     settings = configuration.settings
+    plugins.specify(hooks_of_plugins(configuration.providers))
     folder = configuration.store.state_folder
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
@@ -259,18 +261,16 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(
-                current, store, services, artifacts, _offer_services(saved, lambda: parts.running), coded.plugins
-            )
+            offered = _offer_services(saved, lambda: running)
+            own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            discovery = await life.enter_async_context(Discovery(store))
-            servers = McpServers(current(), store, services, discovery, coded.servers, requests, serving=serves.servers)
+            found = await life.enter_async_context(Discovery(store))
+            servers = McpServers(current(), store, services, found, coded.servers, requests, serving=serves.servers)
             await life.enter_async_context(servers)
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
             await life.enter_async_context(toolsets)
-            part_tools = PartTools(services)
-            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
+            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
             namespace = settings.metrics.namespace
             operations = Operations(measured, services.accounting, approvals, namespace)
@@ -290,9 +290,8 @@ class Parts:
                 session_begun=toolsets.begin_session,
                 session_over=partial(_end_session, views, toolsets, saved, mcp, lambda: running),
                 plugins=coded.plugins,
-                tools_changed=part_tools.refresh,
             )
-            running = RunningParts(given, configuration, part_tools)
+            running = RunningParts(given, configuration)
             await life.enter_async_context(running)
             metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
             parts = cls(
@@ -348,7 +347,7 @@ class Parts:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
         session = None if code is None else await self.running.sessions.find(code, principal.tenant)
-        return await listed(self.views.unchosen(principal, agent, session))
+        return await open_catalog(self.views.unchosen(principal, agent, session))
 
 
 def _end_session(
@@ -429,9 +428,9 @@ async def _mcp_serving(
         yield serving
 
 
-async def listed(executor: ToolExecutor) -> Catalog:
+async def open_catalog(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
-    return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+    return await executor.open_catalog() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
 async def _quota_use(

@@ -23,7 +23,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _LOG = logging.getLogger("toolplug.host")
@@ -118,7 +118,7 @@ class PartTools:
         self._labels.add((part, name))
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{part}", name)
-        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned(KIND, part))
+        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned_limit(KIND, part))
         builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
 
@@ -162,7 +162,7 @@ class _OpenPart(NamedTuple):
             said[0] = str(await self.running.ready())
 
         try:
-            await awaited(entry, "ready()", ask, READY_S)
+            await await_step(entry, "ready()", ask, READY_S)
         except ProviderError as error:
             return error.summary
         return said[0]
@@ -174,7 +174,7 @@ class _OpenPart(NamedTuple):
             await self.running.aclose()
             return
         try:
-            await awaited(entry, "aclose()", self.running.aclose, CLOSE_S)
+            await await_step(entry, "aclose()", self.running.aclose, CLOSE_S)
         except ProviderError as error:
             log_crash(f"closing the part {self.part.name!r}", error, entry.owner)
 
@@ -185,10 +185,10 @@ class RunningParts:
     `tools` lists those of the parts to their callers. `sessions` are those of the part that has them.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration, tools: PartTools) -> None:
-        self._services = services
+    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+        self.tools: PartTools = PartTools(services.calls)
+        self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
-        self._tools = tools
         self._open: dict[str, _OpenPart] = {}
         self.sessions: HostSessions = NO_SESSIONS
 
@@ -226,7 +226,7 @@ class RunningParts:
         known = {part.name for part in configuration.parts}
         for name in [name for name in self._open if name not in known]:
             await self._close(name)
-        self._tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
         of_parts = (opened.running.sessions for opened in self._open.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
         for opened in [opened for opened in self._open.values() if opened not in before]:
@@ -247,7 +247,7 @@ class RunningParts:
             begun.append(running)
 
         try:
-            await awaited(entry, f"open() of the part {part.name!r}", begin, START_S)
+            await await_step(entry, f"open() of the part {part.name!r}", begin, START_S)
         except ProviderError as error:
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None

@@ -25,6 +25,7 @@ GROUP = "toolplug.providers"
 _OURS = "toolplug"
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OUR_NAME = re.compile(rf"\s*{_OURS}(?![\w.-])", re.IGNORECASE)
+# Requirements of extras do not apply to the package itself.
 _NO_EXTRA = {"extra": ""}
 
 
@@ -68,7 +69,7 @@ class Installed:
     problems: tuple[Problem, ...] = ()
 
 
-def installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
+def find_installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
     """Find provider packages among the distributions in these folders, by default `sys.path`.
 
     `running` is the version of toolplug that they must accept, by default the installed one. Of two copies of a
@@ -78,6 +79,7 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
     where: dict[str, Any] = {} if path is None else {"path": path}
     seen: set[str] = set()
     outcomes: list[InstalledProvider | Problem] = []
+    # `entry_points(group=…)` would parse the metadata of every installed package, and one broken file would end it.
     for distribution in distributions(**where):
         try:
             if not _mentions_group(distribution):
@@ -86,11 +88,13 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
             name = _read_stated(metadata, "Name")
             if canonicalize_name(name) in seen:
                 continue
+            # The first copy on the path is the one that an import finds; a second one may be an older version.
             if name and not _mentions_group(next(iter(distributions(name=name, **where)))):
                 continue
             points = distribution.entry_points.select(group=GROUP)
             outcomes += [_outcome(distribution, metadata, point, ours) for point in points]
             seen.update((canonicalize_name(name),) if name else ())
+        # One broken package must not hide the others.
         except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
             outcomes.append(_unreadable(distribution, error))
     providers = [item for item in outcomes if isinstance(item, InstalledProvider)]
@@ -154,6 +158,7 @@ def _excluding(requires: Iterable[str], ours: str) -> str:
         except InvalidRequirement:
             continue
         applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
+        # A pre-release of toolplug counts as its version: who installs one wants to try it.
         if applies and not requirement.specifier.contains(ours, prereleases=True):
             return str(requirement)
     return ""

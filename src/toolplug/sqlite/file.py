@@ -1,20 +1,92 @@
 """Creating, checking and opening the SQLite file, and the meaning of its errors.
 
 A file is checked through connections that cannot write, so that one which this version cannot use stays unchanged.
+
+One connection to SQLite, on its own thread. Needs aiosqlite (extra `sqlite`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self, TypeVar, cast
+
+import aiosqlite
 
 from toolplug.errors import StoreError, StoreRefused, StoreUnavailable
+
+# How long a thread may take to end that could not connect.
+_END_S = 2.0
+
+Value = str | bytes | int | float | None
+Result = TypeVar("Result")
+
+
+class Connection:
+    """A SQLite connection that does its work in the order of the calls.
+
+    Work whose caller is cancelled is still done. Each method may raise `sqlite3.Error`.
+    """
+
+    def __init__(self, connection: _DaemonConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
+        """Call `connector` on the connection's thread. Its errors are raised here, after the thread has ended."""
+        # 64 rows a step is aiosqlite's own number; `rows` fetches all at once, so that it has no effect here.
+        connection = _DaemonConnection(connector, iter_chunk_size=64)
+        try:
+            await connection
+        except BaseException:
+            # Else the thread could still open the file after this has raised, and a test that removes the folder would
+            # fail.
+            await asyncio.wait([connection.stopped], timeout=_END_S)
+            raise
+        return cls(connection)
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Call `work` on the connection's thread. One call for several statements saves changes of threads."""
+        return await self._connection.run(work)
+
+    async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
+        """Run a statement and return all its rows as tuples."""
+        return await self.run(lambda connection: connection.execute(sql, parameters).fetchall())
+
+    def close(self) -> asyncio.Future[object]:
+        """Finish the queued work, roll back what is not committed, and end the thread, which completes the future."""
+        self._connection.stop()
+        return self._connection.stopped
+
+
+class _DaemonConnection(aiosqlite.Connection):
+    """An aiosqlite connection on a daemon thread, so that a disk that hangs does not keep the interpreter from ending.
+
+    `stopped` is done when the thread has ended, after `stop`, or after a connection that failed.
+    """
+
+    stopped: asyncio.Future[object]
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
+        super().__init__(connector, iter_chunk_size)
+        self._thread.daemon = True
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return cast("Result", await self._execute(work, self._conn))  # pyright: ignore[reportUnknownMemberType] untyped there
+
+    def stop(self) -> asyncio.Future[object] | None:
+        stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there
+        # Without an event loop, when it is thrown away unclosed, there is no future.
+        if stopped is not None:
+            self.stopped = stopped
+        return stopped
+
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -56,6 +128,7 @@ def real_path(path: Path) -> Path:
 
 def _primary_code(error: sqlite3.Error) -> int:
     # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
+    # The low byte is the primary code; the others say more of it (`SQLITE_BUSY_SNAPSHOT`).
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -104,6 +177,7 @@ class SqliteFile:
         """Create the file if it does not exist, check it, and open it. Raises the errors of `Store`."""
         with told_as_store_errors(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite itself would make the file readable for all, as the umask says.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._check()
             return self._patiently_open()
@@ -120,6 +194,8 @@ class SqliteFile:
             f"{self.path.absolute().as_uri()}?{options}",
             uri=True,
             timeout=busy_s,
+            # Transactions are begun by hand: the module's own handling begins one before each change, and none before a
+            # SELECT.
             isolation_level=None,
             factory=self.connection,
         )
@@ -194,6 +270,7 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
     """Look for damaged pages within the time limit of a start, so that a large file is checked in part."""
     give_up_at = time.monotonic() + _CHECK_S
+    # Called every 10,000 steps of SQLite's machine; a true value ends the check as an interruption.
     connection.set_progress_handler(lambda: time.monotonic() >= give_up_at, 10_000)
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
@@ -204,9 +281,11 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronou
     ready = _check_origin(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
+    # 64 MiB: after a burst the log would keep its size for ever.
     connection.execute("PRAGMA journal_size_limit = 67108864")
     if not ready:
         _fill(connection, path)
+    # Asked twice, the second time under the lock: two processes may open an old file together.
     if not _counts_commits(connection):
         connection.execute("BEGIN IMMEDIATE")
         if not _counts_commits(connection):

@@ -22,7 +22,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, Value
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
     built_in,
@@ -32,6 +32,7 @@ from toolplug.host.file.part_sections import (
     settings_model,
     with_named_plugins,
 )
+from toolplug.host.file.plugin_hooks import check_plugin_hooks
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.server_entries import ServerEntries
@@ -72,11 +73,15 @@ MAPPING_FILE = "<settings>"
 
 
 class Coded(NamedTuple):
-    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents."""
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents.
+
+    `hooks` are those that it specifies for plugins, with their arguments.
+    """
 
     prefixes: Mapping[str, str] = MappingProxyType({})
     providers: Mapping[str, DesiredProvider] = MappingProxyType({})
     agents: frozenset[str] = frozenset()
+    hooks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 NOTHING_CODED = Coded()
@@ -257,7 +262,7 @@ def _sections(
     settings, keys = _settings(document, environ, settings_model(parts), own)
     found = [*own]
     providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
-    providers = with_named_plugins(providers, foreign, found)
+    providers = check_plugin_hooks(with_named_plugins(providers, foreign, found), coded.hooks, found)
     added, providers = parts_of_plugins(providers, found)
     if added:
         again: list[Problem] = []
@@ -279,7 +284,7 @@ def _settings_of_plugins(
         return _settings(document, environ, settings_model(parts), problems)
     except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the plugin's own code
         names = " or ".join(repr(part.name) for part in parts if part.entry is not None)
-        message = f"reading the section {names} raised {outlined(error)}; only a ValueError says what is wrong"
+        message = f"reading the section {names} raised {outline_error(error)}; only a ValueError says what is wrong"
         problems.append(Problem(code="config_invalid", message=message, file=document.file))
         return None
 
