@@ -14,7 +14,7 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time, virtual_clock
 
 from toolplug.catalog.plan import Refusal
-from toolplug.cluster.concurrency import ClusterConcurrency
+from toolplug.cluster.limits import ClusterConcurrency
 from toolplug.cluster.processes import LEASE_S, PREFIX, Processes
 from toolplug.cluster.rate import ClusterRate
 from toolplug.stores.memory import MemoryStore

@@ -148,8 +148,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             asked = hooks is not None and hooks.asks
             if asked and hooks is not None and shown is not None:
-                result = await _veto(call, shown, context, tool, hooks, began + seconds)
-            # Asked again after the hooks, whose time counts for the call; else nothing can have passed.
+                result = await _find_veto(call, shown, context, tool, hooks, began + seconds)
+            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
+            # passed.
             if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, limit_seconds(plan, context, seconds))
             elif result is not None:
@@ -182,8 +183,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                cancelled = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-                await _note(hooks, shown or call, context, tool, cancelled, perf_counter() - began, 0.0)
+                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
@@ -194,11 +194,14 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
+        # None if no hook has to be waited for, as for the hooks that run in the background.
+        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
+        if noting is not None:
+            await noting
     return result
 
 
-async def _veto(
+async def _find_veto(
     call: ToolCall,
     shown: ToolCall,
     context: CallContext,
@@ -213,18 +216,17 @@ async def _veto(
     return None if reason is None else denied_result(call, "hook", reason)
 
 
-async def _note(
-    hooks: PlanHooks,
-    shown: ToolCall,
+async def _note_leaving(
+    call: ToolCall,
+    shown: ToolCall | None,
     context: CallContext,
     tool: ToolDefinition | None,
-    result: ToolResult,
+    hooks: PlanHooks,
     duration_s: float,
-    left_s: float,
 ) -> None:
-    """Pass the end of a call to the plugins."""
-    # None if no hook has to be waited for, as for the hooks that run in the background.
-    noting = hooks.report_answer(shown, context, tool, result, duration_s, left_s)
+    """Pass the end of a call whose caller has left to the plugins."""
+    result = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+    noting = hooks.report_answer(shown or call, context, tool, result, duration_s, 0.0)
     if noting is not None:
         await noting
 
@@ -244,7 +246,10 @@ class UnknownCalls(NamedTuple):
 
         async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
+            shown = read_only_call(call, nested=False)
+            noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
+            if noting is not None:
+                await noting
             return result
 
         # A reload that changes the hooks waits until the calls that began with the old ones have been answered.

@@ -249,11 +249,14 @@ class FunctionRegistry(LiveCatalog):
         running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
         begun: list[Generation] = []
         try:
+            # All start together: each waits for its own network, and the slowest decides.
             outcomes = await asyncio.gather(*(self._state_of(item, running, begun) for item in wanted))
+        # A start that is given up leaves nothing running.
         except asyncio.CancelledError:
             await self._take_back(begun)
             raise
         slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
+        # Their routes are looked at after the starts, since only a started provider can say which it has.
         problems = [item for item in outcomes if isinstance(item, Problem)] or route_problems(
             DeclaredRoutes(slot.entry, [(route.method, route.path) for route in slot.generation.routes])
             for slot in slots

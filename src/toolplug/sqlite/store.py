@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sqlite.connection import Connection
-from toolplug.sqlite.file import SqliteFile, Synchronous, told_as_store_errors
+from toolplug.sqlite.file import Connection, SqliteFile, Synchronous, told_as_store_errors
 from toolplug.sqlite.shared import (
     LOOK_S,
     LOOK_WITHOUT_SOCKETS_S,

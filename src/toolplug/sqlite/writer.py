@@ -14,8 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
-from toolplug.sqlite.connection import Connection
-from toolplug.sqlite.file import is_busy, store_error
+from toolplug.sqlite.file import Connection, is_busy, store_error
 from toolplug.stores.apply_changes import BatchResult, Counters, Head, Request, apply_changes
 from toolplug.stores.store import VOLATILE
 
