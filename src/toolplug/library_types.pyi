@@ -17,6 +17,7 @@ from typer import Typer
 from toolplug.cluster.processes import Processes
 from toolplug.config.quotas import Quotas
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.runtime.tasks import in_slices
@@ -26,6 +27,7 @@ __all__ = [
     "CallServices",
     "Collector",
     "CollectorRegistry",
+    "HostApprovals",
     "HostSession",
     "HostSessions",
     "Policy",
