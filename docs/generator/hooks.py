@@ -78,7 +78,7 @@ def hooks_page() -> str:
             (code(f"[async] {written}" if hook.waits is None else written), sentences(getattr(hookspecs, name).__doc__))
             for name, hook in HOOKS.items()
             if hook.asked == asked
-            for written in [hook.written(name)]
+            for written in [hook.example_line(name)]
         ]
         parts += [f"## {title}\n\n{text.strip()}", table(("hook", "description"), rows)]
     return page("Hooks", _HEAD, *parts, _OWN, _ORDER)

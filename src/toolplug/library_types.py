@@ -19,7 +19,7 @@ HOMES = {
     "HostSessions": "toolplug.execution.host_sessions",
     "Policy": "toolplug.execution.plans",
     "Processes": "toolplug.cluster.processes",
-    "Quotas": "toolplug.config.quotas",
+    "Quotas": "toolplug.host.quotas.settings",
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",
     "Route": "starlette.routing",

@@ -15,11 +15,11 @@ from starlette.routing import Route, compile_path
 from typer import Typer
 
 from toolplug.cluster.processes import Processes
-from toolplug.config.quotas import Quotas
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
+from toolplug.host.quotas.settings import Quotas
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
 

@@ -39,6 +39,7 @@ Suspended = Coroutine[Any, Any, object] | Generator[Any, Any, object]
 ENDED = object()
 """Returned by `FirstSteps.take` for a coroutine that ended in its first step."""
 
+# Objects of their own, since a coroutine may yield any value, None included.
 UNSTARTED = object()
 _CANCELLED = object()
 
@@ -57,7 +58,9 @@ class FirstSteps:
         self.value: object = None
         self.kept: bool = False
         self._generator = _generator(self)
+        # Bound once, since every call uses it.
         self.take: Callable[[object], object] = self._generator.send
+        # Advances the generator to its first `yield`, where it waits for a coroutine.
         self.take(None)
 
     def rest(self) -> Suspended:
@@ -74,6 +77,8 @@ def _one_after_another(steps: FirstSteps) -> Generator[Any, Any, object]:
         value: object = yield from steps_of  # pyright: ignore  what types.coroutine is for
         if steps.kept:
             return cast("object", value)
+        # The result goes through an attribute and not through `return`, so that the generator lives on for the next
+        # call.
         steps.value = value
         del coroutine, steps_of, value
         coroutine = yield ENDED
@@ -93,9 +98,11 @@ class DrivenCoroutine:
         self._yielded = yielded
         self.closed: bool = False
 
-    def cancelled(self) -> DrivenCoroutine:
+    def cancel_unstarted(self) -> DrivenCoroutine:
         """Cancel the call, which its task has not taken over yet, and return it."""
         waits_for = self._yielded
+        # A future that the tool waits for raises the cancellation inside the tool, where its `finally` runs; without
+        # one it is thrown in at the next step.
         if not (isinstance(waits_for, asyncio.Future) and waits_for.cancel()):
             self._yielded = _CANCELLED
         return self
@@ -142,6 +149,8 @@ class TaskRunner:
         """Park the first task on the running loop."""
         self._loop = asyncio.get_running_loop()
         worker = _Worker(self, self._loop)
+        # One turn, so that the task has started and is parked: only then is its reference count that of every parked
+        # task.
         await asyncio.sleep(0)
         self._references = worker.references()
 
@@ -166,6 +175,7 @@ class TaskRunner:
         own = copy_context()
         own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
         parked = self._parked
+        # The last one that was parked: its memory is the most likely to be in the processor's cache.
         worker = parked.pop() if parked else None
         if worker is None or worker.park.done() or getrefcount(worker.task) > self._references:
             worker = self._another(worker)
@@ -173,11 +183,15 @@ class TaskRunner:
                 return self._carried_by(_Worker(self, loop), DrivenCoroutine(_whole(target, call, context), own))
         task, steps = worker.task, worker.steps
         caller = current_task(loop)
+        # `asyncio.current_task` must name the worker during the step, as it would in a task of its own; without a
+        # caller (a callback of the loop) there is none to put aside.
         if caller is not None:
             _leave_task(loop, caller)
         _enter_task(loop, task)
         try:
             yielded = own.run(steps.take, own.run(target, call, context))
+        # The generator has ended with what was raised: the next call needs new steps, but the task is as good as
+        # before.
         except BaseException:
             worker.steps = FirstSteps()
             self._put_back(worker)
@@ -204,7 +218,7 @@ class TaskRunner:
         self._carrying.add(worker)
         return worker.carry(call)
 
-    def gone(self, worker: _Worker) -> None:
+    def remove_worker(self, worker: _Worker) -> None:
         """Remove the worker, which takes no more calls."""
         self._carrying.discard(worker)
         if worker in self._parked:
@@ -219,6 +233,7 @@ class TaskRunner:
 
     def _trim(self) -> None:
         """End the oldest parked tasks while there are more of them than running calls, but keep one."""
+        # A burst parks as many tasks as it had calls; they go with it, but the next call finds one.
         kept = max(len(self._carrying), 1)
         while len(self._parked) > kept:
             self._parked.pop(0).leave()  # linear: one is parked too many, as a rule
@@ -271,18 +286,21 @@ class _Worker:
                 return
             value, error = None, None
             try:
-                value = await (call.cancelled() if cancelled else call)
+                value = await (call.cancel_unstarted() if cancelled else call)
             except BaseException as raised:
                 if call.closed:
                     raise
                 error = raised
             self._call = self._running = None
+            # The tool has swallowed a cancellation, whose count stays with the task: `asyncio.timeout` of the next call
+            # would misread it.
             if self.task.cancelling():
-                self._runner.gone(self)
+                self._runner.remove_worker(self)
                 running.finish(value, error)
                 return
             self.park = self._loop.create_future()
             running.finish(value, error)
+            # The frame of a parked task would keep the last result and its traceback alive.
             del call, running, value, error
 
     async def _wait_for_call(self) -> bool:
@@ -299,7 +317,7 @@ class _Worker:
         """Close a call that the ended task still holds: the task was cancelled before its first step."""
         call, running = self._call, self._running
         self._call = self._running = None
-        self._runner.gone(self)
+        self._runner.remove_worker(self)
         if call is not None and running is not None:
             try:
                 call.close()

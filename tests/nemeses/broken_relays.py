@@ -10,7 +10,7 @@ from tests.nemeses.replicas import Way
 
 from toolplug.cluster.processes import Processes
 from toolplug.parts.sessions.peers.calls import CallEnd
-from toolplug.parts.sessions.relay import Relay, Request
+from toolplug.parts.sessions.relay import Relay, RelayedRequest
 
 
 class _EndsBlindly(Way):
@@ -23,7 +23,7 @@ class _EndsBlindly(Way):
 class _EndsAtTheDeadline(WatchedRelay):
     """The caller is told of the deadline, whatever another process has accepted."""
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         return None
 
 

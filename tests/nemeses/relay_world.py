@@ -21,7 +21,7 @@ from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.peers.relay import SharedRelay
-from toolplug.parts.sessions.relay import Request
+from toolplug.parts.sessions.relay import RelayedRequest
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 
@@ -80,7 +80,7 @@ class WatchedRelay(SharedRelay):
 
     world: RelayWorld
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         super()._send(request)
         if request.attempt:
             self.world.sent_by(self._calls.caller)

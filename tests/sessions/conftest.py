@@ -10,7 +10,7 @@ from toolplug.parts.sessions.service import Sessions
 from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 
 @pytest.fixture

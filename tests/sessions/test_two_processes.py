@@ -14,7 +14,7 @@ from toolplug.errors import ApiError, SessionGone
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.sqlite.store import SqliteStore
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.loans import (
     RETRY_S,
     UNAVAILABLE,
@@ -74,10 +74,10 @@ class ClusterConcurrency(ConcurrencyLimit):
     def change(self, total: int, queue: int, *, share: bool) -> None:
         """Change the numbers; running and waiting calls keep their places."""
         self.total, self.share = total, share
-        self.resized(self.size, queue)
+        self.resize(self.size, queue)
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         return (
             f"{self._taken} calls of {self.what} run and {len(self._waiting)} of {self.queue} wait here, "
             f"{self._record.lent.permits + self.size} of {self.total} permits are borrowed by all processes"
@@ -93,8 +93,9 @@ class ClusterConcurrency(ConcurrencyLimit):
         if self._is_free():
             self._taken += 1
             return None
+        # Only the first asks the store by itself; later ones join the queue, for which `_ask` borrows in one request.
         if not self._waiting:
-            refusal = await self._borrowed(deadline)
+            refusal = await self._borrow_permit(deadline)
             if refusal is None or len(self._waiting) >= self.queue:
                 return refusal
         elif len(self._waiting) >= self.queue:
@@ -104,8 +105,8 @@ class ClusterConcurrency(ConcurrencyLimit):
         await self._wait_in_queue(deadline)
         return None
 
-    def ended(self) -> None:
-        super().ended()
+    def on_end(self) -> None:
+        super().on_end()
         if self.size - self._taken > self._spare and (self._returning is None or self._returning.done()):
             self._returning = self._tasks.start(self._return(), f"toolplug-concurrency-{self.what}")
 
@@ -130,6 +131,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         return not self._waiting and self._has_place()
 
     def _has_place(self) -> bool:
+        # A lease that has ended frees the permits for others: calls by them would be too many, even if they are few.
         if self._taken < self.size and self._processes.valid and self._processes.name == self._name:
             return True
         part = self.total // (len(self._processes.others) + 1)
@@ -141,7 +143,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         running = await self._processes.running([name for name in others if name.partition(".")[0] != own])
         return {name: others[name] for name in others if name in running}
 
-    async def _borrowed(self, deadline: float) -> Refusal | None:
+    async def _borrow_permit(self, deadline: float) -> Refusal | None:
         """Admit a call with a permit of the others, or return why there is none."""
         self._wanted += 1
         try:
@@ -173,6 +175,7 @@ class ClusterConcurrency(ConcurrencyLimit):
 
             def own(lent: Lent) -> Loans:
                 nonlocal size
+                # Under a new lease nothing is borrowed yet, but the calls that run from before still count.
                 size = max(self.size if name == self._name else 0, self._taken)
                 more = wanted()
                 if more and not lent.pause_s:
@@ -182,12 +185,13 @@ class ClusterConcurrency(ConcurrencyLimit):
             await self._record.write(name, own, tell=tell)
             self._processes.check()  # else the loan has ended, and counts for nobody
             self._name = name
-            self.resized(size, self.queue)
+            self.resize(size, self.queue)
 
     async def _return(self) -> None:
         """Return the permits that no call has, but for those that are kept."""
+        # In a loop: calls end while the store is being written to, and this task is the only one that returns permits.
         while self.size - self._taken > self._spare:
-            self.resized(self._taken + self._spare, self.queue)
+            self.resize(self._taken + self._spare, self.queue)
             try:
                 await self._write(tell=True)
             except StoreError:
@@ -202,7 +206,7 @@ class ClusterConcurrency(ConcurrencyLimit):
                 await asyncio.sleep(RETRY_S)
             elif self._waiting:
                 try:
-                    await self._record.changed(LOOKS_AGAIN_S)
+                    await self._record.wait_for_return(LOOKS_AGAIN_S)
                 except StoreError as error:
                     self._failures.note(error)
 
@@ -210,4 +214,4 @@ class ClusterConcurrency(ConcurrencyLimit):
         pause_s = self._record.lent.pause_s
         if pause_s:
             return record_lost(self.what, pause_s)
-        return Refusal(f"{counted(self.total, 'call')} of {self.what} running already in all processes", 1.0)
+        return Refusal(f"{pluralize(self.total, 'call')} of {self.what} running already in all processes", 1.0)

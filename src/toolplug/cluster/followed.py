@@ -49,6 +49,8 @@ class Follower:
         """Look, and follow all changes since before that. Raises `StoreError`."""
         changes = self._store.watch(self._prefix)
         try:
+            # The first item, a `Missed`, says that the watch has begun: what is written from here on is heard, and the
+            # look that follows finds all from before.
             await anext(changes)
             await self._look()
         except BaseException:
@@ -63,6 +65,7 @@ class Follower:
             await asyncio.wait({self._task})
 
     async def _follow(self, changes: AsyncGenerator[Change | Missed]) -> None:
+        # Only the first of a row of failures is logged; a success ends the row.
         failing = False
         while True:
             try:
@@ -142,11 +145,13 @@ class FollowedRecords(Generic[T]):
             await self._fresh.join(*keys)
 
     async def _refresh(self, wanted: Collection[str]) -> None:
+        # Numbers only; values are read where the number is another one.
         revisions = await self._store.revisions(wanted)
         await self._read([key for key, revision in revisions.items() if revision != self._revisions.get(key, 0)])
 
     async def look(self) -> None:
         """Make all copies as new as this call, and find new records. Raises `StoreError`."""
+        # Taken before the pages: what is found on the way was read just now.
         known = frozenset(self._revisions)
         async for page in key_pages(self._store, self.prefix):
             await self._read([key for key in page if key not in known])
@@ -160,6 +165,8 @@ class FollowedRecords(Generic[T]):
         for at in range(0, len(groups), _AT_ONCE):
             batch = groups[at : at + _AT_ONCE]
             reads = (self._read_locked(lock, locked) for lock, locked in batch)
+            # All have ended before the first error is raised: a `gather` that raises leaves the others running, with
+            # their locks.
             for error in await asyncio.gather(*reads, return_exceptions=True):
                 if error is not None:
                     raise error
@@ -179,6 +186,8 @@ class FollowedRecords(Generic[T]):
                     if error is not None:
                         raise error
         finally:
+            # Also after an error: copies that were taken over have been replaced, and those who follow them must hear
+            # it.
             self._tell([key for key in keys if key in found])
 
     async def _read_one(self, key: str, found: set[str]) -> None:
@@ -186,9 +195,9 @@ class FollowedRecords(Generic[T]):
         if record is None:
             self._take(key, 0, None, found)
         elif record.revision != self._revisions.get(key, 0):
-            self._take(key, record.revision, await self._loaded(key, record.value), found)
+            self._take(key, record.revision, await self._load_value(key, record.value), found)
 
-    async def _loaded(self, key: str, value: bytes) -> T | None:
+    async def _load_value(self, key: str, value: bytes) -> T | None:
         try:
             return await self._load(value)
         except (ValueError, StoreRefused) as error:
@@ -205,6 +214,7 @@ class FollowedRecords(Generic[T]):
             found.add(key)
         elif self._copies.pop(key, None) is not None:
             found.add(key)
+        # A new frozenset, since readers may hold the last one.
         if (copy is None and revision > 0) != (key in self.unreadable):
             self.unreadable ^= {key}
             found.add(key)
@@ -218,10 +228,11 @@ class FollowedRecords(Generic[T]):
             known = self._revisions.get(change.key, 0)
             if change.revision == known:
                 return
+            # A hint may be late: a deletion may have been followed by a new record, and the other way round.
             if not known or not change.revision or change.value is None:
                 # A record that is unknown here may be deleted again by now, so that its value is read.
                 await self._take_over([change.key])
             elif change.revision > known:
                 found: set[str] = set()
-                self._take(change.key, change.revision, await self._loaded(change.key, change.value), found)
+                self._take(change.key, change.revision, await self._load_value(change.key, change.value), found)
                 self._tell(found)

@@ -45,7 +45,7 @@ class ClusterLimits:
         key = f"{_key(level)}/rate"
         if key not in self._rates:
             self._rates[key] = ClusterRate(self._store, self._processes, key, what)
-        self._rates[key].resized(count, per_s, share=share)
+        self._rates[key].resize(count, per_s, share=share)
         return self._rates[key]
 
     def permits(self, level: Sequence[str], what: str, size: int, queue: int, *, share: bool) -> ClusterConcurrency:

@@ -62,7 +62,7 @@ class _Content(NamedTuple):
     loans: Mapping[str, Loans]
 
 
-class _Stored(TypedDict):
+class _StoredLoans(TypedDict):
     id: str
     open_at: float
     loans: dict[str, list[tuple[float, int]]]
@@ -123,7 +123,7 @@ class LoanRecord:
             self._known = after
             return
 
-    async def changed(self, wait_s: float) -> None:
+    async def wait_for_return(self, wait_s: float) -> None:
         """Wait until some process has returned permits, since the last `write` that found nothing to change."""
         await self._store.events(self._key, self.position, wait_s=wait_s)
 
@@ -172,11 +172,11 @@ def record_lost(what: str, pause_s: float) -> Refusal:
 
 
 def _content(value: bytes) -> _Content:
-    stored = cast("_Stored", orjson.loads(value))
+    stored = cast("_StoredLoans", orjson.loads(value))
     loans = {name: tuple(Loan(*loan) for loan in loans) for name, loans in stored["loans"].items()}
     return _Content(stored["id"], stored["open_at"], loans)
 
 
 def _bytes(content: _Content) -> bytes:
     loans = {name: [(loan.at, loan.permits) for loan in loans] for name, loans in content.loans.items()}
-    return orjson.dumps(_Stored(id=content.id, open_at=content.open_at, loans=loans))
+    return orjson.dumps(_StoredLoans(id=content.id, open_at=content.open_at, loans=loans))

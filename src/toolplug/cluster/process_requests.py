@@ -80,14 +80,17 @@ async def ask(store: Store, topic: str, about: object, *, within_s: float) -> An
     loop, after = asyncio.get_running_loop(), None
     until = loop.time() + within_s
     while waiting and (left_s := until - loop.time()) > 0:
+        # Short waits, in between which the leases are looked at: a process that has died answers no more.
         events = await store.events(key, after, wait_s=min(left_s, _LOOKED_EVERY_S))
         for event in events.entries:
             after = event.id
+            # Targets are assigned from left to right: `name` has its value when it becomes the key.
             name, given[name] = orjson.loads(event.data)
             waiting.discard(name)
         if not events.known:
             after = None
             await store.commit(key, value, ttl_s=ttl_s)  # the server of the store was restarted
+        # `&=`: a process that has come since looks by itself when it begins, and is not waited for.
         elif not events.entries:
             waiting &= await _answering(store)
     if not waiting:
@@ -95,7 +98,7 @@ async def ask(store: Store, topic: str, about: object, *, within_s: float) -> An
     return Answers(given, tuple(sorted(waiting)))
 
 
-async def applied(store: Store, key: str) -> None:
+async def wait_until_applied(store: Store, key: str) -> None:
     """Wait until every other process has applied a change of this record that is committed.
 
     Raises `StoreError`: also if a process that is alive has not applied it in time. The change is stored in any case.
@@ -144,9 +147,9 @@ class ProcessRequests:
         """Whether there are other processes, as far as this one knows."""
         return bool(self._processes.others)
 
-    async def applied(self, key: str) -> None:
-        """Wait until every other process has applied a committed change, as the function `applied` does."""
-        await applied(self._store, key)
+    async def wait_until_applied(self, key: str) -> None:
+        """Wait until every other process has applied a committed change, as the function `wait_until_applied` does."""
+        await wait_until_applied(self._store, key)
 
     async def ask(self, topic: str, about: object, *, within_s: float) -> Answers:
         """Ask all other processes, as the function `ask` does."""
@@ -188,6 +191,7 @@ class ProcessRequests:
         found: set[str] = set()
         async for page in key_pages(self._store, _PREFIX):
             found.update(page)
+        # Requests that are gone are forgotten, so that the set stays small.
         self._begun &= found
         for key in found - self._begun:
             await self._take(key, None)
@@ -197,6 +201,7 @@ class ProcessRequests:
             await self._take(change.key, change.value)
 
     async def _take(self, key: str, value: bytes | None) -> None:
+        # A request of this process itself.
         if key.startswith(f"{_PREFIX}{self._store.id}."):
             return
         if value is None:
@@ -205,6 +210,7 @@ class ProcessRequests:
                 return
             value = record.value
         if key not in self._begun:
+            # Before the task starts: the change and the look may both find the request.
             self._begun.add(key)
             topic, about = orjson.loads(value)
             if topic in self._topics:
@@ -216,6 +222,7 @@ class ProcessRequests:
             to = key.removeprefix(_PREFIX).rpartition(".")[0]
             await self._store.extend(key, events=[orjson.dumps([self._processes.name, answer])], to=to)
         except StoreError as failed:
+            # The next look takes it up again.
             self._begun.discard(key)
             _LOG.warning("a request of another process is not answered yet: %s", failed)
         except Exception:  # noqa: BLE001  a named boundary: the other process hears that there is no answer

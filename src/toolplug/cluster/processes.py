@@ -23,6 +23,7 @@ from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import VOLATILE, Change, Store
 
 PREFIX = f"{VOLATILE}process/"
+# Three renewals: one may be late and one may fail without an end of the lease.
 LEASE_S = 6.0
 RENEWED_EVERY_S = 2.0
 VALID_S = 5.0
@@ -33,6 +34,8 @@ _LOG = logging.getLogger("toolplug.stores")
 
 def since_boot() -> float:
     """Return seconds on a clock that goes on while the machine sleeps."""
+    # `monotonic` stands still on Linux while the machine sleeps: a laptop that wakes up would trust a lease that the
+    # others have seen end hours ago.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -108,6 +111,7 @@ class Processes:
     async def running(self, names: Collection[str]) -> frozenset[str]:
         """Return those of these processes that run; the store is asked about unknown ones. Raises `StoreError`."""
         unknown = [PREFIX + name for name in names if not self.runs(name)]
+        # Asked for, since the process may have begun a moment ago.
         found = await self._store.revisions(unknown) if unknown else {}
         return frozenset(name for name in names if found.get(PREFIX + name, 1))
 
@@ -127,6 +131,7 @@ class Processes:
         """Take the lease. Raises `StoreError`."""
         if self.joined:
             self._about = self._about._replace(since=self._store.now())
+            # The lease first: another process that hears of this one must find it.
             await self._take()
             await self._follower.start()
             self._tasks.start(self._renew(), "toolplug-process-lease")
@@ -158,6 +163,7 @@ class Processes:
         await self._store.commit(PREFIX + self.name, orjson.dumps(self._about._asdict()), ttl_s=LEASE_S)
 
     async def _take(self) -> None:
+        # Before the request: its time counts for the lease in the store, which begins later, never earlier.
         began = self._clock()
         await self._write()
         self._valid_until = began + VALID_S
@@ -170,6 +176,8 @@ class Processes:
                 if self.valid and await self._store.extend(PREFIX + self.name, ttl_s=LEASE_S):
                     self._valid_until = began + VALID_S
                 else:
+                    # A new name: for all others the process of the old one has ended, and they have taken over what it
+                    # had.
                     self._number += 1
                     _LOG.warning("the lease of this process has lapsed; it goes on under a new one")
                     await self._take()
@@ -184,6 +192,7 @@ class Processes:
 
     async def _hear(self, change: Change) -> None:
         name = change.key.removeprefix(PREFIX)
+        # A lease of this process is no news; one of an earlier name of it ends by itself.
         if name == self.name:
             return
         if change.revision:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cluster.loans import (
     UNAVAILABLE,
     Lent,
@@ -72,17 +72,18 @@ class ClusterRate:
         self._clock = clock
         self._loans: deque[_Own] = deque()
         self._waiting = 0
+        # Calls that come while one asks the store wait for its answer, which as a rule brings permits for them too.
         self._writing = asyncio.Lock()
         self._failures = StoreFailures(what, clock)
         self._tasks = BackgroundTasks()
 
-    def resized(self, count: int, per_s: float, *, share: bool) -> None:
+    def resize(self, count: int, per_s: float, *, share: bool) -> None:
         """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s, self.share = count, per_s, share
         self._record.recovery_s = min(LEASE_S, self._counts_s)
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         self._forget()
         here = sum(loan.used for loan in self._loans)
         all_of_them = self._record.lent.permits + sum(loan.count for loan in self._loans)
@@ -100,14 +101,14 @@ class ClusterRate:
     async def admit(self, deadline: float) -> Refusal | None:
         loan = self._usable()
         if loan is None:
-            return await self._borrowed(deadline)
+            return await self._borrow_share(deadline)
         loan.used += 1
         return None
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         """Ignore the status that the caller got."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Ignore the end of the tool itself."""
 
     async def look(self) -> None:
@@ -169,10 +170,12 @@ class ClusterRate:
         }
         return {name: loans for name, loans in counting.items() if loans}
 
-    async def _borrowed(self, deadline: float) -> Refusal | None:
+    async def _borrow_share(self, deadline: float) -> Refusal | None:
         self._waiting += 1
         try:
+            # The timeout is outside, as waiting for the lock counts too.
             async with asyncio.timeout_at(deadline), self._writing:
+                # Asked again under the lock: the call before may have borrowed for this one.
                 loan = self._usable()
                 if loan is None and not self._failures.recent:
                     try:
@@ -199,12 +202,15 @@ class ClusterRate:
             nonlocal granted, since, at
             since = self._clock()  # before the store's clock is read, so that the loan ends here first
             at = self._store.now()
+            # A quarter of the rate, divided among the processes: large enough that the store is asked seldom, small
+            # enough that one busy process does not hold what the others need.
             wanted = max(self.count // 4 // (len(self._processes.others) + 1), self._waiting, 1)
             granted = 0 if lent.pause_s else max(min(self._free(lent), wanted), 0)
             mine = self._read_own()
             return (*mine, Loan(at, granted)) if granted else mine
 
         await self._record.write(self._store.id, own)
+        # Appended only when the write has succeeded: the record of the store is what the others see.
         if granted:
             self._loans.append(_Own(at, since, granted))
             self._tasks.start(self._return_later(self._loans[-1]), "toolplug-cluster-rate")
@@ -216,6 +222,7 @@ class ClusterRate:
         self._forget()
         part = self.count // (len(self._processes.others) + 1)
         left = part - sum(loan.used for loan in self._loans)
+        # What was borrowed before the store failed counts for the part too.
         if left <= 0:
             return None
         self._loans.append(_Own(self._store.now(), self._clock(), left))
@@ -237,5 +244,5 @@ class ClusterRate:
             return record_lost(self.what, lent.pause_s)
         loans = [*(loan for loans in lent.others.values() for loan in loans), *self._read_own()]
         first = min((loan.at for loan in loans), default=now)
-        taken = f"{self.what} takes {counted(self.count, 'call')} in {self.per_s:g} s in all processes"
+        taken = f"{self.what} takes {pluralize(self.count, 'call')} in {self.per_s:g} s in all processes"
         return Refusal(taken, max(first + self._counts_s - now, 0.001))

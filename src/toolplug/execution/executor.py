@@ -188,7 +188,7 @@ class LazyExecutor(ModelTools):
                 return tool.plan.forward(self, call, context)
         return self._inner.execute(call, context)
 
-    async def listed(self) -> Catalog:
+    async def open_catalog(self) -> Catalog:
         """Return the catalog after opening all toolsets."""
         async with self._open("", None) as executor:
             return executor.catalog

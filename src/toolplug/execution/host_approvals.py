@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.plan import Approval, ApprovalClaim, Plan
 from toolplug.errors import ApiError
-from toolplug.execution.results import denied
+from toolplug.execution.results import denied_result
 
 LIFE_S = 300.0
 """Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
@@ -90,7 +90,9 @@ class NoApprovals:
 
     async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         """Refuse the call."""
-        return denied(call, "approval", "a person must approve this call, and this host has no part that asks one")
+        return denied_result(
+            call, "approval", "a person must approve this call, and this host has no part that asks one"
+        )
 
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
         """Return None."""

@@ -63,7 +63,7 @@ class HostSessions(Protocol):
         """Create a session of the principal's tenant. Raises `ApiError` and `StoreError`."""
         ...
 
-    def known(self, code: str, tenant: str) -> HostSession:
+    def known_session(self, code: str, tenant: str) -> HostSession:
         """Return a live session of this tenant that this process has, without I/O. Raises `AccessError`."""
         ...
 
@@ -95,18 +95,18 @@ class NoSessions:
         """Raise `LookupError`."""
         raise LookupError("this host has no sessions")
 
-    def known(self, code: str, tenant: str) -> HostSession:
+    def known_session(self, code: str, tenant: str) -> HostSession:
         """Raise `AccessError`."""
         check_code(code)
         raise SessionNotFound(code)
 
     async def find(self, code: str, tenant: str) -> HostSession:
         """Raise `AccessError`."""
-        return self.known(code, tenant)
+        return self.known_session(code, tenant)
 
     async def bring(self, code: str) -> HostSession:
         """Raise `AccessError`."""
-        return self.known(code, "")
+        return self.known_session(code, "")
 
     def code_of_token(self, token: str) -> str | None:
         """Return None."""
@@ -114,7 +114,7 @@ class NoSessions:
 
     async def with_token(self, code: str, token: str) -> HostSession | None:
         """Raise `AccessError`."""
-        return self.known(code, "")
+        return self.known_session(code, "")
 
 
 NO_SESSIONS: HostSessions = NoSessions()

@@ -17,16 +17,18 @@ from toolplug.catalog.definition import (
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
-from toolplug.catalog.text import cleaned, cleaned_description, in_one_line
+from toolplug.catalog.text import clean_text, cleaned_description, in_one_line
 from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 
 MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024
+# No `http:`, whose pictures anyone on the way could replace, and no `data:text/html`, which would be a page.
 _ICON = re.compile(r"(https://|data:image/)[!-~]+")
 _ANY_OBJECT = Schema({"type": "object"})
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
+# Cleaning is linear, but a server may send megabytes for each of thousands of tools.
 _LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
 """Characters of a description that are read; later ones are always over the limit."""
 
@@ -68,6 +70,7 @@ def _parameters(raw: object, cuts: RemovedParts) -> Schema:
         if not isinstance(raw, dict):
             raise InvalidDefinition("is no schema")
         return _of_object(cast("dict[str, object]", raw), ("inputSchema",), cuts, defaults_are_optional=True)
+    # Not repaired: a name or pattern that looks like another one is an attack, not a mistake.
     except HiddenCharacter:
         raise
     except InvalidDefinition as error:
@@ -146,13 +149,15 @@ def _description(raw: object, cuts: RemovedParts) -> str:
         cuts.add(at, "is no text")
         return ""
     looked_at = raw[:_LOOKED_AT]
+    # Drops lone surrogates, which no JSON text of ours could carry.
     readable = looked_at.encode(errors="ignore").decode()
-    seen = cleaned(readable)
+    seen = clean_text(readable)
     if seen != looked_at:
         cuts.add(at, "invisible characters")
     text = cleaned_description(seen)
     if text != seen:
         cuts.add(at, "a heading of a user's notes")
+    # `ignore` drops the half of a character that the cut may leave.
     kept = text.encode()[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
     if kept != text or looked_at != raw:
         cuts.add(at, f"what is over {MAX_DESCRIPTION_BYTES} bytes")
@@ -203,7 +208,7 @@ def bounded_text(raw: object, limit: int) -> str:
     if not isinstance(raw, str):
         return ""
     readable = raw[: 8 * limit].encode(errors="ignore").decode()
-    return cleaned_description(cleaned(readable)).encode()[:limit].decode(errors="ignore").strip()
+    return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
 
 
 def list_of(raw: object) -> list[object]:

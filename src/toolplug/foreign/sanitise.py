@@ -22,10 +22,10 @@ from toolplug.catalog.schema_walk import (
     at_pointer,
     pointer_part,
 )
-from toolplug.catalog.text import cleaned, cleaned_json, hidden_character, in_one_line
+from toolplug.catalog.text import clean_text, cleaned_json, hidden_character, in_one_line
 from toolplug.catalog.validation.patterns import MAX_PATTERNS, MAX_PATTERNS_KIB, automaton_kib
 from toolplug.catalog.validation.schema_references import CircularReferences, References
-from toolplug.catalog.validation.schema_repair import NOT_A_VALUE, is_address, places, repair_schema
+from toolplug.catalog.validation.schema_repair import NOT_A_VALUE, is_address, repair_schema, walk_schemas
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 
 MAX_LINES = 20
@@ -62,7 +62,7 @@ class RemovedParts:
 
 
 def _pointer(path: Path) -> str:
-    readable = (in_one_line(cleaned(part[:80])).encode(errors="replace").decode() for part in path)
+    readable = (in_one_line(clean_text(part[:80])).encode(errors="replace").decode() for part in path)
     return "".join(map(pointer_part, readable)) or "/"
 
 
@@ -125,7 +125,7 @@ Node = dict[str, object]
 
 def _remove_foreign_references(document: Node, at: Path, removed: RemovedParts) -> None:
     """Remove each reference that names no place in the document, and those that lead back to themselves."""
-    every = list(places(document, at))
+    every = list(walk_schemas(document, at))
     names = _Names(document, [place.schema for place in every])
     for schema, path in every:
         for keyword in REFERENCES & schema.keys():

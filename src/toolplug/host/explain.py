@@ -198,7 +198,7 @@ class Explainer:
         for gate in given.values():
             yield _make_verdict(gate.name, gate, principal, "admits", gate.origin)
         yield from limit_gates(plan)
-        asked = self._registry.plugins.asked("before_call")
+        asked = self._registry.plugins.implementers("before_call")
         if asked:
             names = ", ".join(map(repr, asked))
             yield verdict("hook", None, "code", f"before_call of {names} is asked at each call, and may refuse it")

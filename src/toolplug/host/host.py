@@ -31,7 +31,7 @@ from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
-from toolplug.host.parts import CodedParts, Parts, Serves, listed
+from toolplug.host.parts import CodedParts, Parts, Serves, open_catalog
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
@@ -39,7 +39,7 @@ from toolplug.host.toolsets.service import McpRegistration, ToolsetService, code
 from toolplug.host.views import AgentReach, reach_of
 from toolplug.parts.mcp.serving.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
-from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike
@@ -327,7 +327,7 @@ class Host:
     ) -> Catalog:
         """Return what `executor_for` lists, after opening the toolsets that list nothing before they are opened."""
         chosen = self.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
-        return await listed(chosen)
+        return await open_catalog(chosen)
 
     def executor_for(
         self,
@@ -458,7 +458,7 @@ class Host:
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
         source, hooks = seen_from(self._entered_in, self._source), specifications(self._plugins)
-        return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents, hooks))
+        return self._reader(source, environ, find_installed(), Coded(prefixes, self._providers, agents, hooks))
 
     def _require_entered(self) -> Parts:
         if self._open is None:
@@ -484,4 +484,4 @@ def _say_wrong_servers(configuration: Configuration) -> None:
 
 def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
     """Return the principal's session of this code, None for no code. Raises `AccessError`."""
-    return None if code is None else opened.running.sessions.known(code, principal.tenant)
+    return None if code is None else opened.running.sessions.known_session(code, principal.tenant)

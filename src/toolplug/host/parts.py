@@ -102,7 +102,7 @@ class ToolsForParts:
         self._views = views
         self._sessions = sessions
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
@@ -120,7 +120,7 @@ class ToolsForParts:
 
     def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
         """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self._views.executor_for(principal, agent, self._sessions().known(session, principal.tenant))
+        return self._views.executor_for(principal, agent, self._sessions().known_session(session, principal.tenant))
 
 
 @dataclass(slots=True, eq=False)
@@ -346,7 +346,7 @@ class Parts:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
         session = None if code is None else await self.running.sessions.find(code, principal.tenant)
-        return await listed(self.views.unchosen(principal, agent, session))
+        return await open_catalog(self.views.unchosen(principal, agent, session))
 
 
 def _end_session(
@@ -427,9 +427,9 @@ async def _mcp_serving(
         yield serving
 
 
-async def listed(executor: ToolExecutor) -> Catalog:
+async def open_catalog(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
-    return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+    return await executor.open_catalog() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
 async def _quota_use(

@@ -24,7 +24,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _LOG = logging.getLogger("toolplug.host")
@@ -119,7 +119,7 @@ class PartTools:
         self._labels.add((part, name))
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{part}", name)
-        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned(KIND, part))
+        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned_limit(KIND, part))
         builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
 
@@ -163,7 +163,7 @@ class _OpenPart(NamedTuple):
             said[0] = str(await self.running.ready())
 
         try:
-            await awaited(entry, "ready()", ask, READY_S)
+            await await_step(entry, "ready()", ask, READY_S)
         except ProviderError as error:
             return error.summary
         return said[0]
@@ -175,7 +175,7 @@ class _OpenPart(NamedTuple):
             await self.running.aclose()
             return
         try:
-            await awaited(entry, "aclose()", self.running.aclose, CLOSE_S)
+            await await_step(entry, "aclose()", self.running.aclose, CLOSE_S)
         except ProviderError as error:
             log_crash(f"closing the part {self.part.name!r}", error, entry.owner)
 
@@ -252,7 +252,7 @@ class RunningParts:
             begun.append(running)
 
         try:
-            await awaited(entry, f"open() of the part {part.name!r}", begin, START_S)
+            await await_step(entry, f"open() of the part {part.name!r}", begin, START_S)
         except ProviderError as error:
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
@@ -54,7 +54,7 @@ def _left_out(catalog: Catalog) -> Catalog:
     """Return a catalog that lists nothing, and refuses each call of these tools with their own plans."""
     refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NOT_REQUESTED)))
     listed = Catalog(refused.values(), prefixes=refused.prefixes)
-    return Catalog(prefixes=catalog.prefixes, unavailable=layered(listed, refused.unavailable or EMPTY_CATALOG))
+    return Catalog(prefixes=catalog.prefixes, unavailable=layer_catalogs(listed, refused.unavailable or EMPTY_CATALOG))
 
 
 _NEWEST = 1_000
@@ -96,7 +96,7 @@ class WithReadResultLast:
             lambda catalog: catalog.where(lambda tool: tool.definition.ref.source not in (SOURCE, SEARCH_SOURCE))
         )
         self.tail: CachedValue = CachedValue(self.reader_for)
-        self.whole: CachedValue = CachedValue(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
+        self.whole: CachedValue = CachedValue(lambda catalog: layer_catalogs(self.body(catalog), self.tail(catalog)))
 
     def reader_for(self, catalog: Catalog) -> Catalog:
         """Return the reader if a result of these tools may be kept, else nothing."""
@@ -110,7 +110,7 @@ class _MergedOfferings:
         self._recent: LeastRecentlyUsed[tuple[Offering, ...], Offering] = LeastRecentlyUsed(_NEWEST)
         self._warned: LeastRecentlyUsed[tuple[str, str, str], bool] = LeastRecentlyUsed(_NEWEST)
 
-    def merged(self, parts: tuple[Offering, ...]) -> Offering:
+    def merge(self, parts: tuple[Offering, ...]) -> Offering:
         """Return the parts one after another; the first of a name or URI wins."""
         known = self._recent.get(parts)
         if known is not None:
@@ -168,8 +168,8 @@ class Views:
         self._equipment = equipment
         self._of_parts = of_parts
         self._recent = RecentViews()
-        self._searchable = registry.search.added
-        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.added(catalog)))
+        self._searchable = registry.search.add_search_tools
+        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.add_search_tools(catalog)))
         self._nothing = merged_executor(self._unknown())
         self._offerings = _MergedOfferings()
 
@@ -193,12 +193,12 @@ class Views:
         code = None if session is None else session.code
         key = (principal, code, session and session.executor, only is None, self._of_parts(principal))
 
-        def made() -> LiveCatalog:
+        def make_view() -> LiveCatalog:
             view = self._chooser(principal, session)(self._without_agent(principal, session, only))
             view.default_context = CallContext(principal=principal, session=code)
             return view
 
-        return self._recent.view(key, made, session=code)
+        return self._recent.view(key, make_view, session=code)
 
     def offering_for(self, principal: Principal, agent: str | None, within: Hashable = None) -> Offering:
         """Return the caller's prompts and resources, whatever tools are equipped. Raises like `executor_for`."""
@@ -210,7 +210,7 @@ class Views:
             parts = (*own, *self._agents.offerings(Choice("", servers=True)))
         else:
             parts = tuple(self._agents.offerings(Choice(principal.tenant, acting), within))
-        return self._offerings.merged(parts)
+        return self._offerings.merge(parts)
 
     def _chooser(self, principal: Principal, session: HostSession | None) -> Choose:
         """Return a function that joins parts as the owner has equipped them, with tools that search deferred ones."""
@@ -246,12 +246,12 @@ class Views:
             return choose(self._without_agent(principal, session, only))
         choice = Choice(principal.tenant, acting, only=only)
 
-        def composed(key: Hashable) -> ToolExecutor:
+        def compose_view(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         code = None if session is None else session.code
         context = CallContext(principal=principal, agent=acting, session=code)
-        return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
+        return LazyExecutor(self._agents, choice, within if session is None else code, compose_view, context)
 
     def _without_agent(self, principal: Principal, session: HostSession | None, only: frozenset[str] | None) -> Parts:
         tools = self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
@@ -329,7 +329,7 @@ class AgentReach(NamedTuple):
         """Return what the tenant's agents can reach by their present allowlists."""
         found: dict[str, Toolset] = {}
         for agent in agents:
-            found.update({toolset.id: toolset for toolset in tools.chosen(Choice(tenant, agent))})
+            found.update({toolset.id: toolset for toolset in tools.choose(Choice(tenant, agent))})
         sources: dict[str, set[str]] = {PROVIDER: set(), MCP: set()}
         for toolset in found.values():
             kind, name = split_source(toolset.shown) or (None, "")

@@ -43,6 +43,7 @@ def provider_paths(mounted: Iterable[MountedRoute], security: Sequence[JsonObjec
         method = item.route.method
         if method in _DESCRIBABLE:
             _, path, _ = compile_path(item.path)
+            # `/notes/{id}` and `/notes/{key}` are one path to OpenAPI.
             path = shapes.setdefault(_PARAMETER.sub("{}", path), path)
             paths.setdefault(path, {})[method.lower()] = _provider_operation(item, path, security)
     return paths
@@ -53,7 +54,7 @@ def _provider_operation(item: MountedRoute, path: str, security: Sequence[JsonOb
     scope = route.scope or CALL
     operation: dict[str, object] = {
         "operationId": f"{item.key}_{route.method.lower()}_{_UNSAFE.sub('_', path).strip('_')}",
-        "summary": item.shown,
+        "summary": item.label,
         "tags": [item.key],
         "security": [] if item.public else security,
         "responses": {"default": {"description": "The provider's own answer"}},
@@ -115,6 +116,7 @@ class Description:
     async def answer(self, request: HostRequest) -> Response:
         """Return the document as a response; its paths begin where the application is mounted."""
         mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
+        # The document is made once: anybody may ask for it.
         written = self._written
         if written is None or written[0] is not mounted or written[1] != root:
             text = orjson.dumps(document((*await in_own_thread(self._described), self.route), mounted, root))
@@ -240,6 +242,7 @@ def _schemas(routes: Iterable[HostRoute]) -> JsonObject:
         for model in (route.body, route.answered.model, *route.answered.others.values())
         if model
     }
+    # Sorted, as a set has no order: the document must come out byte-equal for the same routes.
     named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
     inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[object]]] = [
         (model.__name__, "validation", TypeAdapter(model)) for model in named

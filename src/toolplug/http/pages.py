@@ -100,7 +100,9 @@ async def readyz(request: HostRequest) -> OrjsonResponse[Readiness]:
 async def metrics(request: HostRequest) -> Response:
     """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
     registry: CollectorRegistry = await request.state["host"].scrape()
+    # prometheus-client decides by the `Accept` header, as its own server does.
     encode, content_type = choose_encoder(request.headers.get("accept") or "")
+    # In a thread: collectors of providers run here, and may block.
     body = await in_own_thread(partial(encode, registry))
     return Response(body, media_type=content_type)
 
@@ -110,7 +112,7 @@ _CONSOLE = "/console"
 
 def console_path(registry: FunctionRegistry) -> str | None:
     """Return the path of the console that a plugin offers to everyone; None if there is none."""
-    offered = any(each.public and each.shown == f"GET {_CONSOLE}" for each in registry.routes)
+    offered = any(each.public and each.label == f"GET {_CONSOLE}" for each in registry.routes)
     return _CONSOLE if offered else None
 
 

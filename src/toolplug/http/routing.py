@@ -133,13 +133,13 @@ def route(
     * `body_required` False: a request without a body is one with an empty object.
     """
 
-    def made(answered: Answered) -> HostRoute:
+    def make_route(answered: Answered) -> HostRoute:
         endpoint = answered.endpoint
         operation = getattr(endpoint, "__name__", path)
         described = (summary, body, body_required, parameters, audience, max_body)
         return HostRoute(method, path, scope, *described, endpoint, answered, operation)
 
-    return made
+    return make_route
 
 
 def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:

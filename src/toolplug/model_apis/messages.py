@@ -12,7 +12,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidArguments
 from toolplug.execution.executor import Message, ToolExecutor
 from toolplug.model_apis.strict import strict_schema, without_nulls
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 
 def set_strict_openai(tools: Iterable[Message]) -> None:
@@ -95,7 +95,7 @@ def without_absent(catalog: Catalog, call: ToolCall) -> ToolCall:
     """
     tool = catalog.find(call.name)
     try:
-        arguments = decoded(call.arguments)
+        arguments = decode_arguments(call.arguments)
     except InvalidArguments:
         return call
     if tool is None or None not in _values(arguments):

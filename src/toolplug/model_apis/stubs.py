@@ -115,7 +115,7 @@ class StubTable:
         """Return the tools of a type, in listing order; empty for an unknown type."""
         return tuple(self._tools.get(kind, ()))
 
-    def doubled(self, kind: str) -> str | None:
+    def find_double(self, kind: str) -> str | None:
         """Return the provider that has the type, and another one that declares it too, if there is one."""
         other = self._others.get(kind)
         if other is None:
@@ -133,7 +133,7 @@ class StubTable:
             known = sorted({key for tool in tools for key in _read_declared(tool)})
             return OptionsRefused(
                 supported=False,
-                message=f"stub {kind!r} does not support {_listed(unsupported)}; it takes {_listed(known)}",
+                message=f"stub {kind!r} does not support {_list_keys(unsupported)}; it takes {_list_keys(known)}",
             )
         taken: dict[str, Mapping[str, object]] = {}
         for tool in tools:
@@ -165,7 +165,7 @@ def _read_declared(tool: ToolDefinition) -> Mapping[str, object]:
     return as_object(options.value.get("properties") if options else None)
 
 
-def _listed(keys: list[str]) -> str:
+def _list_keys(keys: list[str]) -> str:
     return ", ".join(repr(key) for key in keys) or "no options"
 
 
@@ -231,7 +231,7 @@ def expand_builtin_tools(
             expanded += [orjson.loads(fragment(tool, "chat")) for tool in request.expand(index, entry)]
         else:
             expanded.append(entry)
-    choice = mapped_choice(tool_choice, request.chosen, request.choice_unmatched)
+    choice = mapped_choice(tool_choice, request.chosen_functions, request.choice_unmatched)
     return Expansion(tools=expanded, tool_choice=choice, options=request.options, warnings=tuple(request.warnings))
 
 
@@ -256,7 +256,7 @@ class _Request:
         if not tools:
             self._refuse("unmatched_stub", index, kind, _describe_unmatched(entry, given))
             return []
-        doubled = self._table.doubled(kind)
+        doubled = self._table.find_double(kind)
         if doubled and kind not in self._expanded:
             self._warn("duplicate_type", index, kind, doubled)
         options = self._table.options(kind, {key: value for key, value in stub.items() if key != "type"})
@@ -268,7 +268,7 @@ class _Request:
         self._expanded[kind] = True
         return [tool for tool in tools if self._adds(tool, index, kind, options.get(tool.name))]
 
-    def chosen(self, kind: str) -> tuple[str, ...]:
+    def chosen_functions(self, kind: str) -> tuple[str, ...]:
         """Return the functions of a choice of this type; none if each stub of the type was dropped."""
         return tuple(tool.wire for tool in self._table.tools(kind)) if self._expanded.get(kind, True) else ()
 

@@ -39,7 +39,7 @@ def _no_tools_changed() -> None:
 class HostTools(Protocol):
     """The tools of the host, for a part that adds some or calls them."""
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         ...
 

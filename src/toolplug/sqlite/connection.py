@@ -28,10 +28,13 @@ class Connection:
     @classmethod
     async def open(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
         """Call `connector` on the connection's thread. Its errors are raised here, after the thread has ended."""
+        # 64 rows a step is aiosqlite's own number; `rows` fetches all at once, so that it has no effect here.
         connection = _DaemonConnection(connector, iter_chunk_size=64)
         try:
             await connection
         except BaseException:
+            # Else the thread could still open the file after this has raised, and a test that removes the folder would
+            # fail.
             await asyncio.wait([connection.stopped], timeout=_END_S)
             raise
         return cls(connection)

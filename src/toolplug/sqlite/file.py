@@ -56,6 +56,7 @@ def real_path(path: Path) -> Path:
 
 def _primary_code(error: sqlite3.Error) -> int:
     # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
+    # The low byte is the primary code; the others say more of it (`SQLITE_BUSY_SNAPSHOT`).
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -104,6 +105,7 @@ class SqliteFile:
         """Create the file if it does not exist, check it, and open it. Raises the errors of `Store`."""
         with told_as_store_errors(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite itself would make the file readable for all, as the umask says.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._check()
             return self._patiently_open()
@@ -120,6 +122,8 @@ class SqliteFile:
             f"{self.path.absolute().as_uri()}?{options}",
             uri=True,
             timeout=busy_s,
+            # Transactions are begun by hand: the module's own handling begins one before each change, and none before a
+            # SELECT.
             isolation_level=None,
             factory=self.connection,
         )
@@ -194,6 +198,7 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
     """Look for damaged pages within the time limit of a start, so that a large file is checked in part."""
     give_up_at = time.monotonic() + _CHECK_S
+    # Called every 10,000 steps of SQLite's machine; a true value ends the check as an interruption.
     connection.set_progress_handler(lambda: time.monotonic() >= give_up_at, 10_000)
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
@@ -204,9 +209,11 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronou
     ready = _check_origin(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
+    # 64 MiB: after a burst the log would keep its size for ever.
     connection.execute("PRAGMA journal_size_limit = 67108864")
     if not ready:
         _fill(connection, path)
+    # Asked twice, the second time under the lock: two processes may open an old file together.
     if not _counts_commits(connection):
         connection.execute("BEGIN IMMEDIATE")
         if not _counts_commits(connection):

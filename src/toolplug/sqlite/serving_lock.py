@@ -45,6 +45,7 @@ async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGene
     with file:
         await _lock(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
         with told_as_store_errors(store):
+            # After the lock is held: before that the file says who holds it.
             file.truncate()
             file.write(f"{0 if shared else os.getpid()} {socket.gethostname()}\n".encode())
         yield
@@ -62,6 +63,7 @@ def is_served_shared(store: Path) -> bool:
 def try_lock(file: FileIO, kind: int) -> bool:
     """Take the lock if nobody else prevents it, `LOCK_EX` or `LOCK_SH`; return whether it was taken."""
     try:
+        # `flock`, not `lockf`: a POSIX lock goes as soon as any descriptor of the file is closed in the process.
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -118,6 +120,7 @@ def warn_of_workers() -> None:
 def _has_siblings() -> bool:
     """Return whether the parent has started other processes like this one; True where the system does not say so."""
     try:
+        # Children are listed for each thread of the parent, as a worker may be forked by any of them.
         threads = [path.read_text() for path in Path(f"/proc/{os.getppid()}/task").glob("*/children")]
         children = {int(pid) for text in threads for pid in text.split()}
         others = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children - {os.getpid()}]

@@ -30,10 +30,12 @@ from toolplug.stores.store import Change, Event
 
 LOOK_S = 0.1
 """Seconds between two looks at the number of the last transaction."""
+# Looking is all that is left without sockets: 200 small statements a second, for an answer within 5 ms.
 LOOK_WITHOUT_SOCKETS_S = 0.005
 MOST_PENDING_BYTES = 1024 * 1024
 """Of changes for a process that does not receive; beyond that it misses some."""
 
+# Linux takes 208 KiB by default (`net.core.wmem_max`); small ones leave room for several in the buffer.
 _DATAGRAM_BYTES = 64 * 1024
 _LARGEST_CHANGE_BYTES = 24 * 1024
 _AT_ONCE = 64
@@ -114,6 +116,7 @@ class ChangeSockets:
 
     def open(self, number: int) -> None:
         """Receive; `number` is that of a transaction after which the first reads begin. Raises `OSError`."""
+        # Datagrams: a message arrives whole or not at all, and a sender never waits for a reader that is stuck.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._directory = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -136,6 +139,7 @@ class ChangeSockets:
             peer.flush()
             peer.close()
         asyncio.get_running_loop().remove_reader(self._socket)
+        # Another process may have removed it, which took this one for dead.
         with suppress(OSError):
             os.unlink(self._name, dir_fd=self._directory)
         self._release()
@@ -146,6 +150,7 @@ class ChangeSockets:
         if not self._peers:
             return
         encoded = [(each.to, _encode(each.change)) for each in announced]
+        # A copy: a peer that has ended is removed while it is sent to.
         for name, peer in tuple(self._peers.items()):
             peer.put([item for to, item in encoded if None in to or name in to], number)
         if self._flush_later is None and any(peer.late for peer in self._peers.values()):
@@ -166,6 +171,7 @@ class ChangeSockets:
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):
             try:
+                # Twice what is sent: a larger one of another version would be cut silently.
                 datagram = self._socket.recv(2 * _DATAGRAM_BYTES)
             except OSError:
                 return
@@ -229,6 +235,7 @@ class CommitNumbers:
 
     def restart(self, number: int) -> None:
         """Take all up to this one as known."""
+        # Numbers that came ahead stay: the sockets may have been faster than the look at the file.
         self._known = self._seen = number
         self._ahead = {each for each in self._ahead if each > number}
         self._advance()
@@ -291,6 +298,7 @@ class _Peer:
         self._pending.append(number)
         if self._bytes > MOST_PENDING_BYTES or len(self._pending) > MOST_PENDING_BYTES // 64:
             # It will find that the numbers are missing.
+            # Dropped, not sent late: after a gap the other end reads everything again in any case.
             self._pending.clear()
             self._bytes = 0
         elif items and not self._blocked:
@@ -304,12 +312,14 @@ class _Peer:
             numbers = [each for each in batch if isinstance(each, int)]
             try:
                 self._socket.send(_datagram(self._sender, numbers, items))
+            # Its buffer is full. The loop says when there is room; what is pending waits, up to `MOST_PENDING_BYTES`.
             except BlockingIOError:
                 self._wait()
                 return
             except OSError as error:
                 self._pending.clear()
                 self._bytes = 0
+                # These two are of this one message; any other error means that the process is gone.
                 if error.errno not in (errno.ENOBUFS, errno.EMSGSIZE):
                     self.close()
                     self._gone(error)
@@ -377,14 +387,14 @@ def _decode(datagram: bytes) -> tuple[str, list[int], list[Change]]:
     head: _Head = json.loads(line)
     at = 0
 
-    def taken(size: int) -> bytes:
+    def take(size: int) -> bytes:
         nonlocal at
         at += size
         return content[at - size : at]
 
     changes: list[Change] = []
     for key, revision, size, sizes in head["changes"]:
-        value = None if size is None else taken(size)
-        events = None if sizes is None else tuple(Event(number, taken(length)) for number, length in sizes)
+        value = None if size is None else take(size)
+        events = None if sizes is None else tuple(Event(number, take(length)) for number, length in sizes)
         changes.append(Change(key, revision, value, events))
     return head["from"], head["numbers"], changes

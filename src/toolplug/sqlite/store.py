@@ -43,6 +43,7 @@ from toolplug.stores.waiting import Waiting
 
 _POLL_S = 0.2
 _LOG = logging.getLogger("toolplug.stores")
+# A larger one raises OverflowError in the binding of parameters.
 _MAX_INTEGER = 2**63 - 1
 
 _READ = """
@@ -192,6 +193,7 @@ class SqliteStore(Store):
         return self._clock()
 
     async def aclose(self) -> None:
+        # Taken at once, so that a second `aclose` finds nothing to close.
         opened, self._opened = self._opened, None
         if opened is None:
             return
@@ -208,6 +210,7 @@ class SqliteStore(Store):
         await asyncio.wait([poll, *closed])
 
     async def __aenter__(self) -> Self:
+        # What was opened is closed if a later step fails; `pop_all` hands it over at the end.
         async with AsyncExitStack() as undo:
             writing = await Connection.open(self.file.open_for_writing)
             undo.push_async_callback(writing.close)
@@ -221,6 +224,7 @@ class SqliteStore(Store):
             )
             with told_as_store_errors(self.file.path):
                 sharing = undo.enter_context(await self._share(writing))
+                # Of the writing connection: `data_version` leaves out what the connection itself has written.
                 seen = await _version(writing)
             sockets = self._sockets
             noticing = self._notice_others(writing, seen) if sockets is None else _look(sockets, reader)
@@ -279,12 +283,13 @@ class SqliteStore(Store):
         if self._sockets is None or batch.idle:
             return
         wanted: dict[str, set[str | None]] = {}
+        # Several changes of one record in a batch: all whom one of them is for are told.
         for request in requests:
             wanted.setdefault(request.key, set()).add(request.to)
         # A record that has expired was named by no request, and concerns all.
         self._sockets.announce(
             batch.number,
-            [Announced(batch.change(key), frozenset(wanted.get(key, {None}))) for key in batch.changed],
+            [Announced(batch.change(key), frozenset(wanted.get(key, {None}))) for key in batch.changed_keys],
         )
 
     async def _notice_others(self, connection: Connection, seen: int | None) -> None:
@@ -295,6 +300,7 @@ class SqliteStore(Store):
                 version = await _version(connection)
             except sqlite3.Error:
                 version = None
+            # An error makes it None and wakes the readers too: rather once too often than not at all.
             if version != seen:
                 self._waiting.wake_all()
             seen = version

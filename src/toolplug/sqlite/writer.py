@@ -36,7 +36,7 @@ class FailureLog:
         self._told = False
         self._quiet_until = -float("inf")
 
-    def failed(self, error: StoreError) -> None:
+    def record_failure(self, error: StoreError) -> None:
         """Note that a change could not be written."""
         now = self._clock()
         if not self._told and now >= self._quiet_until:
@@ -44,7 +44,7 @@ class FailureLog:
             self._quiet_until = now + QUIET_S
             _LOG.error("changes cannot be kept: %s", error)
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         """Note that a change was written."""
         if self._told:
             self._told = False
@@ -82,6 +82,7 @@ def write_batch(
     if connection.in_transaction:
         # An earlier rollback failed with its batch.
         connection.execute("ROLLBACK")
+    # The lock for writing at once: a transaction that begins by reading and writes later fails if another has written.
     connection.execute("BEGIN IMMEDIATE")
     try:
         settlement = _apply(connection, changes, now)
@@ -102,6 +103,7 @@ def last_commit(connection: sqlite3.Connection) -> int:
 
 def remove_volatile(connection: sqlite3.Connection) -> None:
     """Remove the volatile records that the last processes left. Raises `sqlite3.Error`."""
+    # All keys that begin with `~`, as a range that the index can use.
     volatile = (VOLATILE, chr(ord(VOLATILE) + 1))
     connection.execute("BEGIN IMMEDIATE")
     found = connection.execute("SELECT max(revision) FROM records WHERE key >= ? AND key < ?", volatile)
@@ -158,6 +160,7 @@ def _write(connection: sqlite3.Connection, settlement: BatchResult, kept_events:
     )
 
 
+# Bounds the time of one transaction, and with it the wait of the first change in it.
 _MAX_BATCH = 256
 # With one more try of 50 ms at the lock, an answer comes within two seconds.
 _PATIENCE_S = 1.8
@@ -225,10 +228,12 @@ class Writer:
                     await self._write(self._next_batch())
                 if self._closing:
                     return
+                # No change can be lost in between: nothing is awaited between the last look at the queue and this line.
                 self._news.clear()
                 await self._news.wait()
         finally:
             self._closing = True
+            # Also when this task is cancelled: nobody would answer those that wait.
             _fail_all(self._asked, StoreUnavailable(f"{self._path} was closed before this change was written"))
 
     def _next_batch(self) -> list[_Asked]:
@@ -249,12 +254,14 @@ class Writer:
             _fail_all(batch, StoreUnavailable(f"{self._path} was closed while this change was being written"))
             raise
         else:
-            self._outage.worked()
+            self._outage.record_success()
+            # Before the answers: whoever is answered must find that the readers of this process know of the change.
             self._committed(changes, settlement)
             _answer_all(batch, settlement)
 
     def _write_batch(self, connection: sqlite3.Connection, changes: Sequence[Request], now: float) -> BatchResult:
         """Write a batch. Raises `sqlite3.Error`, also if the file was deleted, which SQLite itself does not notice."""
+        # Device and inode: SQLite would go on writing to a deleted file, whose changes nobody ever sees.
         if _file_at(self._place) != self._file:
             raise sqlite3.OperationalError("deleted or replaced while it was open; put it back, or start again")
         return write_batch(connection, changes, now=now, kept_events=self._kept_events)
@@ -263,11 +270,12 @@ class Writer:
         """Fail the batch; if another process holds the lock, only the changes that have waited for their timeout."""
         now = asyncio.get_running_loop().time()
         again = [asked for asked in batch if is_busy(error) and asked.give_up_at > now]
+        # In front, in their order: later changes must not overtake them.
         self._asked.extendleft(reversed(again))
         failed = [asked for asked in batch if asked not in again]
         if failed:
             told = store_error(error, self._path)
-            self._outage.failed(told)
+            self._outage.record_failure(told)
             _fail_all(failed, told)
 
 

@@ -38,7 +38,7 @@ async def queueing(
     """
 
     def executor_for(principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        return sessions.known(code, principal.tenant).executor if tools is None else tools
+        return sessions.known_session(code, principal.tenant).executor if tools is None else tools
 
     store.id = token_hex(4)
     queued = QueuedCalls(store, executor_for, Processes(store))

@@ -35,7 +35,7 @@ class Monitored:
         return (*self.providers, *(f"mcp:{server}" for server in self.servers))
 
 
-def monitored(configuration: Configuration) -> Monitored:
+def read_monitored(configuration: Configuration) -> Monitored:
     """Return what a valid configuration has."""
     settings = configuration.settings
     wanted = configuration.providers.wanted

@@ -22,7 +22,7 @@ from toolplug.cluster.followed import Follower
 from toolplug.cluster.process_requests import Topic
 from toolplug.cluster.processes import RunningProcess, running_processes
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
-from toolplug.execution.accounting import audited
+from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.file.configuration import Configuration
@@ -129,7 +129,7 @@ class HostAdmin:
         """
         async with self.changing:
             parts = self._parts()
-            with audited(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
+            with audit_block(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
                 await self._apply(parts, {**self._overrides, key: on})
             if parts.processes.joined:
                 await _write_switch(parts, key, on)
@@ -171,7 +171,7 @@ class HostAdmin:
         before, was = parts.registry.running(), parts.configuration
         report = LastReload(at=parts.store.now(), by=by.subject)
         try:
-            with audited("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
+            with audit_block("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
                 configuration = await in_own_thread(self._read)
                 check_unchangeable(was, configuration)
                 await self._apply_file(parts, configuration)

@@ -22,7 +22,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, Value
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
     built_in,
@@ -284,7 +284,7 @@ def _settings_of_plugins(
         return _settings(document, environ, settings_model(parts), problems)
     except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the plugin's own code
         names = " or ".join(repr(part.name) for part in parts if part.entry is not None)
-        message = f"reading the section {names} raised {outlined(error)}; only a ValueError says what is wrong"
+        message = f"reading the section {names} raised {outline_error(error)}; only a ValueError says what is wrong"
         problems.append(Problem(code="config_invalid", message=message, file=document.file))
         return None
 

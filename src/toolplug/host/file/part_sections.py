@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.server_entries import SECTION as SERVERS
@@ -22,7 +22,7 @@ from toolplug.host.file.settings import HostSettings
 from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.loading import ProviderType
-from toolplug.providers.routes import reserved
+from toolplug.providers.routes import is_reserved
 
 HOOK = "host_part"
 
@@ -121,7 +121,7 @@ def part_problems(document: Document, settings: HostSettings, parts: Iterable[Ho
         try:
             texts = [str(text) for text in part.checks(section)]
         except BaseException as error:  # noqa: BLE001  the plugin's own code
-            texts = [f"its checks raised {outlined(error, package)}"]
+            texts = [f"its checks raised {outline_error(error, package)}"]
         for text in texts:
             yield document.problem((part.name,), code="part_check", message=text)
 
@@ -131,11 +131,11 @@ def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[
     taken, found = TakenByParts(built_in()) if taken is None else taken, kind.installed
     owner, fix = (found.type, "change the file") if found.file else (found.package, f"update {found.distribution}")
     try:
-        return [taken.checked(function()) for function in kind.implementing(HOOK)]
+        return [taken.check_part(function()) for function in kind.implementing(HOOK)]
     except InvalidDefinition as error:
         raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
     except BaseException as error:
-        said = f"{owner}: {HOOK}() raised {outlined(error, found.module)}"
+        said = f"{owner}: {HOOK}() raised {outline_error(error, found.module)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix=fix) from error
 
 
@@ -161,7 +161,7 @@ class TakenByParts:
         self._paths |= dict.fromkeys(part.paths, owner)
         self._scopes |= dict.fromkeys(part.scopes, owner)
 
-    def checked(self, given: object) -> HostPart[Any]:
+    def check_part(self, given: object) -> HostPart[Any]:
         """Return what a hook has returned. Raises `InvalidDefinition` unless it is a part that a host can have."""
         if not isinstance(given, HostPart):
             raise InvalidDefinition(f"returned {type(given).__name__}; return a HostPart")
@@ -198,7 +198,7 @@ class TakenByParts:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if reserved(path) or path in self._paths:
+            if is_reserved(path) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

@@ -15,15 +15,15 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.file_mapping import FileMapping
-from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import OnFailure
-from toolplug.providers.routes import reserved
+from toolplug.providers.routes import is_reserved
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.stores.open import BUILT_IN, open_store, store_scheme
 
@@ -321,7 +321,7 @@ def _store_url(url: str) -> str:
 
 
 def _mount_path(path: str | None) -> str | None:
-    if path is not None and reserved(path):
+    if path is not None and is_reserved(path):
         why = "{path} is a path of the host itself; choose another"
         raise PydanticCustomError("reserved_path", why, {"path": path})
     return path

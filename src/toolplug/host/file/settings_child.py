@@ -16,7 +16,7 @@ from pydantic.errors import PydanticUserError
 
 from toolplug.errors import ProviderError
 from toolplug.host.file.part_sections import plugin_parts
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.loading import ProviderType, load
 
 
@@ -31,7 +31,7 @@ def main(type_name: str) -> None:
 
 def settings_of(type_name: str) -> dict[str, object]:
     """Return the answer about the keys of the type's entry that are not the host's."""
-    packages = installed().types.get(type_name, ())
+    packages = find_installed().types.get(type_name, ())
     if len(packages) != 1:
         return {"error": f"{len(packages)} packages declare it"}
     try:

@@ -65,7 +65,7 @@ def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, 
     """Return the prefixes of all toolsets, of the file or the host's code, with their owners as text for messages."""
     coded_ones = {prefix: f"toolset {name!r}, which the host's code registered" for name, prefix in coded.items()}
     return coded_ones | {
-        item.prefix: f"toolset {name!r} in line {document.mark(('toolsets', name, 'prefix')).line}"
+        item.prefix: f"toolset {name!r} in line {document.position_of(('toolsets', name, 'prefix')).line}"
         for name, item in settings.toolsets.items()
         if name not in coded
     }
@@ -122,7 +122,7 @@ def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping
             message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
             found["toolsets", name] = document.problem(path, code="duplicate_prefix", message=message)
         else:
-            taken[toolset.prefix] = f"{name!r} in line {document.mark(path).line}"
+            taken[toolset.prefix] = f"{name!r} in line {document.position_of(path).line}"
     return found
 
 

@@ -39,7 +39,7 @@ class QuotaPeers:
 
     async def __aenter__(self) -> Self:
         if self._joined:
-            self._tasks.start(self._exchange(), "toolplug-quotas")
+            self._tasks.start(self._share_usage(), "toolplug-quotas")
         return self
 
     async def __aexit__(
@@ -47,7 +47,7 @@ class QuotaPeers:
     ) -> None:
         await self._tasks.cancel()
 
-    async def _exchange(self) -> None:
+    async def _share_usage(self) -> None:
         while True:
             await asyncio.sleep(EXCHANGED_EVERY_S)
             if self._use.is_limited:

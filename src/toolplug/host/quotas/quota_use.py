@@ -9,8 +9,8 @@ from hashlib import blake2b
 from time import monotonic
 
 from toolplug.catalog.call import Principal
-from toolplug.config.quotas import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
-from toolplug.execution.limits.limiters import Rate
+from toolplug.execution.limits.limiters import RateLimit
+from toolplug.host.quotas.settings import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _MINUTE_S = 60
@@ -34,7 +34,7 @@ class QuotaUse:
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
         self._streams: Counter[OwnerId] = Counter()
         self._elsewhere = Counter[OwnerId](), Counter[OwnerId]()
-        self._calls: LeastRecentlyUsed[OwnerId, Rate] = LeastRecentlyUsed(_MAX_OWNERS)
+        self._calls: LeastRecentlyUsed[OwnerId, RateLimit] = LeastRecentlyUsed(_MAX_OWNERS)
         self.configure(quotas, streams_per_key)
 
     def configure(self, quotas: Quotas, streams_per_key: int) -> None:
@@ -56,7 +56,7 @@ class QuotaUse:
     @property
     def calls(self) -> Counter[OwnerId]:
         """The calls of the last minute at this process, of those who called in it."""
-        return Counter({owner: begun for owner, rate in self._calls.items() if (begun := rate.begun)})
+        return Counter({owner: begun for owner, rate in self._calls.items() if (begun := rate.recent_calls)})
 
     def take_elsewhere(self, streams: Counter[OwnerId], calls: Counter[OwnerId]) -> None:
         """Count these streams and calls of other processes as well, in place of the last ones."""
@@ -68,7 +68,7 @@ class QuotaUse:
             return
         quota: QuotaName = "calls_per_minute"
         levels = self._quotas.levels(quota, principal.tenant, principal.subject)
-        rates: list[tuple[Owner, int, int, Rate]] = []
+        rates: list[tuple[Owner, int, int, RateLimit]] = []
         for owner, limit in levels:
             counted = owner_id(*owner)
             left = limit - self._elsewhere[1][counted]
@@ -103,10 +103,10 @@ class QuotaUse:
                 if not self._streams[owner]:
                     del self._streams[owner]
 
-    def _rate(self, owner: OwnerId, limit: int) -> Rate:
+    def _rate(self, owner: OwnerId, limit: int) -> RateLimit:
         rate = self._calls.get(owner)
         if rate is None:
-            rate = Rate(limit, _MINUTE_S, "", clock=monotonic)
+            rate = RateLimit(limit, _MINUTE_S, "", clock=monotonic)
             self._calls.put(owner, rate)
-        rate.resized(limit, _MINUTE_S)
+        rate.resize(limit, _MINUTE_S)
         return rate

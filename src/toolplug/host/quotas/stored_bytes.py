@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 
 import orjson
 
-from toolplug.config.quotas import Owner, Quotas, quota_exceeded
 from toolplug.execution.accounting import audit_origin
+from toolplug.host.quotas.settings import Owner, Quotas, quota_exceeded
 from toolplug.stores.store import DelegatingStore, Store, every_key
 
 _COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
@@ -27,7 +27,7 @@ _STALE = 1000
 """Entries of renewed records that may wait in the heap of expiries, in addition to as many as there are records."""
 
 
-class _Stored(NamedTuple):
+class _StoredSize(NamedTuple):
     tenant: str
     subject: str
     size: int
@@ -44,7 +44,7 @@ class CountingStore(DelegatingStore):
     def __init__(self, store: Store, quotas: Callable[[], Quotas]) -> None:
         super().__init__(store)
         self._quotas = quotas
-        self._stored: dict[str, _Stored] = {}
+        self._stored: dict[str, _StoredSize] = {}
         self._bytes: Counter[Owner] = Counter()
         self._expiring: list[tuple[float, str]] = []
 
@@ -56,7 +56,7 @@ class CountingStore(DelegatingStore):
             if record is not None:
                 name, tenant, subject, size = orjson.loads(record.value)
                 expires_at = _NEVER if record.expires_at is None else record.expires_at
-                self._put(name, _Stored(tenant, subject, size, expires_at))
+                self._put(name, _StoredSize(tenant, subject, size, expires_at))
         return self
 
     async def extend(
@@ -97,8 +97,8 @@ class CountingStore(DelegatingStore):
         return revision
 
     def _count_change(
-        self, key: str, before: _Stored | None, value: bytes | None, ttl_s: float | None
-    ) -> _Stored | None:
+        self, key: str, before: _StoredSize | None, value: bytes | None, ttl_s: float | None
+    ) -> _StoredSize | None:
         if value is None:
             return None
         expires_at = _NEVER if ttl_s is None else self.now() + ttl_s
@@ -108,11 +108,11 @@ class CountingStore(DelegatingStore):
         if origin is None:
             return None
         principal = origin.principal
-        after = _Stored(principal.tenant, principal.subject, len(value), expires_at)
+        after = _StoredSize(principal.tenant, principal.subject, len(value), expires_at)
         self._check(after)
         return after
 
-    def _check(self, new: _Stored) -> None:
+    def _check(self, new: _StoredSize) -> None:
         """Raise `StoredBytesExceeded` if the record does not fit into the quotas of its owner."""
         self._forget_expired()
         for owner, limit in self._quotas().levels("stored_bytes", new.tenant, new.subject):
@@ -126,7 +126,7 @@ class CountingStore(DelegatingStore):
             if kept is not None and kept.expires_at == at:
                 self._put(key, None)
 
-    def _put(self, key: str, stored: _Stored | None) -> None:
+    def _put(self, key: str, stored: _StoredSize | None) -> None:
         before = self._stored.pop(key, None)
         if before is not None:
             for owner in before.owners:

@@ -22,15 +22,15 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.process_requests import ProcessRequests
-from toolplug.config.quotas import quota_exceeded
 from toolplug.errors import ApiError, StoreError
-from toolplug.execution.accounting import audited
+from toolplug.execution.accounting import audit_block
 from toolplug.execution.limits.resolved_limits import NO_LIMITS
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import Scope
+from toolplug.host.quotas.settings import quota_exceeded
 from toolplug.host.servers.records import (
     SERVERS,
     ServerRecord,
@@ -203,7 +203,7 @@ class McpServers:
         """Return the discovery record of a tenant's server."""
         return self._discovery.record(self._name(tenant, server))
 
-    def listed(self, tenant: str) -> Mapping[str, Catalog]:
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, by server id, under the server's own names."""
         return {name: self._servers[server.name].live.catalog for name, server in self._of(tenant).items()}
 
@@ -211,7 +211,7 @@ class McpServers:
         """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
         return self._handle(self._name(tenant, server)).sources[scope]
 
-    def used(self, tenant: str | None, server: str) -> None:
+    def refresh_server(self, tenant: str | None, server: str) -> None:
         """List the server's tools again in the background, since a session begins to use them."""
         self._discovery.due(self._name(tenant, server))
 
@@ -230,7 +230,7 @@ class McpServers:
                 written = await self._records.save(record, *record.name)
                 self._followed.put(*written, record)
             view = self.server(by.tenant, record.id)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return view
 
     async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
@@ -252,7 +252,7 @@ class McpServers:
                 written = await self._records.save(record, *record.name)
                 self._followed.put(*written, record)
             view = self.server(by.tenant, server)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return view
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
@@ -268,7 +268,7 @@ class McpServers:
                 await self._discovery.forget(found.name)
             except StoreError as error:
                 _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", server, error)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """List the server's tools now, waiting at most `wait_s` seconds; a failure is in the view's record.
@@ -281,9 +281,9 @@ class McpServers:
             if not found.enabled:
                 raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             self._know(self._servers[found.name])
-            record = await self._discovery.discovered(found.name, wait_s)
+            record = await self._discovery.wait_for_listing(found.name, wait_s)
         if record.status != "discovering":
-            await self._requests.applied(record_key(found.name))
+            await self._requests.wait_until_applied(record_key(found.name))
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
@@ -297,7 +297,7 @@ class McpServers:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise ApiError("tool_not_quarantined", message, param="tools")
             await self._discovery.accept(found.name, tools)
-        await self._requests.applied(record_key(found.name))
+        await self._requests.wait_until_applied(record_key(found.name))
         return self.server(by.tenant, server)
 
     def _name(self, tenant: str | None, server: str) -> ServerName:
@@ -448,7 +448,7 @@ class McpServers:
     def _audit(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
         """Audit the block; an id that no server has is not repeated."""
         event = f"mcp_server.{what}"
-        return audited(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
+        return audit_block(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
 
 
 def _with_change(server: Server, record: ServerRecord | None) -> Server:

@@ -16,7 +16,7 @@ from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
-from toolplug.execution.accounting import audit, audited
+from toolplug.execution.accounting import audit, audit_block
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.configuration import Configuration, document_of
@@ -168,7 +168,7 @@ class ToolsetService:
                 self.register(toolset)
         await self._stored_bindings.start()
         await self._stored_lists.start()
-        await self.sources.listed()
+        await self.sources.wait_until_listed()
         return self
 
     async def __aexit__(
@@ -283,13 +283,13 @@ class ToolsetService:
         error says that another process does not apply the change.
         """
         async with self._changing_lists:
-            with audited("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
+            with audit_block("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
                 check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
                 written = await self._lists.save(record, by.tenant, agent)
                 self._stored_lists.put(*written, record)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
@@ -311,7 +311,7 @@ class ToolsetService:
                 raise
             self._stored_bindings.put(*written, record)
             audit("toolset.bind", "done", by, name, request_id)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return toolset
 
     async def _load_list(self, value: bytes) -> AllowlistRecord:
@@ -369,7 +369,7 @@ class ToolsetService:
         toolset = partial(Toolset, id=name, prefix=prefix, shown=source, origin=origin)
         kind, key = split_source(source) or (PROVIDER, source)
         if kind == MCP:
-            used = partial(self._servers.used, tenant, key)
+            used = partial(self._servers.refresh_server, tenant, key)
             return toolset(source=self._servers.source(tenant, key, scope), used=used)
         if kind != PROVIDER:
             return toolset(source=SharedSource(executor=self.sources.executor(name)))

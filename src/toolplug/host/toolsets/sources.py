@@ -124,7 +124,7 @@ class _Linked:
         self._labels.add(name)
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{toolset}", name)
-        source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned(KIND, toolset))
+        source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned_limit(KIND, toolset))
         return Tool(definition, builder.build(definition, source))
 
     async def _call(self, call: ToolCall, context: CallContext) -> ToolResult:
@@ -154,7 +154,7 @@ class ToolsetSources:
                 self._linked[name] = _Linked(self._services, item)
                 self._linked[name].start(self._tasks)
 
-    async def listed(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Wait until each source has listed its tools or failed, for a few seconds at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LISTING_S):

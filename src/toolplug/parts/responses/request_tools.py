@@ -68,7 +68,7 @@ class RequestTools(NamedTuple):
     warnings: Sequence[StubWarning]
 
 
-class ServerTools:
+class RequestedServerTools:
     """The tools of a catalog by their servers, so that no entry of a request looks through the whole catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -84,7 +84,7 @@ class ServerTools:
         """Return the tools of a server, in listing order; none for an unknown one."""
         return self._tools.get(label, ()) if isinstance(label, str) else ()
 
-    def named(self, label: object, name: object) -> Sequence[ToolDefinition]:
+    def find(self, label: object, name: object) -> Sequence[ToolDefinition]:
         """Return those that have this name: the server's own, the canonical or the wire name."""
         return self._named.get((label, name), ()) if isinstance(label, str) and isinstance(name, str) else ()
 
@@ -95,7 +95,7 @@ class ServerTools:
         names = given.get("tool_names") if given else allowed
         tools: Iterable[ToolDefinition] = self.of(label)
         if isinstance(names, list) and names:
-            tools = [tool for name in cast("list[object]", names) for tool in self.named(label, name)]
+            tools = [tool for name in cast("list[object]", names) for tool in self.find(label, name)]
         if given.get("read_only") is True:
             tools = [tool for tool in tools if tool.hints.read_only]
         return frozenset(tool.wire for tool in tools)
@@ -192,7 +192,7 @@ def as_function(tool: Entry, namespace: str | None = None) -> Entry:
     return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
 
 
-def as_function_choice(choice: object, servers: ServerTools) -> object:
+def as_function_choice(choice: object, servers: RequestedServerTools) -> object:
     """Return the choice with functions instead of custom tools, namespaces and servers; other choices unchanged."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
@@ -219,7 +219,7 @@ def _distinct(entries: Iterable[object]) -> list[object]:
     return list(distinct.values())
 
 
-def named_servers(entries: Sequence[tuple[int, Entry]], servers: ServerTools, *, strict: bool) -> NamedServers:
+def named_servers(entries: Sequence[tuple[int, Entry]], servers: RequestedServerTools, *, strict: bool) -> NamedServers:
     """Return what the entries of type `mcp` offer.
 
     With `strict` raises `ResponseRefused` for a server that is not in the catalog, and for an option that only the host
@@ -298,12 +298,12 @@ def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str
         )
 
 
-def _functions_of(choice: object, servers: ServerTools) -> list[object]:
+def _functions_of(choice: object, servers: RequestedServerTools) -> list[object]:
     given = as_object(choice)
     kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
     if kind == MCP:
         label = given.get("server_label")
-        tools = servers.of(label) if name is None else servers.named(label, name)
+        tools = servers.of(label) if name is None else servers.find(label, name)
         return [{"type": "function", "name": tool.wire} for tool in tools] or [choice]
     if kind == CUSTOM or (kind == "function" and namespace is not None):
         return [{"type": "function", "name": name_for_model(str(name), namespace)}]

@@ -14,7 +14,7 @@ from toolplug.catalog.call import CallContext, Principal
 from toolplug.cluster.processes import Processes
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.host import Host
-from toolplug.host.parts import listed
+from toolplug.host.parts import open_catalog
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
 from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
@@ -163,7 +163,7 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         lazy = isinstance(tools, LazyExecutor)
         leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
         search = host.registry.search
-        return ToolCaller(tools, context, lambda: listed(tools), search, decide, strict=strict, leave=leave)
+        return ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
         """Apply the settings to the next responses; a former backend is closed with the host."""

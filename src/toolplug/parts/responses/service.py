@@ -134,7 +134,7 @@ class Responses:
             raise ResponseRefused("not_background", message, param="id")
         await self._background.stop(tenant, response)
         ended = await self.stored.end(tenant, response, {"status": "cancelled"})
-        await self._background.stopped(response)
+        await self._background.stop_elsewhere(response)
         return ended.response
 
     async def delete(self, tenant: str, response: str) -> None:
@@ -142,7 +142,7 @@ class Responses:
         await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
-        await self._background.stopped(response)
+        await self._background.stop_elsewhere(response)
 
     async def aclose(self) -> None:
         """Stop all background responses, which are stored as `cancelled`."""

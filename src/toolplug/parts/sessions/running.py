@@ -15,7 +15,7 @@ from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.settings import SessionSettings
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import KIND
 from toolplug.providers.host_part import PartGate, PartServices, RunningPart
 
@@ -91,19 +91,19 @@ class RunningSessions(RunningPart[SessionSettings]):
 
     # The methods of `ReservedNames`, for the sessions.
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of this name in the catalogs of the tenant; None if the name is free."""
-        return self._services.tools.taken(tenant, name)
+        return self._services.tools.owner_of(tenant, name)
 
     def default_tools(self, tenant: str) -> ToolExecutor | None:
         """Return the tools of a session without registered tools; None if no toolset is configured for it."""
         toolset = self._settings.default_toolset
         return None if toolset is None else self._services.tools.toolset(tenant, toolset)
 
-    def _planner(self) -> Planner:
+    def _planner(self) -> SessionPlanner:
         policy = ToolPolicy(self._settings.policy, self._services.origin("sessions", "policy"))
         offered = Offered(self._settings.offer, self._services.origin("sessions", "offer"))
-        return Planner(self._services.calls, policy, offered)
+        return SessionPlanner(self._services.calls, policy, offered)
 
     def _limits(self) -> SessionLimits:
         settings = self._settings

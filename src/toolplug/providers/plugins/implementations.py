@@ -48,16 +48,20 @@ class Hook(NamedTuple):
     also: tuple[str, ...] = ()
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def given_arguments(self) -> tuple[str, ...]:
         """The arguments of the hook, without those that a plugin is given for itself."""
         return (*self.arguments, *self.also)
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted_arguments(self) -> tuple[str, ...]:
         """The arguments that an implementation may take."""
-        return self.given if self.asked == "read" or "site" in self.arguments else (*self.given, "site")
+        return (
+            self.given_arguments
+            if self.asked == "read" or "site" in self.arguments
+            else (*self.given_arguments, "site")
+        )
 
-    def written(self, name: str, first: Sequence[str] = ()) -> str:
+    def example_line(self, name: str, first: Sequence[str] = ()) -> str:
         """Return the first line of a valid implementation, such as `def before_call(self, call, context)`."""
         return f"{'async ' if self.waits else ''}def {name}({', '.join((*first, *self.arguments))})"
 
@@ -195,13 +199,14 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
     `base` is `FunctionProvider` for its subclasses and their instances: there a method with the name of a hook needs no
     mark, the methods of `base` itself do not count, and each name that is nearly a hook's is a problem.
     """
+    # A name that a subclass overrides is looked at once, as the subclass has it.
     members = {member.name: member for member in _members(plugin, base)}
     found: list[Implementation] = []
     foreign: list[ForeignHook] = []
     problems: list[str] = []
     for name, hook in HOOKS.items():
         wrong = _not_callable(plugin, name, base)
-        problems += [f"{wrong} is no method; write it as `{hook.written(name, ('self',))}`"] if wrong else []
+        problems += [f"{wrong} is no method; write it as `{hook.example_line(name, ('self',))}`"] if wrong else []
     for member in members.values():
         hook_name = _hook_of(member, base)
         if hook_name is None:
@@ -218,6 +223,7 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
             problems.append(member.with_line(f"{member.place} is a second implementation of {hook_name!r}; keep one"))
         else:
             found.append(Implementation(hook_name, member.name, options))
+    # pluggy looks for a registered plugin by equality, and would take two equal objects for one.
     if found and not isinstance(plugin, type | ModuleType) and type(plugin).__eq__ is not object.__eq__:
         kind = type(plugin).__qualname__
         problems.append(f"{kind} defines __eq__, and plugins are told apart by identity; write @dataclass(eq=False)")
@@ -247,8 +253,9 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
 
     `attribute_site` is what it gets for `site`, unless that is an argument of the hook itself.
     """
-    arguments = HOOKS[hook].given
+    arguments = HOOKS[hook].given_arguments
     taken = taken_arguments(function)
+    # The function itself, without a lambda around it: hooks around calls are asked for each call.
     if taken == arguments:
         return function
     if not taken:
@@ -264,10 +271,10 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
 
 
 def _first_two(function: Callable[..., T]) -> Callable[..., T]:
-    def asked(first: object, second: object, *_: object) -> T:
+    def pass_two(first: object, second: object, *_: object) -> T:
         return function(first, second)
 
-    return asked
+    return pass_two
 
 
 def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:
@@ -291,8 +298,10 @@ def _members(plugin: object, base: type | None) -> Iterator[_Member]:
         return
     kind = plugin if isinstance(plugin, type) else type(plugin)
     skipped = (object,) if base is None else base.__mro__
+    # In the order of definition, base classes first; `dir` would sort them.
     names = dict.fromkeys(name for each in reversed(kind.__mro__) if each not in skipped for name in vars(each))
     for name in names:
+        # Static: a property of the author must not run while its class is looked at.
         found: object = inspect.getattr_static(kind, name)
         own = class_function(found)
         if own is not None:
@@ -333,7 +342,7 @@ def _not_callable(plugin: object, name: str, base: type | None) -> str | None:
 def _problem(member: _Member, hook_name: str, options: HookimplOpts, base: type | None) -> str | None:
     """Return what is wrong with an implementation."""
     hook, own, place = HOOKS[hook_name], member.own, member.place
-    fix = f"write it as `{hook.written(hook_name, member.first)}`"
+    fix = f"write it as `{hook.example_line(hook_name, member.first)}`"
     refused = _refused_option(hook, options, base)
     if refused is not None:
         return f"{place} is marked @hookimpl({refused}=…), which is not possible for {hook_name!r}; {fix}"
@@ -352,7 +361,9 @@ def _problem(member: _Member, hook_name: str, options: HookimplOpts, base: type 
     if hook.waits is not None and hook.waits is not own.is_async:
         return f"{place} must {'' if hook.waits else 'not '}be async; {fix}"
     if hook.asked == "read" and base is not None and _needs_instance(member):
-        return f"{place} is asked before there is an instance; make it a @staticmethod: `{hook.written(hook_name)}`"
+        return (
+            f"{place} is asked before there is an instance; make it a @staticmethod: `{hook.example_line(hook_name)}`"
+        )
     return None
 
 
@@ -380,7 +391,7 @@ def _wrong_parameter(member: _Member, hook: Hook) -> str | None:
     parameters = [*unread_signature(member.own.function).parameters.values()]
     if member.own.bound and not (parameters and parameters[0].kind in _PASSED_BY_POSITION | _STARRED):
         return "takes no `self`"
-    accepted = hook.accepted
+    accepted = hook.accepted_arguments
     for item in parameters[member.own.bound :]:
         known = item.name in accepted
         if item.kind in _STARRED:
@@ -404,12 +415,13 @@ def _strange(plugin: object, member: _Member, members: Mapping[str, _Member], ba
         return
     if marks_of(member.own.function) or member.name.startswith("_") or _is_alias(member, members):
         return
+    # Imported from elsewhere, such as a helper that has a similar name.
     if isinstance(plugin, ModuleType) and member.own.function.__module__ != plugin.__name__:
         return
     meant = _meant(member, members, any_hook=base is not None)
     if meant is None:
         return
-    written = HOOKS[meant].written(meant, member.first)
+    written = HOOKS[meant].example_line(meant, member.first)
     if member.name == meant:
         yield f"{member.place} has the name of a hook and no mark, and is never called; mark it with @hookimpl"
     else:
@@ -436,8 +448,9 @@ def _meant(member: _Member, members: Mapping[str, _Member], *, any_hook: bool) -
         if not any_hook and hook.asked != "call":
             continue
         implemented = name in members and name != member.name
-        if implemented or not given <= set(hook.accepted) or bool(given) != bool(hook.arguments):
+        if implemented or not given <= set(hook.accepted_arguments) or bool(given) != bool(hook.arguments):
             continue
+        # After the parameters, which rule out most names: the comparison is the expensive part.
         ratio = SequenceMatcher(None, name, member.name).ratio()
         if ratio >= (_ALIKE if given else _ALIKE_WITHOUT_ARGUMENTS) and ratio > alike:
             best, alike = name, ratio

@@ -24,7 +24,7 @@ from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
-from toolplug.providers.plugins.changes import Follower
+from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
@@ -58,6 +58,7 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._monitors: tuple[Monitor, ...] = ()
         self._running: tuple[RunningPlugin, ...] = ()
+        # Set only while the host itself registers: pluggy's own methods are public, and a plugin may call them.
         self._admitted: Mapping[str, HookimplOpts] | None = None
         self.on_monitor: Callable[[], None] = _nothing
 
@@ -126,6 +127,7 @@ class PluginManager(pluggy.PluginManager):
         with self._admitting({}):
             for old in self._running:
                 super().unregister(name=old.key)
+        # All are registered anew: pluggy has no way to change the order of what is registered.
         for new in reversed(plugins):
             admitted = (*new.hooks.implementations, *(item.implementation for item in new.hooks.foreign))
             with self._admitting({item.attribute: item.options for item in admitted}):
@@ -136,7 +138,7 @@ class PluginManager(pluggy.PluginManager):
         """Return the names of the hooks that a running plugin implements."""
         return next((each.hooks.names for each in self._running if each.key == key), ())
 
-    def asked(self, hook: str) -> tuple[str, ...]:
+    def implementers(self, hook: str) -> tuple[str, ...]:
         """Return the keys of the running plugins that implement a hook, in the order in which they are asked.
 
         Those around calls are asked of a plugin only while it has them switched on.
@@ -167,11 +169,11 @@ class PluginManager(pluggy.PluginManager):
             runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
         )
 
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[ChangeFollower]:
         """Return the implementations of `provider_changed`, in the order in which they are asked."""
         running = {each.key: each for each in self._running}
         return [
-            Follower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
+            ChangeFollower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
             for item in self._implementing("provider_changed")
             for site in (running[item.plugin_name].site,)
         ]
@@ -186,6 +188,7 @@ class PluginManager(pluggy.PluginManager):
                 for page in cast("Iterable[object]", asking(item.function, "console_pages", plugin.site)()):
                     if not isinstance(page, ConsolePage):
                         raise TypeError(f"{type(page).__name__} is no ConsolePage")
+                    # The first of an id wins, as with tools.
                     pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
@@ -199,6 +202,7 @@ class PluginManager(pluggy.PluginManager):
             plugin = running[item.plugin_name]
             try:
                 found = cast("Mapping[str, OpenToolsetSource]", asking(item.function, "toolset_sources", plugin.site)())
+                # In this order, so that a kind of an earlier plugin is not replaced.
                 kinds = {**found, **kinds}
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
@@ -206,6 +210,7 @@ class PluginManager(pluggy.PluginManager):
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)
+        # pluggy keeps the one that is called first at the end.
         return reversed(caller.get_hookimpls())
 
     @contextmanager

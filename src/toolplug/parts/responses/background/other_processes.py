@@ -55,7 +55,7 @@ class MakerLeases:
         await self._renew(response)
 
     @asynccontextmanager
-    async def held(self, response: str) -> AsyncGenerator[None]:
+    async def hold_lease(self, response: str) -> AsyncGenerator[None]:
         """Renew a lease while the context is open; that of a process that has died expires."""
         self._own.add(response)
         beating = asyncio.create_task(self._beat(response), name="toolplug-response-lease")

@@ -21,7 +21,7 @@ from toolplug.execution.host_approvals import Decision
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
@@ -73,7 +73,7 @@ class ResponseSender:
     It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
     """
 
-    def __init__(self, stream: EventStream, *, stuck_s: float = STUCK_S) -> None:
+    def __init__(self, stream: ServedEventStream, *, stuck_s: float = STUCK_S) -> None:
         self._stream = stream
         self._stuck_s = stuck_s
         self._loop = asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class ResponseSender:
             self._timer = self._loop.call_later(min(left, self._stuck_s), self._look)
 
 
-async def send_events(stream: EventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
+async def send_events(stream: ServedEventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
     """Send the events; `first` comes before them, where it has been taken already."""
     with ResponseSender(stream) as sender:
         await stream.start()
@@ -252,7 +252,7 @@ def service_of(request: HostRequest) -> Responses:
 
 
 async def _stream_events(
-    service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: EventStream
+    service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: ServedEventStream
 ) -> None:
     """Send the events of a new response. What fails before the first one is an error of the request."""
     async with aclosing(service.events(body, tenant, caller.asker)) as events:
@@ -282,7 +282,7 @@ def response_events(service: Responses, tenant: str, response: str, after: int) 
     A client that hangs up ends only this stream. Sending it raises `ResponseRefused` and `StoreError`.
     """
 
-    async def write(stream: EventStream) -> None:
+    async def write(stream: ServedEventStream) -> None:
         async with aclosing(await service.listen(tenant, response, after)) as events:
             await send_events(stream, events)
 

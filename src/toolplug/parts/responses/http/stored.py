@@ -47,7 +47,7 @@ async def read_response(request: HostRequest) -> Response:
         return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
     include = frozenset(value for name in _INCLUDED for value in asked.get(name, ()))
     kept = await service_of(request).read(state["principal"].tenant, request.path_params["id"])
-    return OrjsonResponse(kept.included(include), 200, _NO_STORE)
+    return OrjsonResponse(kept.include_fields(include), 200, _NO_STORE)
 
 
 @route("DELETE", _ONE, CALL, "Forget a response")

@@ -21,7 +21,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
 from toolplug.parts.responses.request_tools import arguments_of, name_for_model
-from toolplug.signatures.values import encoded, why_not_json
+from toolplug.signatures.values import encode_value, why_not_json
 
 Item = Mapping[str, object]
 
@@ -54,7 +54,7 @@ def checked_items(given: object) -> list[Item]:
         message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
         raise ResponseRefused("too_many", message, param="input")
     found = [_check_item(item, f"input[{index}]") for index, item in enumerate(items)]
-    if encoded(items) is None:
+    if encode_value(items) is None:
         index, why = next((index, why) for index, item in enumerate(items) if (why := why_not_sent(item)) is not None)
         raise _make_refusal(f"input[{index}]", why)
     return found
@@ -149,7 +149,7 @@ def why_not_sent(value: object) -> str | None:
 
     What a body has out of range, and what is too deep in it, was read as infinity.
     """
-    if encoded(value) is not None:
+    if encode_value(value) is not None:
         return None
     fault = why_not_json(value)
     return f"it has a number out of range, or more than 160 levels ({fault})"

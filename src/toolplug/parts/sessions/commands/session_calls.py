@@ -24,7 +24,7 @@ _ANSWER_S = 330.0  # a call may take five minutes
 Schemas = Mapping[str, Mapping[str, object]]
 
 
-class _Tool(BaseModel):
+class _OfferedTool(BaseModel):
     name: str
     schema_: dict[str, object] = Field(alias="inputSchema")
     meta: dict[str, object] = Field({}, alias="_meta")
@@ -35,10 +35,10 @@ class _Tool(BaseModel):
 
 
 class _Tools(BaseModel):
-    tools: list[_Tool]
+    tools: list[_OfferedTool]
 
 
-class _Progress(BaseModel):
+class _ShownProgress(BaseModel):
     progress: float
     total: float | None = None
     message: str | None = None
@@ -84,7 +84,7 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
             raise refusal(response)
         for sent in EventSource(response, _MAX_EVENT_BYTES):
             if sent.event == "progress":
-                progress = _Progress.model_validate_json(sent.data)
+                progress = _ShownProgress.model_validate_json(sent.data)
                 print_progress(progress.progress, progress.total, progress.message)
             elif sent.event == "result":
                 return TypeAdapter(CallAnswer).validate_json(sent.data)

@@ -17,7 +17,7 @@ from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, a
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.parts.sessions.http import models
 from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, running_sessions, session_of
-from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.plans import DEADLINE_S
 from toolplug.runtime.timestamp import timestamp
@@ -102,7 +102,7 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
     session = plugin_session(request)
     session.touch()
     if body.progress is not None:
-        await session.relay.take_progress(body.id, Progress(body.progress, body.total, body.message))
+        await session.relay.take_progress(body.id, RecordedProgress(body.progress, body.total, body.message))
         return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
     await session.relay.take_answer(body.id, _value(body))
     return OrjsonResponse({"success": True, "id": body.id, "status": "done"})

@@ -158,7 +158,7 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
 async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
     """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
     tenant = viewer_of(request).tenant
-    live = await running_sessions(request).service.listed()
+    live = await running_sessions(request).service.list_sessions()
     shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 
