@@ -72,7 +72,7 @@ async def test_a_plugin_calls_the_implementations_of_the_hook_that_it_specifies(
         tools = host.executor_for(Principal(scopes=frozenset({"tools:call"})))
         answer = await tools.execute(ToolCall("1", "read_paper", {"day": "Monday"}))
         assert answer.structured == ["rain on Monday (en)", "sport on Monday"]
-        assert host.plugins.asked("headlines") == ("sport", "weather")
+        assert host.plugins.implementers("headlines") == ("sport", "weather")
         config(ALL.replace("sport: {enabled: true}", "sport: {enabled: false}"))
         await host.reload(by=Principal("op"))
         assert host.plugins.hook.headlines(day="Monday", language="en") == [["rain on Monday (en)"]]

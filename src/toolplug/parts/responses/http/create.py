@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
-from toolplug.execution.approvals import Decision
+from toolplug.execution.host_approvals import Decision
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
