@@ -21,7 +21,6 @@ from toolplug.execution.limits.resolved_limits import (
     Limits,
 )
 from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
-from toolplug.host.file.server_entries import McpServerSettings, OAuthSettings
 from toolplug.host.file.settings import (
     DEFAULT_STORE,
     AgentSettings,
@@ -36,6 +35,7 @@ from toolplug.host.file.settings import (
     SessionSettings,
     ToolsetSettings,
 )
+from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}

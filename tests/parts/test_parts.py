@@ -16,6 +16,9 @@ from toolplug.host.file.part_sections import BUILT_IN, built_in
 
 pytestmark = pytest.mark.process
 
+ALWAYS_OPEN = {"toolplug.parts.mcp.running"}
+"""What is imported of parts that need no section: what waits for their first request."""
+
 NOTES = '''"""Notes."""
 
 from toolplug import tool
@@ -36,16 +39,16 @@ from httpx2 import ASGITransport, AsyncClient
 async def main():
     host = toolplug.open_host({"store": "memory://", "providers": {"notes": {"type": "./notes.py", "enabled": True}}})
     async with host:
-        before = sorted(name for name in sys.modules if name.startswith("toolplug.parts."))
         transport = ASGITransport(toolplug.http.create_app(host), client=("127.0.0.1", 1))
         async with AsyncClient(transport=transport, base_url="http://localhost") as client:
             listed = await client.get("/v1/tools")
             call = {"id": "1", "name": "hello", "arguments": {}}
             called = await client.post("/v1/tool-calls", json=call)
+            imported = sorted(name for name in sys.modules if name.startswith(("toolplug.parts.", "mcp.")))
             answers = [(await client.get(path)).status_code for path in json.loads(sys.argv[1])]
             described = (await client.get("/openapi.json")).json()["paths"]
         print(json.dumps({
-            "before": before,
+            "imported": imported,
             "tools": [item["function"]["name"] for item in listed.json()["tools"]],
             "output": called.json()["output"],
             "answers": answers,
@@ -74,13 +77,9 @@ def _run(tmp_path: Path, source: Path, *paths: str) -> dict[str, list[str]]:
 
 def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path) -> None:
     found = _run(tmp_path, ROOT / "src", "/v1/models")
-    folders = tuple(module.rpartition(".")[0] for module in BUILT_IN)
-    assert {name.rpartition(".")[2] for name in found["before"] if name.startswith(folders)} <= {
-        "limits",
-        "settings",
-        "part",
-        *(p.name for p in built_in()),
-    }
+    folders = {f"toolplug.parts.{part.name}" for part in built_in()}
+    described = {f"{folder}.{module}" for folder in folders for module in ("limits", "settings", "part")}
+    assert set(found["imported"]) <= folders | described | ALWAYS_OPEN
     assert (found["tools"], found["output"]) == (["hello"], "hello you")
     assert found["answers"] == [404]
     assert "/v1/responses" in found["described"]

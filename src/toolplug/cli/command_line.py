@@ -30,13 +30,9 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 PARTS = "toolplug.host.file.part_sections"
 """The module that knows the parts, which most commands do not need."""
 
-_OF_PARTS = frozenset(("chat", "eval"))
+_OF_PARTS = frozenset(("chat", "discover", "eval"))
 
-COMMANDS = {
-    name: f"toolplug.cli.{name.replace('-', '_')}" if name != "discover" else "toolplug.parts.mcp.commands.discover"
-    for name in NAMES
-    if name not in _OF_PARTS
-}
+COMMANDS = {name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS}
 """The module of each command of the host itself. Each has a Typer application `app`."""
 
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"

@@ -23,23 +23,19 @@ from toolplug.execution.limits.cluster import ClusterLimits
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.host.admin.reload import wanted_providers
+from toolplug.host.admin.store_identity import hash_key, host_id
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.tool_servers import ConfiguredServer, NoServers, ServerServices, ToolServers, server_kind
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
 from toolplug.host.running_parts import RunningParts
-from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.net.egress import Egress
-from toolplug.parts.mcp.client.server_config import Server
-from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
-from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
-from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
-from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
@@ -206,7 +202,7 @@ class CodedParts(NamedTuple):
     plugins: PluginManager
 
     @property
-    def servers(self) -> Sequence[Server]:
+    def servers(self) -> Sequence[ConfiguredServer]:
         """The MCP servers that the code describes itself."""
         return [item.server for item in self.mcp.values() if item.server is not None]
 
@@ -225,14 +221,13 @@ class Parts:
     requests: ProcessRequests
     views: Views
     toolsets: ToolsetService
-    servers: McpServers
+    servers: ToolServers
     infos: ToolInfos
     approvals: Approvals
     sessions: Sessions
     queued: QueuedCalls
     equipment: EquippedToolsets
     saved: SavedToolsets
-    mcp: Serving
     running: RunningParts
     quotas: QuotaUse
     life: AsyncExitStack
@@ -258,10 +253,10 @@ class Parts:
             own = registry_services(current, store, services, artifacts, _offer_services(saved), coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            discovery = await life.enter_async_context(Discovery(store))
-            servers = McpServers(current(), store, services, discovery, coded.servers, requests, serving=serves.servers)
-            await life.enter_async_context(servers)
-            toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
+            given = ServerServices(store, services, requests, current, coded.servers, serves.servers)
+            servers = await life.enter_async_context(_open_servers(configuration, given))
+            host = host_id(await hash_key(store))
+            toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests, host)
             await life.enter_async_context(toolsets)
             views = Views(registry, toolsets.tools, own.tail, equipment)
             await life.enter_async_context(saved)
@@ -281,9 +276,8 @@ class Parts:
             _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
-            given = PartServices(store, processes, serves.sessions, toolsets.tools.end)
-            running = await life.enter_async_context(RunningParts(given, configuration))
+            offered = PartServices(store, processes, serves.sessions, toolsets.tools.end, services.offering_changed)
+            running = await life.enter_async_context(RunningParts(offered, configuration))
             parts = cls(
                 current=current,
                 services=services,
@@ -302,7 +296,6 @@ class Parts:
                 queued=queued,
                 equipment=equipment,
                 saved=saved,
-                mcp=mcp,
                 running=running,
                 quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
@@ -326,7 +319,7 @@ class Parts:
     async def configure(self, configuration: Configuration) -> None:
         """Apply a configuration that was read again to every part but the providers."""
         self.current.configuration = configuration
-        self.servers.configure(configuration)
+        await self.servers.configure(configuration.servers)
         self.toolsets.configure(configuration)
         planner = session_planner(configuration, self.services)
         self.sessions.reconfigure(configuration.settings.session_limits, planner)
@@ -354,7 +347,6 @@ class Parts:
         self.views.end(code)
         self.toolsets.tools.end(code)
         self.saved.end(code)
-        self.mcp.announcer.end(code)
         self.running.session_over(code)
 
 
@@ -405,27 +397,23 @@ async def _processes(store: Store, *, serving: bool) -> AsyncGenerator[tuple[Pro
 
 
 def _register_metrics(
-    registry: CollectorRegistry, operations: Operations, sessions: Sessions, servers: McpServers, namespace: str
+    registry: CollectorRegistry, operations: Operations, sessions: Sessions, servers: ToolServers, namespace: str
 ) -> None:
     registry.register(operations)
     registry.register(SessionMetrics(sessions, namespace))
-    registry.register(ServerMetrics(servers.records, servers.discoveries, namespace))
+    for collector in servers.collectors(namespace):
+        registry.register(collector)
 
 
 @asynccontextmanager
-async def _mcp_serving(
-    store: Store, processes: Processes, over: Callable[[Handshake], object], services: CallServices
-) -> AsyncGenerator[Serving]:
-    """Serve MCP clients, whose sessions other processes of the store may serve as well."""
-    async with AsyncExitStack() as life:
-        if processes.joined:
-            sessions = await life.enter_async_context(PeerMcpSessions(store, processes, over=over))
-        else:
-            sessions = McpSessions(over=over)
-        serving = Serving(mcp_server_endpoint, sessions)
-        life.callback(serving.stop)
-        life.callback(services.offering_changed.listen(serving.announcer.look_at_all))
-        yield serving
+async def _open_servers(configuration: Configuration, services: ServerServices) -> AsyncGenerator[ToolServers]:
+    """Run the servers whose tools toolsets can have."""
+    kind = server_kind(configuration.parts)
+    if kind is None:
+        yield NoServers(services.calls)
+        return
+    async with kind.open(services) as servers:
+        yield servers
 
 
 async def listed(executor: ToolExecutor) -> Catalog:

@@ -13,7 +13,7 @@ P = TypeVar("P")
 
 
 class RunningParts:
-    """Opens the parts that a configuration has a section for, and closes them in reverse order."""
+    """Opens the parts that need no section or that the configuration has one for; closes them in reverse order."""
 
     def __init__(self, services: PartServices, configuration: Configuration) -> None:
         self._services = services
@@ -40,11 +40,11 @@ class RunningParts:
         Raises `ConfigError` and `StoreError` of a part that cannot be opened.
         """
         for part in configuration.parts:
-            settings = getattr(configuration.settings, part.name)
+            settings = part.settings_in(configuration.settings)
             running = self._open.get(part.name)
             if running is not None:
                 running.configure(settings)
-            elif settings is not None:
+            elif settings is not None or part.settings is None:
                 running = self._open[part.name] = await part.open(self._services, settings)
                 self._life.push_async_callback(running.aclose)
 

@@ -212,9 +212,16 @@ class _HostApp:
 
     def _serve_provider(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a provider's route at a path that begins as some of the host's do, but matches none of them."""
+        if self._router.is_later(scope["state"]["path"]):
+            return self._serve_later(scope, receive, send)
         assert isinstance(send, SentResponse)
         checks = self._current_checks()
         return self._provided.serve(self._host.registry, scope, receive, send, checks.callers, checks.max_body)
+
+    async def _serve_later(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a route that a part has below first segments of the host."""
+        router = await self._router.load(scope["state"]["path"])
+        await router.app(scope, receive, send)
 
     async def _readmit(self, request: HostRequest) -> None:
         """Authenticate and authorize the request again, under the configuration as it is now."""

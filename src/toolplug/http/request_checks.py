@@ -149,7 +149,6 @@ def _is_foreign(address: str) -> bool:
 
 SHARED = (
     "/api/sessions",
-    "/mcp",
     "/.well-known/oauth-protected-resource",
     "/toolplug.js",
 )

@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import approvals, pages, saved, tools, toolsets
+from toolplug.http import approvals, catalog, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in
 from toolplug.http.sessions import calls, event_stream
 from toolplug.http.sessions import handlers as sessions
-from toolplug.parts.mcp.http import servers
-from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
 from toolplug.providers.host_part import HostPart
 
 _BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
-_AFTER_PARTS = (approvals, sessions, event_stream, calls, toolsets)
+_AFTER_PARTS = (approvals, sessions, event_stream, calls, toolsets, saved, catalog)
 
 _OF_HOST = tuple(route for module in _BEFORE_PARTS for route in routes_in(module))
-_OF_HOST_AFTER = (
-    *(route for module in _AFTER_PARTS for route in routes_in(module)),
-    *MCP_ROUTES,
-    *routes_in(saved),
-    *routes_in(servers),
-)
+_OF_HOST_AFTER = tuple(route for module in _AFTER_PARTS for route in routes_in(module))
 
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    return (*_OF_HOST, *(route for part in parts for route in part.routes()), *_OF_HOST_AFTER)
+    following: dict[str, list[HostRoute]] = {}
+    for part in parts:
+        place = _OF_HOST_AFTER[0].path
+        for route in part.routes():
+            place = part.before.get(route.path, place)
+            following.setdefault(place, []).append(route)
+    after = [each for route in _OF_HOST_AFTER for each in (*following.pop(route.path, ()), route)]
+    return (*_OF_HOST, *after, *(route for routes in following.values() for route in routes))
 
 
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:

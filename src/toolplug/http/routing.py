@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import DELEGATE, HOST_SCOPES
@@ -40,13 +40,13 @@ JSON_OR_EVENTS = ("application/json", *EVENTS)
 
 
 class Parameter(NamedTuple):
-    """A query parameter or header of a request."""
+    """A query parameter or header of a request, or a parameter of its path with a pattern."""
 
     name: str
     description: str
     choices: tuple[str, ...] = ()
     required: bool = False
-    place: Literal["query", "header"] = "query"
+    place: Literal["query", "header", "path"] = "query"
     pattern: str = ""
 
 
@@ -178,35 +178,57 @@ class HostRouter:
     A single `Router` tries the regular expressions of all paths in turn: 3 µs for the first, 19 µs for the last and for
     every route of a provider, which comes after them, of about 47 µs that a bare Starlette route costs in all.
 
-    The routes of parts are loaded when the first of them is asked for: that imports their handlers.
+    The routes of a part are loaded when the first of them is asked for: that imports their handlers.
     """
 
     def __init__(self, routes: Iterable[HostRoute], serve: Serve, *, default: ASGIApp) -> None:
         self._serve = serve
         self._default = default
-        self._own = dict(self._build(routes))
-        self._routers = self._own
+        self._own = tuple(routes)
+        self._routers = dict(self._build(self._own))
         self._later: Mapping[str, LaterRoutes] = {}
+        self._loaded: Mapping[str, tuple[HostRoute, ...]] = {}
 
     def offer(self, later: Mapping[str, LaterRoutes]) -> None:
-        """Have these routes, by their first segments, in place of those that were offered before."""
-        same = {prefix for prefix in later if self._later.get(prefix) == later[prefix]}
-        self._routers = {name: each for name, each in self._routers.items() if name in self._own or name in same}
+        """Have these routes in place of those that were offered before.
+
+        The key is their first segments, or the whole path of a route whose first segments others have, too.
+        """
+        self._loaded = {key: routes for key, routes in self._loaded.items() if self._later[key] == later.get(key)}
         self._later = later
+        self._routers = self._with_loaded()
 
     def router_for(self, path: str) -> Router | None:
         """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
         return self._routers.get(_first_segments(path))
 
     def is_later(self, path: str) -> bool:
-        """Return whether a part has the routes of a path that has no router."""
-        return _first_segments(path) in self._later
+        """Return whether a part has the routes of a path that no router has, and they are not loaded."""
+        return self._key_of(path) is not None
 
-    async def load(self, path: str) -> Router | None:
-        """Load the routes of the part of a path, and return their router."""
-        prefix = _first_segments(path)
-        self._routers = {**self._routers, **dict(self._build(await in_own_thread(self._later[prefix])))}
-        return self._routers.get(prefix)
+    async def load(self, path: str) -> Router:
+        """Load the routes of the part of a path, and return their router; one without routes if it has none there."""
+        key = self._key_of(path)
+        if key is not None:
+            routes = tuple(await in_own_thread(self._later[key]))
+            self._loaded = {**self._loaded, key: routes}
+            self._routers = self._with_loaded()
+        return self._routers.get(_first_segments(path)) or Router(redirect_slashes=False, default=self._default)
+
+    def _key_of(self, path: str) -> str | None:
+        """Return the key of the routes of a path that are not loaded; None if there are none."""
+        first = _first_segments(path)
+        for key in self._later:
+            if (
+                key not in self._loaded
+                and _first_segments(key) == first
+                and (key == first or compile_path(key)[0].fullmatch(path))
+            ):
+                return key
+        return None
+
+    def _with_loaded(self) -> dict[str, Router]:
+        return dict(self._build((*self._own, *(route for routes in self._loaded.values() for route in routes))))
 
     def _build(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:
         paths: dict[str, dict[str, HostRoute]] = {}

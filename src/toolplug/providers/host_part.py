@@ -9,20 +9,21 @@ the rest when they are called. What the file does not name is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]
 """Routes that `toolplug.http.routing.route` has made."""
 
-S = TypeVar("S", bound=BaseModel)
-S_contra = TypeVar("S_contra", bound=BaseModel, contravariant=True)
+S = TypeVar("S", bound=BaseModel | None)
+S_contra = TypeVar("S_contra", bound=BaseModel | None, contravariant=True)
 
 
 class PartServices(NamedTuple):
@@ -32,12 +33,14 @@ class PartServices(NamedTuple):
     * `processes`: those that share the store, this one among them
     * `serving`: False for a command that inspects the host next to the process that serves
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
+    * `offering_changed`: is sent when prompts or resources of a source have changed
     """
 
     store: Store
     processes: Processes
     serving: bool
-    end_conversation: Callable[[str], object]
+    end_conversation: Callable[[Hashable], object]
+    offering_changed: ChangeSignal
 
 
 class RunningPart(Protocol[S_contra]):
@@ -67,22 +70,35 @@ class HostPart(Generic[S]):
     """One feature of a host, before any host runs.
 
     * `name`: the key of its section, and the part in messages
-    * `settings`: the model of its section, which has no default: the feature is off without it
+    * `settings`: the model of its section, which has no default: the feature is off without it. None: it has no
+      section, and is always on
     * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
     * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
-    * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`
+    * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`; the whole path of a route
+      whose first segments are the host's
+    * `before`: where `/openapi.json` has its routes: the path of the host's that follows, by the path of the first
     * `shared`: those of them that are meant for web pages of allowed origins, with everything below them
     * `address`: the path that `toolplug serve` shows for it when the file has its section
     * `scopes`: those that its routes need besides the host's own; the keys of the file may have them
     * `commands`: its commands, in the order of the help, with the module that has each as its Typer application `app`
+    * `servers`: returns the servers whose tools toolsets can have (`toolplug.host.file.tool_servers.ServerKind`)
+    * `stdio`: the module whose `serve_stdio` answers one client on standard input and output, for `serve --stdio`
     """
 
     name: str
-    settings: type[S]
+    settings: type[S] | None = None
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()
+    before: Mapping[str, str] = field(default_factory=dict[str, str])
     shared: tuple[str, ...] = ()
     address: str = ""
     scopes: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
+    servers: Callable[[], Any] | None = None
+    stdio: str = ""
+
+    def settings_in(self, sections: object) -> S | None:
+        """Return its section of the settings of a host; None if it is absent, or if it has none."""
+        found: S | None = None if self.settings is None else getattr(sections, self.name)
+        return found

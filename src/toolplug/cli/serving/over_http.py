@@ -347,7 +347,7 @@ def _decisions(host: Host) -> str:
 
 def _start_screen(host: Host, url: str) -> str:
     """Return lines with the running providers and servers, and the URLs of the API."""
-    parts = [part for part in host.parts if getattr(host.settings, part.name) is not None]
+    parts = [part for part in host.parts if part.settings_in(host.settings) is not None]
     rows = {
         "console": _console_url(host, url),
         "providers": _providers(host),

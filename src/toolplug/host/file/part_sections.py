@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 
 from toolplug.host.file.settings import HostSettings
 from toolplug.providers.host_part import HostPart
 
+_MODELS = 8
+"""Models that are kept: a reload reads a file with the parts that it had before."""
 
-@cache
-def settings_model(parts: tuple[HostPart[Any], ...]) -> type[HostSettings]:
+
+def settings_model(parts: Sequence[HostPart[Any]]) -> type[HostSettings]:
     """Return the model of a file with the sections of these parts, of which each may be absent."""
-    sections: dict[str, Any] = {part.name: (part.settings | None, None) for part in parts}
-    return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **sections)
+    return _model(tuple((part.name, part.settings) for part in parts if part.settings is not None))
 
 
-BUILT_IN = ("toolplug.parts.responses.part",)
+@lru_cache(_MODELS)
+def _model(sections: tuple[tuple[str, type[BaseModel]], ...]) -> type[HostSettings]:
+    fields: dict[str, Any] = {name: (settings | None, None) for name, settings in sections}
+    return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **fields)
+
+
+BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.mcp.part")
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 

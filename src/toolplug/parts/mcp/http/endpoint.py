@@ -35,7 +35,7 @@ from toolplug.http.requests import (
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.parts.mcp.http.response_sender import ResponseSender
 from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
-from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import (
     CALL_TOOL,
     CANCEL,
@@ -71,7 +71,8 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
     principal, agent, code = state["principal"], agent_of(request), request.path_params.get("code")
     executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
-    subscriptions = state["host"].mcp.subscriptions() if known is None else known.subscriptions
+    clients = await clients_of(state["host"])
+    subscriptions = clients.subscriptions() if known is None else known.subscriptions
 
     def offering() -> Offering:
         return state["host"].offering_for(principal, agent=agent, within=known if code is None else code)
@@ -95,7 +96,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         approvals=state["host"].approvals,
         store=state["host"].store,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
-        watch=lambda: state["host"].mcp.announcer.watch(
+        watch=lambda: clients.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions
         ),
         listed=_ignore if known is None else known.listed,
@@ -173,7 +174,7 @@ async def mcp_stream(request: HostRequest) -> Response:
             known.stream()
         known.stream = sender.cancel
         try:
-            await request.state["host"].mcp.handshakes.streams_here(known)
+            await (await clients_of(request.state["host"])).handshakes.streams_here(known)
             with caller.watch() as watch:
                 await stream.start()
                 return await sender.end(await sender.reply(_notify_changes(watch, sender.notify)))
@@ -189,14 +190,14 @@ async def mcp_end(request: HostRequest) -> Response:
     known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
-    await request.state["host"].mcp.handshakes.finish(known)
+    await (await clients_of(request.state["host"])).handshakes.finish(known)
     return Response(status_code=204)
 
 
 async def speaker_of(request: HostRequest) -> McpServerEndpoint:
     """Return the protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
-        return await request.state["host"].mcp.speaker()
+        return await (await clients_of(request.state["host"])).speaker()
     except ModuleNotFoundError as error:
         message = f"the package {error.name!r} is not installed here; pip install 'toolplug[mcp]'"
         raise HttpProblem(503, "not_installed", message) from None
@@ -239,7 +240,7 @@ async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message:
     response = _response(reply)
     if client is not None:
         host, principal = request.state["host"], request.state["principal"]
-        handshake = await host.mcp.handshakes.begin(_owner(request), client)
+        handshake = await (await clients_of(host)).handshakes.begin(_owner(request), client)
         host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
@@ -250,7 +251,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
     known = await _find_client(request, message)
     if isinstance(known, Reply):
         return _response(known)
-    sessions = request.state["host"].mcp.handshakes
+    sessions = (await clients_of(request.state["host"])).handshakes
     message_id = message.id
     if message_id is None:
         if message.method == CANCEL:
@@ -286,7 +287,7 @@ async def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
     known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
-    await request.state["host"].mcp.handshakes.take_answer(known, answer)
+    await (await clients_of(request.state["host"])).handshakes.take_answer(known, answer)
     return _make_accepted()
 
 
@@ -296,7 +297,7 @@ async def _find_client(request: HostRequest, message: Message | None = None) -> 
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = await request.state["host"].mcp.handshakes.named(given, _owner(request))
+    found = await (await clients_of(request.state["host"])).handshakes.named(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
