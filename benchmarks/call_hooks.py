@@ -15,7 +15,7 @@ from toolplug import CallContext, Catalog, FunctionRegistry, ToolCall, ToolDefin
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanSource
-from toolplug.sessions.plans import Planner
+from toolplug.parts.sessions.tools.plans import Planner
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 

@@ -14,8 +14,8 @@ from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.plugin import definition, definitions
 from benchmarks.serve import settings
 from toolplug import Host, Principal, open_host
-from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 
 SESSIONS = 50
 TOOLS = 20

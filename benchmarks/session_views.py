@@ -11,7 +11,7 @@ from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.plugin import definitions
 from benchmarks.session_updates import ALICE, opened_host
 from toolplug import Principal
-from toolplug.sessions.negotiation import Registration
+from toolplug.parts.sessions.tools.negotiation import Registration
 
 SESSIONS = 10_000
 TOOLS = 20

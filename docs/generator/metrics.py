@@ -20,12 +20,12 @@ from toolplug.host.operations import Operations
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.runtime.durations import FAST_BUCKETS
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import SessionMetrics, Sessions
-from toolplug.sessions.session_tool import PluginStatus, StreamRole
-from toolplug.sessions.shared import SessionLimits
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 

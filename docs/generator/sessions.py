@@ -9,7 +9,7 @@ from docs.generator.markdown import code, page, table
 
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.config.units import format_size
-from toolplug.http.sessions.models import (
+from toolplug.parts.sessions.http.models import (
     CallState,
     CreateBody,
     Created,
@@ -26,10 +26,16 @@ from toolplug.http.sessions.models import (
     UpdateAnswer,
     UpdateBody,
 )
-from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE
-from toolplug.sessions.session_tool import LEVELS, TYPES
-from toolplug.sessions.shared import HEARTBEAT_S, MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, MAX_TOOLS
-from toolplug.sessions.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.parts.sessions.limits import (
+    HEARTBEAT_S,
+    MAX_ENVIRONMENT_BYTES,
+    MAX_SET_BYTES,
+    MAX_TOOLS,
+    MAX_WAITING_BYTES,
+    MAX_WAITING_EVENTS,
+)
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE
+from toolplug.parts.sessions.tools.session_tool import LEVELS, TYPES
 from toolplug.stores.store import KEPT_EVENTS
 
 _HEAD = """

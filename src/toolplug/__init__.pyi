@@ -6,7 +6,7 @@ from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHi
 from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.cli.options import TenantOption
-from toolplug.cli.plugin_commands import state_folder
+from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.hookspecs import hookimpl, hookspec
@@ -15,6 +15,7 @@ from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.host_part import HostPart, PartServices, RunningPart
 from toolplug.providers.offering.definitions import (
     ConsolePage,
     OpenToolsetSource,
@@ -46,10 +47,12 @@ __all__ = [
     "FunctionProvider",
     "FunctionRegistry",
     "Host",
+    "HostPart",
     "HostedItem",
     "ModelTools",
     "Note",
     "OpenToolsetSource",
+    "PartServices",
     "Principal",
     "Prompt",
     "PromptArgument",
@@ -57,6 +60,7 @@ __all__ = [
     "ProviderRecord",
     "ProviderStore",
     "Resource",
+    "RunningPart",
     "SavedToolsets",
     "StoreError",
     "TenantOption",
@@ -81,6 +85,7 @@ __all__ = [
     "merged",
     "open_host",
     "prompt",
+    "read_section",
     "resource",
     "route",
     "state_folder",

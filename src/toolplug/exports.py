@@ -22,10 +22,12 @@ HOMES = {
     "FunctionProvider": "toolplug.providers.provider",
     "FunctionRegistry": "toolplug.providers.registry",
     "Host": "toolplug.host.host",
+    "HostPart": "toolplug.providers.host_part",
     "HostedItem": "toolplug.catalog.definition",
     "ModelTools": "toolplug.execution.executor",
     "Note": "toolplug.catalog.definition",
     "OpenToolsetSource": "toolplug.providers.offering.definitions",
+    "PartServices": "toolplug.providers.host_part",
     "Principal": "toolplug.catalog.call",
     "Prompt": "toolplug.providers.offering.definitions",
     "PromptArgument": "toolplug.providers.offering.definitions",
@@ -33,6 +35,7 @@ HOMES = {
     "ProviderRecord": "toolplug.providers.entry",
     "ProviderStore": "toolplug.providers.site",
     "Resource": "toolplug.providers.offering.definitions",
+    "RunningPart": "toolplug.providers.host_part",
     "SavedToolsets": "toolplug.toolsets.saved.service",
     "StoreError": "toolplug.errors",
     "TenantOption": "toolplug.cli.options",
@@ -57,13 +60,14 @@ HOMES = {
     "merged": "toolplug.catalog.catalog",
     "open_host": "toolplug.host.host",
     "prompt": "toolplug.providers.offering.prompts",
+    "read_section": "toolplug.cli.plugin_commands",
     "resource": "toolplug.providers.offering.resources",
     "route": "toolplug.providers.authoring",
     "state_folder": "toolplug.cli.plugin_commands",
     "tool": "toolplug.providers.authoring",
 }
 
-OF_EXTRAS = frozenset({"TenantOption", "checked_transport", "state_folder"})
+OF_EXTRAS = frozenset({"TenantOption", "checked_transport", "read_section", "state_folder"})
 """Names that need an extra. `from toolplug import *` leaves them out, so that it works without one."""
 
 NAMES = [name for name in HOMES if name not in OF_EXTRAS]

@@ -1,10 +1,10 @@
 """The hooks of a plugin, as pluggy specifications: what a host asks of plugins, with which arguments, and when.
 
 A plugin marks its functions with `hookimpl`. An implementation takes the arguments that it needs, by name, and may
-leave out the others. Every hook but those that are asked before a start (`check_toolset_address`, `stores` and
-`commands`) may also take `site`, the `ProviderContext` of its plugin, and those around a call may take `tool`, the
-definition of the tool as its caller sees it: `tool.ref` has its source. In a `FunctionProvider` a method with the name
-of a hook implements it without a mark.
+leave out the others. Every hook but those that are asked before a start (`check_toolset_address`, `stores`,
+`host_part` and `commands`) may also take `site`, the `ProviderContext` of its plugin, and those around a call may take
+`tool`, the definition of the tool as its caller sees it: `tool.ref` has its source. In a `FunctionProvider` a method
+with the name of a hook implements it without a mark.
 
 A tool call never runs through pluggy: a hook is one to many, and a call is one to one.
 """
@@ -15,6 +15,7 @@ A tool call never runs through pluggy: a hook is one to many, and a call is one 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
 
 import pluggy
 
@@ -23,6 +24,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer
 from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
@@ -177,6 +179,16 @@ def stores() -> Mapping[str, OpenStore]:
     The plugin's type has the name of the scheme: a `store:` that names it enables the plugin, with default settings if
     it has no entry; further schemes of one package are further entry points. Asked when the configuration is read.
     Nothing has been started then, so this is a function of a module, or a static method.
+    """
+
+
+@hookspec
+def host_part() -> HostPart[Any]:
+    """Return a part of the host: a section of the file with its own routes, scopes, commands and tools by caller.
+
+    The plugin's type has the name of the section: a file with the section enables the plugin, with default settings if
+    it has no entry. Asked when the configuration is read. Nothing has been started then, so this is a function of a
+    module, or a static method.
     """
 
 

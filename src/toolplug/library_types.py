@@ -12,6 +12,7 @@ from toolplug.exports import loader
 
 HOMES = {
     "Collector": "prometheus_client.registry",
+    "Processes": "toolplug.stores.processes",
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",
     "Route": "starlette.routing",

@@ -15,9 +15,11 @@ from typer import Typer
 
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
+from toolplug.stores.processes import Processes
 
 __all__ = [
     "Collector",
+    "Processes",
     "ReferencingError",
     "RegexOptions",
     "Route",

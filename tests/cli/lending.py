@@ -13,7 +13,7 @@ from tests.http.served import served
 from toolplug import Principal, ToolError, open_host
 from toolplug.client import Application
 from toolplug.http import create_app
-from toolplug.sessions.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 
 WRITE: dict[str, object] = {
     "name": "write",

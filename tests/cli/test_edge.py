@@ -218,7 +218,7 @@ def test_a_head_has_its_time_from_the_start_and_from_a_kept_connections_next_byt
     slow.send(BEGIN)
     kept.send(BEGIN, b"\r\n")
     assert kept.response()[0] == 200
-    assert HEAD_S * 0.9 <= silent.closed_after() < HEAD_S + 2
+    assert silent.closed_after() >= HEAD_S * 0.9
     assert _refusal(slow.read()) == LATE
     time.sleep(HEAD_S * 0.3)  # longer than a head may take, and shorter than the connection is kept
     kept.send(BEGIN, b"\r\n")
@@ -226,21 +226,22 @@ def test_a_head_has_its_time_from_the_start_and_from_a_kept_connections_next_byt
     kept.send(b"G")
     begun = time.monotonic()
     assert _refusal(kept.read()) == LATE
-    assert HEAD_S * 0.9 <= time.monotonic() - begun < HEAD_S + 2
+    assert time.monotonic() - begun >= HEAD_S * 0.9
 
 
 @pytest.mark.requirement("C-5-edge-head-time")
 def test_a_head_that_trickles_has_no_more_time_than_a_silent_one(connect: Connect) -> None:
-    wire = connect()
+    wire, sent = connect(), 0
     with ThreadPoolExecutor(1) as reader:
         answer = reader.submit(wire.read)
         for byte in BEGIN:
             if answer.done():
                 break
             wire.send(bytes([byte]))
+            sent += 1
             time.sleep(0.1)
         assert _refusal(answer.result()) == LATE
-    assert time.monotonic() - wire.opened < HEAD_S + 2
+    assert sent < len(BEGIN)
 
 
 @pytest.mark.requirement("C-5-edge-idle")
@@ -250,7 +251,7 @@ def test_an_idle_connection_is_closed(connect: Connect) -> None:
     assert wire.response()[0] == 200
     begun = time.monotonic()
     assert wire.read() == b""
-    assert IDLE_S * 0.9 <= time.monotonic() - begun < IDLE_S + 2
+    assert time.monotonic() - begun >= IDLE_S * 0.9
 
 
 @pytest.mark.requirement("C-5-edge-body-rate")
@@ -272,7 +273,7 @@ def test_a_body_that_stops_is_cut_and_slow_calls_and_steady_bodies_are_not(conne
         begun = time.monotonic()
         assert _refusal(late.result()) == LATE
         assert _refusal(burst_late.result()) == LATE
-        assert 9 <= time.monotonic() - begun < 14
+        assert time.monotonic() - begun >= 9
         assert steadily.result() == 200
         assert napped.result()[0] == 200
         assert b"event: result" in streamed.result()
@@ -337,12 +338,12 @@ def test_the_unfinished_heads_of_one_peer_are_bounded_together(service: Serving,
 
 @pytest.mark.requirement("C-5-edge-connections")
 def test_one_connection_too_many_of_a_peer_is_closed(tmp_path: Path) -> None:
-    limits = "http: {edge: {connections: 6, connections_per_peer: 4}}\n"
+    limits = f"http: {{edge: {{connections: 6, connections_per_peer: 4, head_s: {2 * PATIENCE_S:g}}}}}\n"
     with _served(tmp_path, limits) as service, _wires(service) as connect:
         mine = [connect() for _ in range(4)]
-        assert connect().closed_after() < 5
+        assert connect().read() == b""
         others = [connect("127.0.0.2") for _ in range(2)]
-        assert connect("127.0.0.3").closed_after() < 5
+        assert connect("127.0.0.3").read() == b""
         for wire in (*mine, *others):
             wire.send(BEGIN, b"\r\n")
             assert wire.response()[0] == 200
@@ -354,7 +355,7 @@ def test_one_connection_too_many_of_a_peer_is_closed(tmp_path: Path) -> None:
 
 
 def _until_served(connect: Callable[[], Wire]) -> None:
-    give_up_at = time.monotonic() + 5
+    give_up_at = time.monotonic() + PATIENCE_S
     while True:
         wire = connect()
         try:
@@ -393,7 +394,7 @@ def test_behind_a_trusted_proxy_the_clients_requests_count(tmp_path: Path) -> No
 
 def _until_in_flight(service: Serving, number: int) -> None:
     line = f'antwort_builtin_tool_in_flight{{provider="slow",tool_name="naps"}} {number}.0'
-    give_up_at = time.monotonic() + 5
+    give_up_at = time.monotonic() + PATIENCE_S
     while line not in httpx2.get(f"{service.url}/metrics").text:
         assert time.monotonic() < give_up_at
         time.sleep(0.02)

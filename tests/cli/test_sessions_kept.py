@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.lending import READ, WRITE, lent
 
-from toolplug.sessions.negotiation import ToolChanges
+from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 Write = Callable[..., Path]
 

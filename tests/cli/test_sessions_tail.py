@@ -16,10 +16,10 @@ from tests.cli.conftest import Run
 from tests.cli.lending import READ, lending, lent
 from tests.cli.process import PATIENCE_S, TOOLPLUG
 
-from toolplug.cli.sessions import event_line
 from toolplug.client import SessionOver
-from toolplug.sessions.events import LoggedEvent
-from toolplug.sessions.negotiation import ToolChanges
+from toolplug.parts.sessions.commands.sessions import event_line
+from toolplug.parts.sessions.streams.events import LoggedEvent
+from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 Write = Callable[..., Path]
 

@@ -17,7 +17,7 @@ from toolplug.catalog.call import ToolStatus
 from toolplug.errors import GoneState
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.host.file.settings import HostSettings
-from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE
 
 pytestmark = pytest.mark.requirement("I2-10-reference-generated")
 
@@ -58,7 +58,7 @@ def test_every_error_is_explained_with_its_http_status() -> None:
 
 
 def test_every_event_of_a_session_is_explained() -> None:
-    feed = next(sources("src/toolplug/sessions/stream.py"))
+    feed = next(sources("src/toolplug/parts/sessions/streams/stream.py"))
     framed = set(re.findall(r'\bframe\("([a-z-]+)"', feed.text))
     assert set(EVENTS) == framed | {UPDATE, REQUEST, CANCELLED, STATUS}
 

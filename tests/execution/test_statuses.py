@@ -266,7 +266,7 @@ async def test_the_earlier_of_plan_and_caller_is_the_deadline_and_the_tool_sees_
     await harness.call(tool, timeout_s=30.0, context=CallContext(deadline=before + 10))
     await harness.call(tool, timeout_s=30.0, context=CallContext(deadline=before + 100))
 
-    assert before + 30 <= seen[0] + 1e-3 < before + 60
+    assert before + 30 <= seen[0] + 1e-3 < before + 60  # generous: half a minute for the call to begin
     assert seen[1] == pytest.approx(before + 10, abs=1e-3)
     assert seen[2] >= seen[0] - 1e-3
 

@@ -24,9 +24,9 @@ from toolplug.parts.mcp.client.plans import Labels
 from toolplug.parts.mcp.client.plans import Planner as ServerPlanner
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
+from toolplug.parts.sessions.tools.plans import Planner as SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
-from toolplug.sessions.plans import Planner as SessionPlanner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 from toolplug.toolsets.declared import declared

@@ -11,7 +11,7 @@ from tests.host.test_toolsets import ADMIN, NOTES, run
 from tests.toolsets.harness import READ, Shop
 
 from toolplug import Host, Principal, ToolExecutor, open_host
-from toolplug.sessions.negotiation import Registration
+from toolplug.parts.sessions.tools.negotiation import Registration
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]
 

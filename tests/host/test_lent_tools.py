@@ -14,9 +14,9 @@ from tests.host.conftest import Package
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ApiError
-from toolplug.sessions.negotiation import Registration
-from toolplug.sessions.session import Session
-from toolplug.sessions.stream import Reader
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.stream import Reader
+from toolplug.parts.sessions.tools.negotiation import Registration
 
 pytestmark = pytest.mark.anyio
 

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 import pytest
 from httpx2 import AsyncClient
+from tests.cpu_cost import longest_callback
 from tests.figures import FIGURE
 from tests.http.conftest import client_of
 from tests.http.rich_bodies import rich_bodies
-from tests.longest_callback import longest_callback
 
 from toolplug import open_host
 from toolplug.http import create_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(600)]
 
-HELD_MS = 50
-"""What one callback may take on a quiet machine."""
-MACHINE = 4
-"""A shared core, or one of half the speed, doubles each time; what has no bound takes ten times as long and more."""
+HELD = 17.0
+"""Units of CPU that one callback may take on a quiet machine, which is 50 ms there."""
+SHARED_CORE = 4
+"""What other processes do to the caches doubles it, twice; what has no bound takes ten times as long and more."""
 MEMORY_MIB = 64
 WORST = 10
 BYTES = 1024 * 1024 - 4096
@@ -94,7 +94,7 @@ class Request(NamedTuple):
 class Found(NamedTuple):
     """What one request cost."""
 
-    ms: float
+    units: float
     mib: float
     name: str
     status: int
@@ -283,18 +283,18 @@ async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
 
 async def cost(client: AsyncClient, request: Request) -> Found:
     """Send it, three times if it seems dear: another process may have disturbed it."""
-    best_ms, mib, status = inf, inf, 0
+    least, mib, status = inf, inf, 0
     for _ in range(3):
         before = resident_mib()
         with longest_callback() as longest:
             answer = await client.request(
                 request.method, request.path, content=request.body, headers=dict(request.headers)
             )
-        best_ms, status = min(best_ms, longest.ms), answer.status_code
+        least, status = min(least, longest.units), answer.status_code
         mib = min(mib, resident_mib() - before)
-        if best_ms <= HELD_MS and mib <= MEMORY_MIB:
+        if least <= HELD and mib <= MEMORY_MIB:
             break
-    return Found(best_ms, mib, request.name, status)
+    return Found(least, mib, request.name, status)
 
 
 def resident_mib() -> float:
@@ -323,10 +323,12 @@ async def test_no_request_holds_the_loop_or_keeps_memory(
     largest = sorted(found, key=lambda each: each.mib, reverse=True)[:WORST]
     record_property(FIGURE, f"{part}: {len(found)} requests")
     for each in slowest:
-        record_property(FIGURE, f"{part}: {each.ms:.1f} ms of CPU in one callback, status {each.status}: {each.name}")
+        record_property(
+            FIGURE, f"{part}: {each.units:.1f} units of CPU in one callback, status {each.status}: {each.name}"
+        )
     for each in largest[:3]:
         record_property(FIGURE, f"{part}: {each.mib:.0f} MiB after {each.name}")
     assert {each.status for each in found} & {200, 201, 400, 422}
     assert [each for each in found if each.status == 500] == []
-    assert slowest[0].ms <= HELD_MS * MACHINE, slowest[0]
+    assert slowest[0].units <= HELD * SHARED_CORE, slowest[0]
     assert largest[0].mib <= MEMORY_MIB, largest[0]

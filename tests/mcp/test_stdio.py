@@ -24,7 +24,7 @@ from tests.mcp.test_tools import WAIT_S, text_of
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import StoreError
 from toolplug.parts.mcp.sdk.answering import without_details
-from toolplug.sessions.negotiation import Registration
+from toolplug.parts.sessions.tools.negotiation import Registration
 
 pytestmark = [pytest.mark.requirement("C-10-stdio"), pytest.mark.mcp]
 

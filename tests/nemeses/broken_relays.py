@@ -8,8 +8,8 @@ from typing import Any
 from tests.nemeses.relay_world import Parts, WatchedRelay
 from tests.nemeses.replicas import Way
 
-from toolplug.sessions.peers.calls import CallEnd
-from toolplug.sessions.relay import Relay, Request
+from toolplug.parts.sessions.peers.calls import CallEnd
+from toolplug.parts.sessions.relay import Relay, Request
 from toolplug.stores.processes import Processes
 
 

@@ -19,10 +19,10 @@ from tests.virtual_time import virtual_clock
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import ApiError, StoreError
-from toolplug.sessions.peers.relay import SharedRelay
-from toolplug.sessions.relay import Request
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.peers.relay import SharedRelay
+from toolplug.parts.sessions.relay import Request
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.processes import Processes
 
 SESSIONS = 2

@@ -17,7 +17,7 @@ from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, planning
 from tests.virtual_time import virtual_clock
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import PREFIX, Processes
 from toolplug.stores.store import KEPT_EVENTS, Change, DelegatingStore, Events, Missed, Record, Store

@@ -17,8 +17,8 @@ from tests.nemeses.replicas import Replica, ReplicaDied, SharedMemory, Way
 from tests.sessions.fixtures import T1, modified, registration, told
 
 from toolplug.errors import ApiError, StoreError
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session, Updated
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session, Updated
 from toolplug.stores.processes import Processes
 
 WRITERS, READERS, STREAMS = 2, 2, 2

@@ -39,9 +39,9 @@ BEFORE = {
     "parts/responses/answers/reader.py: _noted",
     "parts/responses/items/hosted_calls.py: _decided",
     "parts/responses/openai_backend.py: _streamed",
+    "parts/sessions/relay.py: _gone",
     "providers/stubs.py: _listed",
     "search/index.py: _divided",
-    "sessions/relay.py: _gone",
     "stores/followed.py: _loaded",
 }
 """Private functions whose verb another function of the file has; the list only gets shorter."""

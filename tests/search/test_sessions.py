@@ -11,7 +11,7 @@ from tests.search.many_provider import name_of
 from tests.sessions.fixtures import registration, removed
 
 from toolplug import Host, Principal, ToolCall, ToolExecutor, ToolResult
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-9-tool-search")]
 

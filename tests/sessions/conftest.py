@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, OpenStore, opened
 
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Store

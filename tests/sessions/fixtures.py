@@ -16,12 +16,12 @@ from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import SessionLimits
-from toolplug.sessions.stream import Reader
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.stream import Reader
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 

@@ -16,11 +16,11 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import StoreError
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.sessions.expiry import latest_expiry
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import SessionLimits
+from toolplug.parts.sessions.expiry import latest_expiry
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.stores.store import Store
 
 TTL_S = 120.0

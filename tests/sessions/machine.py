@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.sessions.harness import TTL_S, Seams
 from tests.sessions.model_harness import ModelHarness
 
-from toolplug.sessions.session_tool import StreamRole
+from toolplug.parts.sessions.tools.session_tool import StreamRole
 
 SLOT = st.sampled_from([0, 1])
 WHICH = st.integers(0, 7)

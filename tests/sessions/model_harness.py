@@ -16,11 +16,11 @@ from tests.sessions.observers import Call, StreamClient, Tools
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.errors import ApiError, SessionGone, StoreError
-from toolplug.sessions.events import EVERYBODY, STATUS, LogEntry
-from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import StreamRole
-from toolplug.sessions.stream import MAX_WAITING_EVENTS
+from toolplug.parts.sessions.limits import MAX_WAITING_EVENTS
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.events import EVERYBODY, STATUS, LogEntry
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.session_tool import StreamRole
 
 
 class ModelHarness(Harness):

@@ -12,9 +12,9 @@ from tests.sessions.fixtures import Told, told
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.errors import StoreError
-from toolplug.sessions.events import event_id, is_logged, position_of
-from toolplug.sessions.session import Session
-from toolplug.sessions.stream import Reader
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.events import event_id, is_logged, position_of
+from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.stores.memory import MemoryStore
 
 UPDATE = "tool-availability-update"

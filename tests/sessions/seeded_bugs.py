@@ -12,11 +12,11 @@ from tests.sessions.harness import Seams
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.plans import PlanSource
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.relay import Relay
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.stream import EventFanout, Reader
+from toolplug.parts.sessions.relay import Relay
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.stream import EventFanout, Reader
+from toolplug.parts.sessions.tools.plans import Planner
 
 
 class _OnePlanAName(Planner):

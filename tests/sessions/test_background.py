@@ -8,7 +8,7 @@ import pytest
 from tests.sessions.fixtures import turns
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sessions.shared import Background
+from toolplug.parts.sessions.shared import Background
 
 pytestmark = pytest.mark.anyio
 

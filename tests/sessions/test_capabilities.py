@@ -8,10 +8,10 @@ import pytest
 from tests.sessions.fixtures import T1, definition, names, registration
 
 from toolplug.errors import ApiError
-from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import Capability
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.session_tool import Capability
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

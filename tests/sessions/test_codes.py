@@ -9,7 +9,7 @@ from tests.sessions.fixtures import T1, T2
 
 from toolplug.catalog.call import Principal
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
-from toolplug.sessions.record import (
+from toolplug.parts.sessions.record import (
     check_code,
     code_of_token,
     is_plugin_token,
@@ -19,7 +19,7 @@ from toolplug.sessions.record import (
     shown,
     token_digest,
 )
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.store import Store
 
 MALFORMED = [

@@ -9,7 +9,7 @@ import pytest
 from tests.sessions.fixtures import definition
 
 from toolplug.errors import InvalidDefinition
-from toolplug.sessions.session_tool import DefinitionCache
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache
 
 KIB = 1024
 

@@ -21,10 +21,10 @@ from tests.sessions.fixtures import (
     turns,
 )
 
-from toolplug.sessions.events import event_id
-from toolplug.sessions.negotiation import ToolChanges
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.events import event_id
+from toolplug.parts.sessions.tools.negotiation import ToolChanges
 from toolplug.stores.store import KEPT_EVENTS, Store
 
 pytestmark = [pytest.mark.anyio, BOTH_STORES]

@@ -25,9 +25,9 @@ from tests.sessions.fixtures import (
 )
 
 from toolplug.errors import ApiError, SessionGone
-from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Registered, Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Registered, Session
+from toolplug.parts.sessions.tools.negotiation import FailedTool, Registration, ToolChanges
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from tests.sessions.fixtures import (
 )
 
 from toolplug.errors import ApiError, SessionGone, SessionNotFound, StoreUnavailable
-from toolplug.sessions.record import state_bytes
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.record import state_bytes
+from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.store import Store
 from toolplug.testing import ManualClock
 

@@ -32,10 +32,10 @@ from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import RecentExecutors
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.shared import RecentExecutors
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.stores.store import Store
 from toolplug.testing import check_executor
 

@@ -25,9 +25,9 @@ from toolplug.errors import ApiError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
-from toolplug.sessions.negotiation import FailedTool
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import FailedTool
 
 pytestmark = pytest.mark.anyio
 

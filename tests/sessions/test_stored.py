@@ -6,11 +6,11 @@ import pytest
 from tests.sessions.fixtures import T1, T2, definition
 
 from toolplug.errors import SessionGone, SessionNotFound
-from toolplug.sessions.negotiation import Registration
-from toolplug.sessions.record import record_key, state_bytes
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.stored import StoredSessions
+from toolplug.parts.sessions.record import record_key, state_bytes
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.stored import StoredSessions
+from toolplug.parts.sessions.tools.negotiation import Registration
 from toolplug.stores.store import Store
 from toolplug.testing import ManualClock
 

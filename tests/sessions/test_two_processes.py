@@ -11,8 +11,8 @@ import pytest
 from tests.sessions.fixtures import T1, added, listed, listening, names, opened, registration, removed
 
 from toolplug.errors import ApiError, SessionGone
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.sqlite import SqliteStore
 from toolplug.testing import ManualClock
 

@@ -6,8 +6,8 @@ import pytest
 from tests.sessions.fixtures import T1, attached, calling, listening, opened, registration, turns
 
 from toolplug.errors import SessionGone
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.store import Store
 from toolplug.testing import ManualClock
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cpu_cost import growth
 
 from toolplug.errors import ConfigError
 from toolplug_openapi.document import MAX_JSON_BYTES, MAX_YAML_BYTES, Document, DocumentRefused
-from toolplug_openapi.reading import SMALL_BYTES
+from toolplug_openapi.reading import SMALL_BYTES, read_document
 from toolplug_openapi.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -89,12 +89,10 @@ def merge_bomb() -> str:
     ],
 )
 def test_what_is_no_document_is_refused(data: bytes, reason: str) -> None:
-    began = time.perf_counter()
     with pytest.raises(DocumentRefused) as caught:
         Document(data, "api.json")
     assert str(caught.value).startswith("api.json ")
     assert reason in str(caught.value) or (reason == "cannot be read" and "nests too deep" in str(caught.value))
-    assert time.perf_counter() - began < 10
 
 
 @pytest.mark.process
@@ -134,7 +132,7 @@ async def test_a_document_without_any_usable_operation_stops_the_start(api: Any,
 
 
 @pytest.mark.process
-async def test_a_thousand_operations_start_within_seconds_and_too_many_are_refused(api: Any, serve: Any) -> None:
+async def test_a_thousand_operations_start_and_too_many_are_refused(api: Any, serve: Any) -> None:
     node = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20)}}
     node["properties"]["next"] = {"$ref": "#/components/schemas/Node"}
     parameter = {"name": "filter", "in": "query", "schema": {"$ref": "#/components/schemas/Node"}}
@@ -143,10 +141,8 @@ async def test_a_thousand_operations_start_within_seconds_and_too_many_are_refus
         return {f"/r{n}": {"get": {"operationId": f"op{n}", "parameters": [parameter]}} for n in range(count)}
 
     api.operations(paths(1000), components={"schemas": {"Node": node}})
-    began = time.perf_counter()
     async with serve() as tools:
         assert len(tools.names()) == 1000
-    assert time.perf_counter() - began < 20
     api.operations(paths(2001), components={"schemas": {"Node": node}})
     with pytest.raises(ConfigError, match="2,001 operations, at most 2,000 can be tools; choose with include"):
         async with serve():
@@ -184,11 +180,27 @@ async def test_a_document_is_read_from_a_file_next_to_the_configuration(api: Any
 
 
 def test_a_duplicate_key_is_found_in_one_pass() -> None:
-    pairs = ", ".join(f'"k{number}": 1' for number in [*range(60_000), 59_999])
-    began = time.process_time()
-    with pytest.raises(DocumentRefused, match="duplicate key 'k59999'; keep one of them"):
-        Document(f"{{{pairs}}}".encode(), "api.json")
-    assert time.process_time() - began < 5  # it took 27 s
+    def read(count: int) -> None:
+        pairs = ", ".join(f'"k{number}": 1' for number in [*range(count), count - 1])
+        with pytest.raises(DocumentRefused, match=f"duplicate key 'k{count - 1}'; keep one of them"):
+            Document(f"{{{pairs}}}".encode(), "api.json")
+
+    assert growth(read, 4_000, 32_000) < 24  # a pass for each key makes it 64
+
+
+@pytest.mark.slow
+def test_the_work_grows_as_the_operations_do() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
+    parameter = {"name": "filter", "in": "query", "schema": {"$ref": "#/components/schemas/Node"}}
+
+    def read(count: int) -> None:
+        paths = {f"/r{n}": {"get": {"operationId": f"op{n}", "parameters": [parameter]}} for n in range(count)}
+        document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
+        text = json.dumps(document | {"components": {"schemas": {"Node": node}}})
+        settings = Settings.model_validate({"document": "api.json", "base_url": "https://api.example"})
+        assert len(read_document(text.encode(), settings).operations) == count
+
+    assert growth(read, 60, 300) < 14  # a pass for each operation makes it 25
 
 
 def large(paths: dict[str, Any], *, filler: str = "x" * SMALL_BYTES) -> str:

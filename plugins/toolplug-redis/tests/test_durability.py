@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from toolplug_redis.store import RedisStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-faults", "H-store-redis")]
 
-AGAIN_S = 5.0
+PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize("appendfsync", ["everysec", "always"])
@@ -41,14 +40,13 @@ async def test_acknowledged_changes_survive_the_death_of_the_server(start_server
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await store.read("key/0")
         server.start()
-        began = time.monotonic()
-        while time.monotonic() < began + AGAIN_S:
-            with suppress(StoreUnavailable):
-                await store.commit("again", b"")
-                break
-            await asyncio.sleep(0.05)
-        assert time.monotonic() < began + AGAIN_S
-        async with asyncio.timeout(AGAIN_S):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(StoreUnavailable):
+                    await store.commit("again", b"")
+                    break
+                await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_S):
             assert await anext(watch) == Missed()
             await store.commit("again/2", b"")
             while getattr(await anext(watch), "key", "") != "again/2":

@@ -32,7 +32,10 @@ PARTS = "toolplug.host.file.part_sections"
 
 _OF_PARTS = frozenset(("chat", "discover", "eval"))
 
-COMMANDS = {name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS}
+COMMANDS = {
+    **{name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS},
+    "sessions": "toolplug.parts.sessions.commands.sessions",
+}
 """The module of each command of the host itself. Each has a Typer application `app`."""
 
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"

@@ -1,4 +1,4 @@
-"""Commands of plugins: those that the hook `commands` of the enabled entries of a configuration adds.
+"""Commands of plugins: those that the hook `commands` of the enabled entries of a configuration adds, and of its parts.
 
 They are loaded for a name that is not built in, for the help and for completion. A plugin that fails costs its own
 commands only, and is a warning.
@@ -10,11 +10,13 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from functools import wraps
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import typer
+from pydantic import BaseModel
 from typer.core import TyperCommand, TyperGroup
 
 from toolplug.cli.logs import log_warnings
@@ -24,11 +26,14 @@ from toolplug.config.nearest import name_hint
 from toolplug.crashes import CodeOwner, log_crash, outlined
 from toolplug.errors import ConfigError, InvalidDefinition, NoSuchProvider, Problem, ToolplugError
 from toolplug.host.file.configuration import read_parts
-from toolplug.host.file.provider_entries import SECTION, LoadedEntry
+from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.inspection import tolerated_failures
+from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.entry_points import installed
-from toolplug.providers.loading import IMPORT_S
+from toolplug.providers.loading import IMPORT_S, ProviderType
 from toolplug.runtime.threads import begun_in_own_thread
+
+M = TypeVar("M", bound=BaseModel)
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
@@ -58,6 +63,22 @@ def state_folder(key: str, config: Path | None = None) -> Path:
         hint = "keep them with store: sqlite:///./.toolplug/state.db"
         raise ConfigError([Problem(code="store_in_memory", message=message, file=str(files), path="store", hint=hint)])
     return folder / "providers" / key
+
+
+def read_section(kind: type[M], config: Path | None = None) -> M | None:
+    """Return the section of a part as the file has it, for the part's commands; None if the file has none.
+
+    kind: the model of the section
+    config: the configuration file; without one `./providers.yaml`, else `$TOOLPLUG_CONFIG`
+
+    Starts nothing. Raises `ConfigError` with every problem of the file.
+    """
+    problems: list[Problem] = []
+    configuration = read_parts(config_file(config), os.environ, installed(), problems)
+    if problems:
+        raise ConfigError(problems)
+    sections = [part.settings_in(configuration.settings) for part in configuration.parts]
+    return next((section for section in sections if isinstance(section, kind)), None)
 
 
 def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
@@ -105,7 +126,15 @@ def _config(given: Sequence[str]) -> Path | None:
     return None
 
 
-def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[LoadedEntry], list[Problem]]:
+class _Commanding(NamedTuple):
+    """A plugin with commands: its entry, its type, and the modules of the commands of its parts."""
+
+    entry: ProviderEntry
+    type: ProviderType
+    modules: Sequence[str]
+
+
+def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[_Commanding], list[Problem]]:
     """Return the enabled plugins with commands, and a problem for each plugin that cannot be loaded.
 
     optional_too: also for those of providers that are not required
@@ -124,17 +153,24 @@ def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[
         key = rest.partition(".")[0]
         if section == SECTION and key not in loaded:
             failed.setdefault(key, problem)
-    return [item for item in loaded.values() if HOOK in item.type.hooks.names], list(failed.values())
+    modules: dict[str, list[str]] = {}
+    for part in configuration.parts:
+        if part.entry is not None:
+            modules.setdefault(part.entry.key, []).extend(part.commands.values())
+    plugins = [_Commanding(entry, kind, modules.get(key, ())) for key, (entry, kind) in loaded.items()]
+    return [item for item in plugins if item.modules or HOOK in item.type.hooks.names], list(failed.values())
 
 
-def _commands(loaded: LoadedEntry) -> Mapping[str, Command]:
+def _commands(plugin: _Commanding) -> Mapping[str, Command]:
     """Return the commands that a plugin adds, by name. Blocks, at most about 10 s; raises what the plugin raises."""
-    entry, kind = loaded
+    entry, kind, modules = plugin
 
     def add() -> Mapping[str, Command]:
         app = typer.Typer()
         for function in kind.implementing(HOOK):
             function(app)
+        for name in modules:
+            app.add_typer(import_module(name).app)
         if app.registered_callback is not None:
             raise InvalidDefinition("`app` takes commands only; put a callback into a `typer.Typer` of your own")
         made = typer.main.get_group(app).commands

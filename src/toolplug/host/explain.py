@@ -35,11 +35,11 @@ from toolplug.host.file.tool_servers import KIND as OF_SERVER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.session_tool import KIND as LENT
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import KIND as LENT
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
 from toolplug.toolsets.toolset import OnDemand, SharedSource, Toolset

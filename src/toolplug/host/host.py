@@ -36,6 +36,9 @@ from toolplug.host.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
+from toolplug.parts.sessions.queued_calls import QueuedCalls
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, installed
 from toolplug.providers.host_part import HostPart
@@ -44,9 +47,6 @@ from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.running_call import check_event_loop
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.service import SavedToolsets

@@ -30,20 +30,20 @@ from toolplug.host.file.tool_servers import ConfiguredServer, NoServers, ServerS
 from toolplug.host.operations import Operations
 from toolplug.host.quota_peers import QuotaPeers
 from toolplug.host.quota_use import QuotaUse
-from toolplug.host.running_parts import RunningParts
+from toolplug.host.running_parts import PartTools, RunningParts
 from toolplug.host.stored_bytes import CountingStore
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.net.egress import Egress
+from toolplug.parts.sessions.queued_calls import QueuedCalls
+from toolplug.parts.sessions.service import SessionMetrics, Sessions
+from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.queued_calls import QueuedCalls
-from toolplug.sessions.service import SessionMetrics, Sessions
 from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.open import enter_with_retries
 from toolplug.stores.process_requests import ProcessRequests
@@ -72,13 +72,14 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offer_services(saved: SavedToolsets) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`."""
+def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the open parts."""
 
     def service(kind: type[S], /) -> S:
-        if not isinstance(saved, kind):
+        found = saved if isinstance(saved, kind) else parts().find(kind)
+        if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
-        return saved
+        return found
 
     return service
 
@@ -250,7 +251,8 @@ class Parts:
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            own = registry_services(current, store, services, artifacts, _offer_services(saved), coded.plugins)
+            asked = _offer_services(saved, lambda: parts.running)
+            own = registry_services(current, store, services, artifacts, asked, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
             given = ServerServices(store, services, requests, current, coded.servers, serves.servers)
@@ -258,13 +260,13 @@ class Parts:
             host = host_id(await hash_key(store))
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests, host)
             await life.enter_async_context(toolsets)
-            views = Views(registry, toolsets.tools, own.tail, equipment)
+            part_tools = PartTools(services)
+            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
             await life.enter_async_context(saved)
+            planner, names = session_planner(configuration, services), HostReservedNames(registry, toolsets, views)
             sessions = await life.enter_async_context(
                 Sessions(
-                    store,
-                    session_planner(configuration, services),
-                    HostReservedNames(registry, toolsets, views),
+                    *(store, planner, names),
                     limits=settings.session_limits,
                     begun=toolsets.begin_session,
                     over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
@@ -276,8 +278,9 @@ class Parts:
             _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
             queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
             life.push_async_callback(queued.aclose)
-            offered = PartServices(store, processes, serves.sessions, toolsets.tools.end, services.offering_changed)
-            running = await life.enter_async_context(RunningParts(offered, configuration))
+            changes = part_tools.refresh, services.offering_changed.listen
+            offered = PartServices(store, processes, serves.sessions, toolsets.tools.end, coded.plugins, *changes)
+            running = await life.enter_async_context(RunningParts(offered, configuration, part_tools))
             parts = cls(
                 current=current,
                 services=services,

@@ -2,67 +2,277 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
+from weakref import WeakValueDictionary
 
+from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.catalog import Catalog, merged
+from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
+from toolplug.catalog.plan import Plan, Tool
+from toolplug.crashes import CodeOwner, log_crash
+from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
+from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.live import LiveCatalog
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
-from toolplug.providers.host_part import PartServices, RunningPart
+from toolplug.providers.host_part import HostPart, PartServices, RunningPart
+from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
+from toolplug.runtime.lru import LeastRecentlyUsed
+
+_LOG = logging.getLogger("toolplug.host")
 
 P = TypeVar("P")
 
+READY_S = 5.0
+"""Seconds that the part of a plugin may take to answer whether it is ready."""
+
+
+KIND = "part"
+"""The `kind` of the `ref` of a tool that a part lists."""
+MAX_LABELS = 200
+"""Tools of a part with metrics of their own; the others share one label."""
+OTHER = "_other"
+MAX_PLANS = 5_000
+"""Tools of all parts whose plans are kept, for callers who are listed the same."""
+
+_NONE = RunningPart[Any].tools_for
+
+
+class PartTools:
+    """The executors of callers over the tools of parts; an executor lives as long as somebody uses it."""
+
+    def __init__(self, services: CallServices) -> None:
+        self._services = services
+        self._parts: dict[str, tuple[HostPart[Any], RunningPart[Any]]] = {}
+        self._of: WeakValueDictionary[Principal, LiveCatalog] = WeakValueDictionary()
+        self._plans: LeastRecentlyUsed[Hashable, Tool] = LeastRecentlyUsed(MAX_PLANS)
+        self._labels: set[tuple[str, str]] = set()
+
+    def list(self, parts: Sequence[tuple[HostPart[Any], RunningPart[Any]]]) -> None:
+        """List the tools of these parts, of which most have none, and no others."""
+        before = self._parts
+        self._parts = {
+            part.name: (part, running)
+            for part, running in parts
+            if getattr(type(running), "tools_for", _NONE) is not _NONE
+        }
+        if before or self._parts:
+            self._plans = LeastRecentlyUsed(MAX_PLANS)
+            self.refresh()
+
+    def of(self, caller: Principal) -> LiveCatalog | None:
+        """Return the tools that the parts list to this caller; None if no part lists any to anybody."""
+        if not self._parts:
+            return None
+        live = self._of.get(caller)
+        if live is None:
+            live = self._of[caller] = LiveCatalog(self._services.unknown, self._catalog(caller))
+        return live
+
+    def refresh(self) -> None:
+        """Ask the parts again for every caller that has an executor."""
+        for caller, live in [*self._of.items()]:
+            live.publish(self._catalog(caller))
+
+    def _catalog(self, caller: Principal) -> Catalog:
+        """Return the tools of every part; the first of a name wins."""
+        return merged([Catalog(self._tools(part, running, caller)) for part, running in self._parts.values()])[0]
+
+    def _tools(self, part: HostPart[Any], running: RunningPart[Any], caller: Principal) -> list[Tool]:
+        owner = None if part.entry is None else part.entry.owner
+        tools: dict[str, Tool] = {}
+        try:
+            for definition in running.tools_for(caller):
+                tools.setdefault(definition.name, self._tool(part.name, definition, owner))
+        except InvalidDefinition as error:
+            _LOG.error("the part %r lists no tools: %s", part.name, error)
+            return []
+        except BaseException as error:  # noqa: BLE001  code of a plugin
+            log_crash(f"tools_for() of the part {part.name!r}", error, owner, then="it lists no tools")
+            return []
+        return [*tools.values()]
+
+    def _tool(self, part: str, given: ToolDefinition, owner: CodeOwner | None) -> Tool:
+        """Return a tool with its plan. Raises `InvalidDefinition`."""
+        definition = given.owned_by(KIND, part)
+        key = (definition.ref, definition.signature, definition.timeout_s)
+        tool = self._plans.get(key)
+        if tool is None:
+            check_provider_tool_name(definition.name)
+            definition.parameters.check()
+            tool = Tool(definition, self._plan(part, definition, owner))
+            self._plans.put(key, tool)
+        return tool
+
+    def _plan(self, part: str, definition: ToolDefinition, owner: CodeOwner | None) -> Plan:
+        name = definition.ref.name
+        if (part, name) not in self._labels and sum(each == part for each, _ in self._labels) >= MAX_LABELS:
+            name = OTHER
+        self._labels.add((part, name))
+        accounting = self._services.accounting
+        counters = accounting.counters(f"{KIND}:{part}", name)
+        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned(KIND, part))
+        builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
+        return builder.build(definition, source, author_timeout_s=definition.timeout_s)
+
+    async def _call(self, part: str, call: ToolCall, context: CallContext) -> object:
+        found = self._parts.get(part)
+        if found is None:
+            raise ToolUnavailable(f"the part {part!r} of the host is off", code="part_off")
+        return await found[1].execute(call, context)
+
+
+class _OpenPart(NamedTuple):
+    """A part and its running form. Code of a plugin costs the host nothing but the part: it is logged if it raises."""
+
+    part: HostPart[Any]
+    running: RunningPart[Any]
+
+    def call(self, what: str, function: Callable[[], object]) -> None:
+        """Call a method of the part."""
+        entry = self.part.entry
+        if entry is None:
+            function()
+            return
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001  code of a plugin
+            log_crash(f"{what} of the part {self.part.name!r}", error, entry.owner)
+
+    async def reason(self) -> str:
+        """Return why it cannot do its work now; empty if it can."""
+        entry, said = self.part.entry, [""]
+        if entry is None:
+            return await self.running.ready()
+
+        async def ask() -> None:
+            said[0] = str(await self.running.ready())
+
+        try:
+            await awaited(entry, "ready()", ask, READY_S)
+        except ProviderError as error:
+            return error.summary
+        return said[0]
+
+    async def aclose(self) -> None:
+        """End it."""
+        entry = self.part.entry
+        if entry is None:
+            await self.running.aclose()
+            return
+        try:
+            await awaited(entry, "aclose()", self.running.aclose, CLOSE_S)
+        except ProviderError as error:
+            log_crash(f"closing the part {self.part.name!r}", error, entry.owner)
+
 
 class RunningParts:
-    """Opens the parts that need no section or that the configuration has one for; closes them in reverse order."""
+    """Opens the parts that need no section or that a configuration has one for, and closes them in reverse order.
 
-    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+    `tools` lists those of the parts to their callers.
+    """
+
+    def __init__(self, services: PartServices, configuration: Configuration, tools: PartTools) -> None:
         self._services = services
         self._first = configuration
-        self._open: dict[str, RunningPart[Any]] = {}
-        self._life = AsyncExitStack()
+        self._tools = tools
+        self._open: dict[str, _OpenPart] = {}
 
     async def __aenter__(self) -> Self:
         try:
             await self.configure(self._first)
         except BaseException:
-            await self._life.aclose()
+            await self._close_all()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._life.aclose()
+        await self._close_all()
 
     async def configure(self, configuration: Configuration) -> None:
         """Apply a configuration: open what it has a section for, and tell those that are open.
 
+        The part of a plugin whose section or plugin is gone is closed, and one whose code has changed is opened anew.
         Raises `ConfigError` and `StoreError` of a part that cannot be opened.
         """
         for part in configuration.parts:
             settings = part.settings_in(configuration.settings)
-            running = self._open.get(part.name)
-            if running is not None:
-                running.configure(settings)
-            elif settings is not None or part.settings is None:
-                running = self._open[part.name] = await part.open(self._services, settings)
-                self._life.push_async_callback(running.aclose)
+            wanted = settings is not None or part.settings is None
+            opened = self._open.get(part.name)
+            if opened is not None and (part.entry is None or (wanted and _is_same(opened.part, part))):
+                opened.call("configure()", partial(opened.running.configure, settings))
+            elif wanted:
+                await self._begin(part, settings)
+            elif opened is not None:
+                await self._close(part.name)
+        known = {part.name for part in configuration.parts}
+        for name in [name for name in self._open if name not in known]:
+            await self._close(name)
+        self._tools.list([(opened.part, opened.running) for opened in self._open.values()])
+
+    async def _begin(self, part: HostPart[Any], settings: object) -> None:
+        """Open a part, in place of an older one. Raises `ConfigError` and `StoreError`, unless it is not required."""
+        entry = part.entry
+        if entry is None:
+            self._open[part.name] = _OpenPart(part, await part.open(self._services, settings))
+            return
+        begun: list[RunningPart[Any]] = []
+
+        async def begin() -> None:
+            running = await part.open(self._services, settings)
+            if RunningPart not in type(running).__mro__:
+                raise InvalidDefinition(f"{type(running).__name__} is no RunningPart; inherit from it")
+            begun.append(running)
+
+        try:
+            await awaited(entry, f"open() of the part {part.name!r}", begin, START_S)
+        except ProviderError as error:
+            if entry.required:
+                raise ConfigError([entry.failure(error)]) from None
+            _LOG.error("%s; going on without it (required: false)", error)
+            return
+        older, self._open[part.name] = self._open.get(part.name), _OpenPart(part, begun[0])
+        if older is not None:
+            await older.aclose()
+
+    async def _close(self, name: str) -> None:
+        await self._open.pop(name).aclose()
+
+    async def _close_all(self) -> None:
+        """Close every part, in reverse order."""
+        async with AsyncExitStack() as life:
+            for opened in self._open.values():
+                life.push_async_callback(opened.aclose)
+            self._open = {}
 
     async def down(self) -> list[tuple[str, str]]:
         """Return the name and the reason of each part that cannot do its work now, in order."""
-        reasons = [(name, await part.ready()) for name, part in [*self._open.items()]]
+        reasons = [(name, await opened.reason()) for name, opened in [*self._open.items()]]
         return [(name, reason) for name, reason in reasons if reason]
 
     def session_over(self, code: str) -> None:
         """Let each part forget a session that has ended."""
-        for part in self._open.values():
-            part.session_over(code)
+        for opened in self._open.values():
+            opened.call("session_over()", partial(opened.running.session_over, code))
 
     def stop(self) -> None:
         """Let each part end its event streams."""
-        for part in self._open.values():
-            part.stop()
+        for opened in self._open.values():
+            opened.call("stop()", opened.running.stop)
 
     def find(self, kind: type[P]) -> P | None:
         """Return the open part of this class, None if there is none."""
-        return next((part for part in self._open.values() if isinstance(part, kind)), None)
+        return next((each.running for each in self._open.values() if isinstance(each.running, kind)), None)
+
+
+def _is_same(opened: HostPart[Any], part: HostPart[Any]) -> bool:
+    """Return whether an open part goes on as this one: a reload may have read other code of a plugin."""
+    return opened.settings is part.settings and (part.settings is not None or opened.open is part.open)

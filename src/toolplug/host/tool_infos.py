@@ -21,10 +21,10 @@ from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner

@@ -25,9 +25,9 @@ from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.session import Session
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import ToolsetOwner
@@ -145,11 +145,16 @@ Choose = Callable[[Parts], LiveCatalog]
 class Views:
     """The executors of callers over one registry and its toolsets, with what each owner has equipped.
 
-    `tail()` lists the tool that reads kept results.
+    `tail()` lists the tool that reads kept results, and `of_parts` the tools of parts, None without any.
     """
 
     def __init__(
-        self, registry: FunctionRegistry, agents: AgentTools, tail: Callable[[], Catalog], equipment: EquippedToolsets
+        self,
+        registry: FunctionRegistry,
+        agents: AgentTools,
+        tail: Callable[[], Catalog],
+        equipment: EquippedToolsets,
+        of_parts: Callable[[Principal], LiveCatalog | None],
     ) -> None:
         self._registry = registry
         self._agents = agents
@@ -161,6 +166,7 @@ class Views:
         self._nothing_chosen = self._shared_tools.view(self._left_out)
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
+        self._of_parts = of_parts
         self._recent = RecentViews()
         self._searchable = registry.search.added
         self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.added(catalog)))
@@ -185,7 +191,7 @@ class Views:
         if acting_agent(principal, agent) is not None:
             return self._compose(principal, agent, session, only, self._chooser(principal, session), within)
         code = None if session is None else session.code
-        key = (principal, code, session and session.executor, only is None)
+        key = (principal, code, session and session.executor, only is None, self._of_parts(principal))
 
         def made() -> LiveCatalog:
             view = self._chooser(principal, session)(self._without_agent(principal, session, only))
@@ -248,7 +254,9 @@ class Views:
         return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
 
     def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
-        return self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
+        tools = self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
+        of_parts = self._of_parts(principal)
+        return tools if of_parts is None else (*tools, self._seen_by(principal, of_parts))
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
         """Return the toolsets of the choice; those that only the request leaves out refuse calls."""

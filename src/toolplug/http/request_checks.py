@@ -23,8 +23,8 @@ from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configu
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
+from toolplug.parts.sessions.service import Sessions
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.service import Sessions
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 

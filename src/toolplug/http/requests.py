@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextvars import Token
 from random import getrandbits
 from time import perf_counter
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -28,9 +28,9 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import listed
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
-from toolplug.http.errors import invalid_request
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.parts.sessions.session import Session
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.session import Session
 
 CLIENT_GONE = 499
 """Counted for a request whose client left before the first byte of a response."""
@@ -89,6 +89,19 @@ def key_of(scope: Scope, state: HostState) -> tuple[str, str]:
         client = scope.get("client")
         return "", "" if client is None else client[0]
     return principal.tenant, principal.subject
+
+
+P = TypeVar("P")
+
+
+def part_of(request: HostRequest, kind: type[P]) -> P:
+    """Return the open part of this class of the host that serves the request. Raises `HttpProblem` if it is off."""
+    part = request.state["host"].part(kind)
+    if part is None:
+        raise HttpProblem(
+            404, "not_configured", "this part of the host is off; the configuration has no section for it"
+        )
+    return part
 
 
 class Actor(TypedDict):

@@ -10,9 +10,9 @@ from toolplug.http import approvals, catalog, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
-from toolplug.http.routing import HostRoute, routes_in
-from toolplug.http.sessions import calls, event_stream
-from toolplug.http.sessions import handlers as sessions
+from toolplug.http.routing import HostRoute, routes_in, routes_of
+from toolplug.parts.sessions.http import calls, event_stream
+from toolplug.parts.sessions.http import handlers as sessions
 from toolplug.providers.host_part import HostPart
 
 _BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
@@ -27,7 +27,7 @@ def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     following: dict[str, list[HostRoute]] = {}
     for part in parts:
         place = _OF_HOST_AFTER[0].path
-        for route in part.routes():
+        for route in routes_of(part):
             place = part.before.get(route.path, place)
             following.setdefault(place, []).append(route)
     after = [each for route in _OF_HOST_AFTER for each in (*following.pop(route.path, ()), route)]

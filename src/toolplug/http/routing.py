@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -12,11 +13,16 @@ from starlette.routing import Route, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import DELEGATE, HOST_SCOPES
+from toolplug.crashes import log_crash
+from toolplug.errors import InvalidDefinition
 from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
+from toolplug.providers.host_part import HostPart
 from toolplug.runtime.threads import in_own_thread
+
+_LOG = logging.getLogger("toolplug.http")
 
 READ = "tools:read"
 CALL = CALL_SCOPE
@@ -142,6 +148,37 @@ def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
     return tuple(route for route in defined if getattr(route.endpoint, "__module__", None) == module.__name__)
 
 
+def routes_of(part: HostPart[Any]) -> tuple[HostRoute, ...]:
+    """Return the routes of a part; imports their handlers.
+
+    The part of a plugin that raises, or has a route that its description does not announce, has none: the log says why.
+    """
+    if part.entry is None:
+        return tuple(part.routes())
+    try:
+        routes = tuple(part.routes())
+        for item in routes:
+            _check_route(part, item)
+    except InvalidDefinition as error:
+        _LOG.error("%s: the routes of the part %r are left out: %s", part.entry.owner, part.name, error)
+    except BaseException as error:  # noqa: BLE001  code of a plugin
+        log_crash(f"routes() of the part {part.name!r}", error, part.entry.owner, then="it has no routes")
+    else:
+        return routes
+    return ()
+
+
+def _check_route(part: HostPart[Any], given: object) -> None:
+    """Raise `InvalidDefinition` for a route below none of the part's paths, or with a scope that it does not name."""
+    if not isinstance(given, HostRoute):
+        raise InvalidDefinition(f"{given!r} is no route; make it with @route and @answers of toolplug.http")
+    shown = f"{given.method} {given.path}"
+    if first_segments(given.path) not in part.paths:
+        raise InvalidDefinition(f"{shown} begins with none of its paths, which are {', '.join(part.paths) or 'none'}")
+    if given.scope is not None and given.scope not in (*HOST_SCOPES, *part.scopes):
+        raise InvalidDefinition(f"{shown} needs the scope {given.scope!r}; add it to the scopes of the HostPart")
+
+
 class PathRoute(Route):
     """Starlette's `Route` for all methods of one path. `serve` authorizes the request and calls the handler.
 
@@ -194,13 +231,15 @@ class HostRouter:
 
         The key is their first segments, or the whole path of a route whose first segments others have, too.
         """
-        self._loaded = {key: routes for key, routes in self._loaded.items() if self._later[key] == later.get(key)}
+        same = {key: routes for key, routes in self._loaded.items() if self._later[key] == later.get(key)}
         self._later = later
-        self._routers = self._with_loaded()
+        if same != self._loaded:
+            self._loaded = same
+            self._routers = self._with_loaded()
 
     def router_for(self, path: str) -> Router | None:
         """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
-        return self._routers.get(_first_segments(path))
+        return self._routers.get(first_segments(path))
 
     def is_later(self, path: str) -> bool:
         """Return whether a part has the routes of a path that no router has, and they are not loaded."""
@@ -213,15 +252,15 @@ class HostRouter:
             routes = tuple(await in_own_thread(self._later[key]))
             self._loaded = {**self._loaded, key: routes}
             self._routers = self._with_loaded()
-        return self._routers.get(_first_segments(path)) or Router(redirect_slashes=False, default=self._default)
+        return self._routers.get(first_segments(path)) or Router(redirect_slashes=False, default=self._default)
 
     def _key_of(self, path: str) -> str | None:
         """Return the key of the routes of a path that are not loaded; None if there are none."""
-        first = _first_segments(path)
+        first = first_segments(path)
         for key in self._later:
             if (
                 key not in self._loaded
-                and _first_segments(key) == first
+                and first_segments(key) == first
                 and (key == first or compile_path(key)[0].fullmatch(path))
             ):
                 return key
@@ -236,10 +275,11 @@ class HostRouter:
             paths.setdefault(route.path, {})[route.method] = route
         groups: dict[str, list[PathRoute]] = {}
         for path in sorted(paths, key=lambda path: "{" in path):  # /toolsets/active comes before /toolsets/{name}
-            groups.setdefault(_first_segments(path), []).append(PathRoute(path, paths[path], self._serve))
+            groups.setdefault(first_segments(path), []).append(PathRoute(path, paths[path], self._serve))
         for prefix, group in groups.items():
             yield prefix, Router(group, redirect_slashes=False, default=self._default)
 
 
-def _first_segments(path: str) -> str:
+def first_segments(path: str) -> str:
+    """Return the first two segments of a path, such as `/v1/responses`."""
     return "/".join(path.split("/", 3)[:3])

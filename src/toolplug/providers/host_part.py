@@ -1,7 +1,8 @@
 """Parts of a host: what adds a feature with a section in the file, routes, commands and state of its own.
 
 The host, its HTTP application and the command line know their parts by this protocol only. Those of toolplug itself are
-in `toolplug.parts`; `toolplug.host.file.part_sections` names their modules.
+in `toolplug.parts`; `toolplug.host.file.part_sections` names their modules. Those of plugins are what their hook
+`host_part` returns.
 
 A part is described without being loaded: its module imports its settings, and `open`, `routes` and `commands` import
 the rest when they are called. What the file does not name is not imported.
@@ -13,10 +14,13 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from pluggy import PluginManager
 from pydantic import BaseModel
 
-from toolplug.runtime.change_signal import ChangeSignal
-from toolplug.stores.processes import Processes
+from toolplug import library_types
+from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.providers.entry import ProviderEntry
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]
@@ -26,6 +30,15 @@ S = TypeVar("S", bound=BaseModel | None)
 S_contra = TypeVar("S_contra", bound=BaseModel | None, contravariant=True)
 
 
+def _no_tools_changed() -> None:
+    """Do nothing: no host lists the tools of the part."""
+
+
+def _no_offering_changed(listener: Callable[[], None]) -> Callable[[], object]:
+    """Call no one: no host has an offering."""
+    return _no_tools_changed
+
+
 class PartServices(NamedTuple):
     """What a part gets of its host, for as long as it runs.
 
@@ -33,18 +46,26 @@ class PartServices(NamedTuple):
     * `processes`: those that share the store, this one among them
     * `serving`: False for a command that inspects the host next to the process that serves
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
-    * `offering_changed`: is sent when prompts or resources of a source have changed
+    * `plugins`: the plugin manager of the host, with each running provider under its key
+    * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
+    * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
+      what ends that
     """
 
     store: Store
-    processes: Processes
+    processes: library_types.Processes
     serving: bool
     end_conversation: Callable[[Hashable], object]
-    offering_changed: ChangeSignal
+    plugins: PluginManager
+    tools_changed: Callable[[], object] = _no_tools_changed
+    offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
 
 
 class RunningPart(Protocol[S_contra]):
-    """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only."""
+    """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
+
+    That of a plugin is open while the file has its section, and closed when a reload removes it.
+    """
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""
@@ -64,6 +85,21 @@ class RunningPart(Protocol[S_contra]):
     def stop(self) -> None:
         """End its event streams: the host is about to stop, and waits for running calls."""
 
+    def tools_for(self, caller: Principal) -> Iterable[ToolDefinition]:
+        """Return the tools that it lists to this caller, after those of providers; agents are not listed any.
+
+        Asked when the caller's catalog is first read, and after `PartServices.tools_changed`. It does no I/O.
+        """
+        return ()
+
+    async def execute(self, call: ToolCall, context: CallContext) -> object:
+        """Run one call of a tool that it lists, with arguments that are valid by its schema; return its result."""
+        raise LookupError(call.name)  # nobody calls a part that lists no tools
+
+
+def _no_checks(settings: object) -> Iterable[str]:
+    return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostPart(Generic[S]):
@@ -73,6 +109,7 @@ class HostPart(Generic[S]):
     * `settings`: the model of its section, which has no default: the feature is off without it. None: it has no
       section, and is always on
     * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
+    * `checks`: returns what else is wrong with its section, a text each. Asked when the file is read, before a start
     * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
     * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`; the whole path of a route
       whose first segments are the host's
@@ -83,11 +120,13 @@ class HostPart(Generic[S]):
     * `commands`: its commands, in the order of the help, with the module that has each as its Typer application `app`
     * `servers`: returns the servers whose tools toolsets can have (`toolplug.host.file.tool_servers.ServerKind`)
     * `stdio`: the module whose `serve_stdio` answers one client on standard input and output, for `serve --stdio`
+    * `entry`: of a plugin's part, which the host sets: the entry of its plugin
     """
 
     name: str
     settings: type[S] | None = None
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
+    checks: Callable[[S], Iterable[str]] = _no_checks
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()
     before: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,6 +136,7 @@ class HostPart(Generic[S]):
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
     servers: Callable[[], Any] | None = None
     stdio: str = ""
+    entry: ProviderEntry | None = None
 
     def settings_in(self, sections: object) -> S | None:
         """Return its section of the settings of a host; None if it is absent, or if it has none."""

@@ -11,9 +11,9 @@ from tests.sessions.fixtures import LIMITS, T1, opened, registration
 from tests.virtual_time import virtual_clock
 
 from toolplug.errors import ApiError
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import SessionLimits
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.processes import Processes
 

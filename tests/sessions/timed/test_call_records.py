@@ -6,7 +6,7 @@ import pytest
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import pass_time, virtual_clock
 
-from toolplug.sessions.peers.calls import CallEnd, CallRecords, StoredCall
+from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, StoredCall
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import DelegatingStore
 

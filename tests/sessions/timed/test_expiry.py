@@ -11,8 +11,8 @@ from tests.sessions.fixtures import T1, Listener, added, listening, opened, regi
 from tests.virtual_time import pass_time
 
 from toolplug.errors import SessionGone, SessionNotFound, StoreUnavailable
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 

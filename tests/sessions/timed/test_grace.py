@@ -7,8 +7,8 @@ from tests.sessions.fixtures import T1, added, attached, call, listed, listening
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from tests.sessions.timed.processes import Process, Three, new_session
 from tests.virtual_time import pass_time
 
 from toolplug.errors import StoreRefused
-from toolplug.sessions.record import SCHEMA, record_key
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.record import SCHEMA, record_key
+from toolplug.parts.sessions.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-6-rolling-update")]
 

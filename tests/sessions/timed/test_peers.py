@@ -22,8 +22,8 @@ from tests.virtual_time import pass_time, virtual_clock
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ApiError, SessionGone, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
-from toolplug.sessions.peers.calls import Progress
-from toolplug.sessions.queued_calls import QueuedCalls
+from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.queued_calls import QueuedCalls
 
 pytestmark = pytest.mark.anyio
 

@@ -15,12 +15,12 @@ from tests.virtual_time import pass_time
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
+from toolplug.parts.sessions.queued_calls import QueuedCall, QueuedCalls
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.providers.authoring import tool
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.sessions.queued_calls import QueuedCall, QueuedCalls
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
 from toolplug.stores.processes import Processes
 
 pytestmark = pytest.mark.anyio

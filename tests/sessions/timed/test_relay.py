@@ -27,9 +27,9 @@ from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ApiError
-from toolplug.sessions.events import ROOM
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.events import ROOM
 
 pytestmark = pytest.mark.anyio
 

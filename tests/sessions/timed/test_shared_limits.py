@@ -14,8 +14,8 @@ from tests.virtual_time import pass_time
 
 from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.errors import ApiError, QuotaExceeded, StoreUnavailable
-from toolplug.sessions.negotiation import ToolChanges
-from toolplug.sessions.service import Created
+from toolplug.parts.sessions.service import Created
+from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]
 

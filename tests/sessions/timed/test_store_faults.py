@@ -22,7 +22,7 @@ from tests.sessions.fixtures import (
 from tests.virtual_time import pass_time
 
 from toolplug.errors import SessionGone, StoreError
-from toolplug.sessions.service import Sessions
+from toolplug.parts.sessions.service import Sessions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I3-machine", "I3-1-cas")]
 

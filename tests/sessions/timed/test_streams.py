@@ -24,9 +24,10 @@ from tests.sessions.fixtures import (
 from tests.virtual_time import pass_time
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
-from toolplug.sessions.stream import MAX_WAITING_BYTES, MAX_WAITING_EVENTS, Reader
+from toolplug.parts.sessions.limits import MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.stream import Reader
 
 pytestmark = pytest.mark.anyio
 

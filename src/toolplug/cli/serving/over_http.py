@@ -347,13 +347,13 @@ def _decisions(host: Host) -> str:
 
 def _start_screen(host: Host, url: str) -> str:
     """Return lines with the running providers and servers, and the URLs of the API."""
-    parts = [part for part in host.parts if part.settings_in(host.settings) is not None]
+    parts = [part for part in host.parts if part.settings is None or part.settings_in(host.settings) is not None]
     rows = {
         "console": _console_url(host, url),
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
-        "MCP": f"{url}/mcp",
+        "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
         **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
         "API": f"{url}/openapi.json",

@@ -22,8 +22,16 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, Value
+from toolplug.crashes import outlined
 from toolplug.errors import ConfigError, Problem, StoreMisused
-from toolplug.host.file.part_sections import built_in, settings_model
+from toolplug.host.file.part_sections import (
+    built_in,
+    foreign_sections,
+    part_problems,
+    parts_of_plugins,
+    settings_model,
+    with_named_plugins,
+)
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
@@ -72,6 +80,7 @@ class Coded(NamedTuple):
 
 
 NOTHING_CODED = Coded()
+_UNKNOWN = "unknown_key"
 _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are validated one by one."""
 
@@ -233,11 +242,44 @@ class _Sections(NamedTuple):
 def _sections(
     document: Document, environ: Mapping[str, str], installed: Installed, problems: list[Problem], coded: Coded
 ) -> _Sections:
-    """Read the host's sections and the providers."""
-    parts = built_in()
-    settings, keys = _settings(document, environ, parts, problems)
-    providers = ProviderEntries.read(document, environ, installed, settings, problems, coded.providers)
-    return _Sections(settings, keys, parts, providers)
+    """Read the host's sections and the providers, then the sections of the parts that enabled plugins add."""
+    parts, foreign = built_in(), foreign_sections(document)
+    own: list[Problem] = []
+    settings, keys = _settings(document, environ, parts, own)
+    found = [*own]
+    providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
+    providers = with_named_plugins(providers, foreign, found)
+    added, providers = parts_of_plugins(providers, found)
+    if added:
+        again: list[Problem] = []
+        parts = (*parts, *added)
+        settings, keys = _settings_of_plugins(document, environ, parts, again) or (settings, keys)
+        providers = replace(providers, settings=settings)
+        found[: len(own)] = again
+    failed = {problem.path for problem in found if problem.code != _UNKNOWN and problem.path in foreign}
+    problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
+    problems += part_problems(document, settings, parts)
+    return _Sections(settings, keys, [_without_section(part, settings) for part in parts], providers)
+
+
+def _settings_of_plugins(
+    document: Document, environ: Mapping[str, str], parts: Sequence[HostPart[Any]], problems: list[Problem]
+) -> tuple[HostSettings, _ApiKeys] | None:
+    """Return the settings with the sections of plugins; None, with a problem, if a validator of them raises."""
+    try:
+        return _settings(document, environ, parts, problems)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the plugin's own code
+        names = " or ".join(repr(part.name) for part in parts if part.entry is not None)
+        message = f"reading the section {names} raised {outlined(error)}; only a ValueError says what is wrong"
+        problems.append(Problem(code="config_invalid", message=message, file=document.file))
+        return None
+
+
+def _without_section(part: HostPart[Any], settings: HostSettings) -> HostPart[Any]:
+    """Return the part of a plugin without its routes if the file does not have its section."""
+    if part.entry is None or part.settings is None or part.settings_in(settings) is not None:
+        return part
+    return replace(part, routes=tuple, paths=(), shared=())
 
 
 def _settings(

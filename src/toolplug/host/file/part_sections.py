@@ -1,17 +1,29 @@
-"""The sections that parts add to the file, and the parts that come with toolplug."""
+"""The sections that parts add to the file: the parts that come with toolplug, and those of enabled plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, create_model
 
+from toolplug.catalog.call import HOST_SCOPES
+from toolplug.config.document import Document
+from toolplug.crashes import outlined
+from toolplug.errors import InvalidDefinition, Problem, ProviderError
+from toolplug.host.file.provider_entries import SECTION, LoadedEntry, ProviderEntries
 from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
+from toolplug.providers.routes import reserved
+
+HOOK = "host_part"
 
 _MODELS = 8
 """Models that are kept: a reload reads a file with the parts that it had before."""
@@ -37,3 +49,162 @@ def built_in() -> tuple[HostPart[Any], ...]:
     """Return the parts that come with toolplug, in the order of their routes, but for those that are not there."""
     there = [name for name in BUILT_IN if find_spec(name.rpartition(".")[0]) is not None]
     return tuple(import_module(name).PART for name in there)
+
+
+def foreign_sections(document: Document) -> list[str]:
+    """Return the sections of a file that neither the host nor a part of toolplug has, in file order."""
+    known = {SECTION, SERVERS, *settings_model(built_in()).model_fields}
+    return [name for name in document.root.entries if name not in known]
+
+
+def with_named_plugins(entries: ProviderEntries, names: Iterable[str], problems: list[Problem]) -> ProviderEntries:
+    """Return the entries with the plugins that only a section of these names enables, with default settings.
+
+    A plugin without a part is left out: its section is an unknown key, as without the package.
+    """
+    added: dict[str, DesiredProvider] = {}
+    for name in names:
+        if name in entries.loaded or name not in entries.installed.types:
+            continue
+        found: list[Problem] = []
+        plugin = entries.enabled_by_name(name, (name,), f"the section {name!r}", entries.types, found)
+        loaded = entries.loaded.get(name)
+        if loaded is not None and HOOK not in loaded.type.hooks.names:
+            del entries.loaded[name], entries.types[name]
+            continue
+        problems += found
+        if plugin is not None:
+            added[name] = plugin
+    return replace(entries, wanted={**entries.wanted, **added}) if added else entries
+
+
+def parts_of_plugins(
+    entries: ProviderEntries, problems: list[Problem]
+) -> tuple[tuple[HostPart[Any], ...], ProviderEntries]:
+    """Return the parts of the enabled plugins in file order, and the entries, in which a plugin may have failed by it.
+
+    What is wrong with the part of a plugin that is required is added to `problems`.
+    """
+    taken = _Taken(built_in())
+    asked: set[int] = set()  # two entries of one class have one part
+    parts: list[HostPart[Any]] = []
+    failed: dict[str, DesiredProvider] = {}
+    for key, loaded in entries.loaded.items():
+        entry, kind = loaded
+        if HOOK not in kind.hooks.names or id(kind.plugin) in asked:
+            continue
+        asked.add(id(kind.plugin))
+        try:
+            parts += _parts_of(loaded, taken)
+        except ProviderError as error:
+            if entry.required:
+                problems.append(entry.failure(error))
+            else:
+                failed[key] = DesiredProvider(entry, None, failed_record(entry, error))
+    return tuple(parts), replace(entries, wanted={**entries.wanted, **failed}) if failed else entries
+
+
+def part_problems(document: Document, settings: HostSettings, parts: Iterable[HostPart[Any]]) -> Iterator[Problem]:
+    """Yield a problem for each text of the `checks` of a part that has its section, and for checks that raise."""
+    for part in parts:
+        section = part.settings_in(settings)
+        if section is None:
+            continue
+        package = "" if part.entry is None else part.entry.package
+        try:
+            texts = [str(text) for text in part.checks(section)]
+        except BaseException as error:  # noqa: BLE001  the plugin's own code
+            texts = [f"its checks raised {outlined(error, package)}"]
+        for text in texts:
+            yield document.problem((part.name,), code="part_check", message=text)
+
+
+def _parts_of(loaded: LoadedEntry, taken: _Taken) -> list[HostPart[Any]]:
+    """Return the parts of one plugin, all valid. Raises `ProviderError`."""
+    entry, kind = loaded
+    found = kind.installed
+    owner, fix = (found.type, "change the file") if found.file else (found.package, f"update {found.distribution}")
+    try:
+        parts = [taken.checked(function()) for function in kind.implementing(HOOK)]
+    except InvalidDefinition as error:
+        raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
+    except BaseException as error:
+        said = f"{owner}: {HOOK}() raised {outlined(error, entry.package)}"
+        raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix=fix) from error
+    for part in parts:
+        taken.add(part, f"the part of provider {entry.key!r}")
+    return [replace(part, entry=entry) for part in parts]
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SCOPE = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_.-]+)+")
+_PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
+_SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
+
+
+class _Taken:
+    """The names, paths and scopes that a further part cannot have, each with its owner for messages."""
+
+    def __init__(self, parts: Iterable[HostPart[Any]]) -> None:
+        self._names = dict.fromkeys((SECTION, SERVERS, *HostSettings.model_fields, *dir(HostSettings)), "the host")
+        self._paths = {"/v1/configuration": "the host"}  # the others are reserved for routes of providers, too
+        self._scopes: dict[str, str] = dict.fromkeys(map(str, HOST_SCOPES), "the host")
+        for part in parts:
+            self.add(part, "the host")
+
+    def add(self, part: HostPart[Any], owner: str) -> None:
+        """Note what a part has."""
+        self._names[part.name] = owner
+        self._paths |= dict.fromkeys(part.paths, owner)
+        self._scopes |= dict.fromkeys(part.scopes, owner)
+
+    def checked(self, given: object) -> HostPart[Any]:
+        """Return what a hook has returned. Raises `InvalidDefinition` unless it is a part that a host can have."""
+        if not isinstance(given, HostPart):
+            raise InvalidDefinition(f"returned {type(given).__name__}; return a HostPart")
+        part, name = cast("HostPart[Any]", given), cast("object", given.name)
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise InvalidDefinition(
+                f"gives the name {name!r}; a lower-case letter, then up to 63 of a-z 0-9 _ are allowed"
+            )
+        if name in self._names:
+            raise InvalidDefinition(f"gives the name {name!r}, which is taken by {self._names[name]}")
+        for what, value in (("open", part.open), ("routes", part.routes), ("checks", part.checks)):
+            if not callable(value):
+                raise InvalidDefinition(f"gives {value!r} for {what}, which is to be a function")
+        self._check_settings(part.settings)
+        self._check_lists(part)
+        return part
+
+    def _check_settings(self, model: object) -> None:
+        if model is None:
+            return
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise InvalidDefinition(f"gives {model!r} for settings; give the class of a pydantic model, or None")
+        if "extra" not in model.model_config:
+            raise InvalidDefinition(
+                f"gives settings that ignore unknown keys; write model_config = ConfigDict(extra='forbid') into"
+                f" {model.__name__}"
+            )
+
+    def _check_lists(self, part: HostPart[Any]) -> None:
+        for what in ("paths", "shared", "scopes"):
+            value: object = getattr(part, what)
+            if not isinstance(value, tuple | list):
+                raise InvalidDefinition(f"gives {value!r} for {what}; give a tuple of texts")
+        for path in part.paths:
+            if not _PATH.fullmatch(path):
+                raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
+            if reserved(path) or path in self._paths:
+                raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
+        for path in part.shared:
+            if path not in part.paths:
+                raise InvalidDefinition(f"shares {path!r}, which is none of its paths")
+        for scope in part.scopes:
+            if not _SCOPE.fullmatch(scope):
+                raise InvalidDefinition(f"gives the scope {scope!r}; write it as {part.name}:read")
+            if scope in self._scopes:
+                raise InvalidDefinition(f"gives the scope {scope!r}, which is one of {self._scopes[scope]}")
+        for text in (*part.commands, *part.commands.values()):
+            if not isinstance(cast("object", text), str):
+                raise InvalidDefinition(f"gives {text!r} in commands; give the name of each with that of its module")

@@ -22,10 +22,10 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.net.egress import Egress
+from toolplug.parts.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.providers.entry import OnFailure
 from toolplug.providers.routes import reserved
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.sessions.shared import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.stores.open import BUILT_IN, open_store, store_scheme
 
 PROVIDER_KEY = r"^[a-z][a-z0-9_]{0,63}$"

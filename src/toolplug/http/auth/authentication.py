@@ -21,9 +21,9 @@ from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState, query_fields
 from toolplug.http.routing import EVERY_SCOPE
-from toolplug.sessions.record import check_code, code_of_token, is_plugin_token
-from toolplug.sessions.service import Sessions
-from toolplug.sessions.session import Session
+from toolplug.parts.sessions.record import check_code, code_of_token, is_plugin_token
+from toolplug.parts.sessions.service import Sessions
+from toolplug.parts.sessions.session import Session
 from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "

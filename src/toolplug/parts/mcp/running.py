@@ -66,7 +66,7 @@ class McpClients(RunningPart[None]):
             sessions = module.McpSessions(over=over)
         serving = module.Serving(import_module(f"{_CLIENTS}.server_endpoint").mcp_server_endpoint, sessions)
         self._life.callback(serving.stop)
-        self._life.callback(services.offering_changed.listen(serving.announcer.look_at_all))
+        self._life.callback(services.offering_changed(serving.announcer.look_at_all))
         return serving
 
     def configure(self, settings: None) -> None:

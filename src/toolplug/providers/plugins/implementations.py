@@ -81,6 +81,7 @@ HOOKS: Mapping[str, Hook] = {
     "toolset_sources": Hook(asked="plugin"),
     "check_toolset_address": Hook(("kind", "address"), "read"),
     "stores": Hook(asked="read"),
+    "host_part": Hook(asked="read"),
     "commands": Hook(("app",), "read"),
 }
 

@@ -11,9 +11,9 @@ import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, SSEError, Timeout
 
 from toolplug.catalog.exact_json import dump_json
-from toolplug.cli.session_calls import refusal
 from toolplug.errors import HostRefused, HostUnreachable
 from toolplug.parts.responses.builder import Event
+from toolplug.parts.sessions.commands.session_calls import refusal
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 10.0

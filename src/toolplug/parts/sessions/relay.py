@@ -26,10 +26,10 @@ from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import counted
 from toolplug.errors import ApiError, GoneState, StoreError
 from toolplug.execution.results import limited, readable, unavailable
+from toolplug.parts.sessions.peers.calls import CallEnd, Progress
+from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.events import CANCELLED, PLUGIN, REQUEST, LogEntry
-from toolplug.sessions.peers.calls import CallEnd, Progress
-from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
 
 _ID = re.compile("req_[0-9a-f]{24}")
 _REMEMBERED = 1_000

@@ -13,10 +13,10 @@ from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
 from toolplug.execution.run import UnknownCalls
-from toolplug.sessions.peers.relay import LATE_S
-from toolplug.sessions.record import SessionState
-from toolplug.sessions.session_tool import SOURCE
-from toolplug.sessions.shared import SessionServices
+from toolplug.parts.sessions.peers.relay import LATE_S
+from toolplug.parts.sessions.record import SessionState
+from toolplug.parts.sessions.shared import SessionServices
+from toolplug.parts.sessions.tools.session_tool import SOURCE
 
 
 class LentTools(MergedExecutor):

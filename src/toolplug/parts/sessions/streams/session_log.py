@@ -8,8 +8,16 @@ from collections import deque
 from collections.abc import Callable
 
 from toolplug.errors import StoreError
-from toolplug.sessions.events import LogEntry, entry_bytes, event_id, is_logged, position_of, read_entry, told_id
-from toolplug.sessions.shared import Background
+from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.streams.events import (
+    LogEntry,
+    entry_bytes,
+    event_id,
+    is_logged,
+    position_of,
+    read_entry,
+    told_id,
+)
 from toolplug.stores.store import KEPT_EVENTS, Events, Store
 
 _LOG = logging.getLogger("toolplug.sessions")

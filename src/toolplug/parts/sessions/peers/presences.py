@@ -13,7 +13,7 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 import orjson
 
 from toolplug.errors import StoreConflict
-from toolplug.sessions.session_tool import PluginStatus
+from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 

@@ -14,8 +14,9 @@ import orjson
 
 from toolplug.errors import StoreError
 from toolplug.net.sse import frame
-from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.events import (
+from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_WAITING_BYTES, MAX_WAITING_EVENTS
+from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.streams.events import (
     EVERYBODY,
     GONE,
     PLUGIN,
@@ -28,13 +29,10 @@ from toolplug.sessions.events import (
     told_as,
     told_id,
 )
-from toolplug.sessions.session_log import SessionLog
-from toolplug.sessions.session_tool import StreamRole
-from toolplug.sessions.shared import HEARTBEAT_S, Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.streams.session_log import SessionLog
+from toolplug.parts.sessions.tools.session_tool import StreamRole
+from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event, Store
-
-MAX_WAITING_EVENTS = 256
-MAX_WAITING_BYTES = 1024 * 1024
 
 
 class Reader:

@@ -18,12 +18,11 @@ from toolplug.catalog.text import cleaned, counted
 from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit, cumulated
-from toolplug.runtime.tasks import SingleFlight
-from toolplug.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
-from toolplug.sessions.peers.new_sessions import NewSession, NewSessions
-from toolplug.sessions.peers.peers import Peers
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.record import (
+from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
+from toolplug.parts.sessions.limits import SessionLimits
+from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
+from toolplug.parts.sessions.peers.peers import Peers
+from toolplug.parts.sessions.record import (
     SessionState,
     check_code,
     is_token_of,
@@ -35,10 +34,12 @@ from toolplug.sessions.record import (
     state_bytes,
     token_digest,
 )
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import PluginStatus, StreamRole
-from toolplug.sessions.shared import ReservedNames, SessionCounters, SessionLimits, SessionServices
-from toolplug.sessions.stored import stored_codes
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices
+from toolplug.parts.sessions.stored import stored_codes
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
+from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 

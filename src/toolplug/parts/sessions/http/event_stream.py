@@ -17,11 +17,11 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
-from toolplug.http.sessions.handlers import ONE, PRIVATE, session_of
-from toolplug.http.sessions.models import EventsAnswer, JsonObject, LoggedEvent
-from toolplug.sessions.session import Session
-from toolplug.sessions.shared import HEARTBEAT_S
-from toolplug.sessions.stream import Reader
+from toolplug.parts.sessions.http.handlers import ONE, PRIVATE, session_of
+from toolplug.parts.sessions.http.models import EventsAnswer, JsonObject, LoggedEvent
+from toolplug.parts.sessions.limits import HEARTBEAT_S
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.streams.stream import Reader
 
 RECHECK_S = 60.0
 """Seconds between two checks of a stream's credential."""

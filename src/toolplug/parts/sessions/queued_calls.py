@@ -27,11 +27,11 @@ from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, S
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
 from toolplug.execution.results import unavailable
-from toolplug.sessions.executors import SessionRoute
-from toolplug.sessions.relay import is_request_id
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import KIND
-from toolplug.sessions.shared import Background
+from toolplug.parts.sessions.relay import is_request_id
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.tools.executors import SessionRoute
+from toolplug.parts.sessions.tools.session_tool import KIND
 from toolplug.signatures.values import canonical, encoded
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, every_key

@@ -15,16 +15,15 @@ from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
-from toolplug.http.sessions import models
+from toolplug.parts.sessions.http import models
+from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_BODY, SessionLimits
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
+from toolplug.parts.sessions.tools.session_tool import CleanedTool
 from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.negotiation import Registration, ToolChanges
-from toolplug.sessions.session import Session
-from toolplug.sessions.session_tool import CleanedTool
-from toolplug.sessions.shared import HEARTBEAT_S, SessionLimits
 
 _ALL = "/api/sessions"
 ONE = "/api/sessions/{code}"
-MAX_BODY = 8 * 1024 * 1024
 
 _IF_MATCH = Parameter("If-Match", "the revision that the session must have", place="header")
 _VERSION = Parameter("Accept-Version", "the version of the answer; 2.0.0", place="header")

@@ -14,7 +14,12 @@ from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, Sto
 from toolplug.execution.accounting import audit
 from toolplug.execution.limits.limiters import Rate
 from toolplug.execution.live import LiveCatalog
-from toolplug.sessions.events import (
+from toolplug.parts.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
+from toolplug.parts.sessions.peers.peers import PeerSession
+from toolplug.parts.sessions.record import SessionState, read_state, record_key, shown, state_bytes
+from toolplug.parts.sessions.relay import Relay
+from toolplug.parts.sessions.shared import SessionServices
+from toolplug.parts.sessions.streams.events import (
     EVERYBODY,
     GONE,
     NOBODY,
@@ -31,16 +36,18 @@ from toolplug.sessions.events import (
     tool_list,
     update_data,
 )
-from toolplug.sessions.executors import SessionExecutors
-from toolplug.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
-from toolplug.sessions.negotiation import FailedTool, Registration, ToolChanges, changed, negotiated, read_changes
-from toolplug.sessions.peers.peers import PeerSession
-from toolplug.sessions.record import SessionState, read_state, record_key, shown, state_bytes
-from toolplug.sessions.relay import Relay
-from toolplug.sessions.session_log import SessionLog
-from toolplug.sessions.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
-from toolplug.sessions.shared import SessionServices
-from toolplug.sessions.stream import EventFanout, Reader
+from toolplug.parts.sessions.streams.session_log import SessionLog
+from toolplug.parts.sessions.streams.stream import EventFanout, Reader
+from toolplug.parts.sessions.tools.executors import SessionExecutors
+from toolplug.parts.sessions.tools.negotiation import (
+    FailedTool,
+    Registration,
+    ToolChanges,
+    changed,
+    negotiated,
+    read_changes,
+)
+from toolplug.parts.sessions.tools.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
 from toolplug.stores.store import Record
 
 

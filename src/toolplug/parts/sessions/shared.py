@@ -9,17 +9,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog
+from toolplug.parts.sessions.limits import MAX_EXECUTORS, SessionLimits
+from toolplug.parts.sessions.peers.calls import CallRecords
+from toolplug.parts.sessions.peers.presences import PresenceRecords
+from toolplug.parts.sessions.streams.events import LogEntry
+from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.sessions.events import LogEntry
-from toolplug.sessions.peers.calls import CallRecords
-from toolplug.sessions.peers.presences import PresenceRecords
-from toolplug.sessions.plans import Planner
-from toolplug.sessions.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.stores.store import Record, Store
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -106,31 +106,6 @@ async def _run_logged(work: Coroutine[Any, Any, object], name: str) -> None:
         _LOG.exception("%s failed", name)
 
 
-MAX_TOOLS = 1000
-MAX_SET_BYTES = 8 * 1024 * 1024
-"""The total size of the definitions of one session."""
-MAX_ENVIRONMENT_BYTES = 64 * 1024
-"""The total size of capabilities and environment."""
-MAX_ENVIRONMENT_KEYS = 1000
-MAX_CAPABILITIES = 100
-MIN_TTL_S = 1
-MAX_TTL_S = 86_400
-HEARTBEAT_S = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLimits:
-    """The operator's limits. `ttl_s` begins with the plugin's last sign, `grace_s` with the end of its last stream."""
-
-    ttl_s: float = 3600.0
-    grace_s: float = 30.0
-    max_tools: int = 256
-    max_updates_per_minute: int = 10
-    max_waiting_calls: int = 100
-    max_sessions: int = 10_000
-    quotas: Quotas = NO_QUOTAS
-
-
 @dataclass(slots=True, kw_only=True)
 class SessionCounters:
     """Counters since the start, read by `SessionMetrics`.
@@ -146,8 +121,6 @@ class SessionCounters:
     resyncs: Counter[str] = field(default_factory=Counter[str])
     relayed: CallCounters = field(default_factory=lambda: CallCounters("_session", "relay"))
 
-
-_KEPT_EXECUTORS = 1_000
 
 RecentExecutors = LeastRecentlyUsed[str, LiveCatalog]
 """The executors of the sessions that were used last, by code; those of idle sessions are not kept."""
@@ -190,4 +163,4 @@ class SessionServices:
     background: Background = field(default_factory=Background)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)
-    executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(_KEPT_EXECUTORS))
+    executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(MAX_EXECUTORS))

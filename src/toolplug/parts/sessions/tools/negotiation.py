@@ -14,10 +14,10 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned, cleaned_json
 from toolplug.errors import ApiError, InvalidDefinition
-from toolplug.runtime.duplicates import first_repeated
-from toolplug.runtime.tasks import in_slices
-from toolplug.sessions.record import SessionState
-from toolplug.sessions.session_tool import (
+from toolplug.parts.sessions.limits import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES
+from toolplug.parts.sessions.record import SessionState
+from toolplug.parts.sessions.shared import SessionServices
+from toolplug.parts.sessions.tools.session_tool import (
     Capability,
     CleanedTool,
     DeclaredLevels,
@@ -29,7 +29,8 @@ from toolplug.sessions.session_tool import (
     tool_set,
     unmet,
 )
-from toolplug.sessions.shared import MAX_ENVIRONMENT_BYTES, MAX_SET_BYTES, SessionServices
+from toolplug.runtime.duplicates import first_repeated
+from toolplug.runtime.tasks import in_slices
 from toolplug.signatures.values import encoded
 
 _LEVELS_AROUND = 16

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from toolplug.errors import StoreError
-from toolplug.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
-from toolplug.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
-from toolplug.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
+from toolplug.parts.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
+from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
 
 LATE_S = 0.25
 """Seconds after the deadline that a call waits for the store: an answer that a process has accepted is used."""

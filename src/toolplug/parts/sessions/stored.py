@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
-from toolplug.sessions.events import LoggedEvent, event_id, logged_events
-from toolplug.sessions.expiry import latest_expiry
-from toolplug.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
-from toolplug.sessions.session_log import logged_after
-from toolplug.sessions.session_tool import DefinitionCache
+from toolplug.parts.sessions.expiry import latest_expiry
+from toolplug.parts.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
+from toolplug.parts.sessions.streams.events import LoggedEvent, event_id, logged_events
+from toolplug.parts.sessions.streams.session_log import logged_after
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache
 from toolplug.stores.store import Store, key_pages
 
 _LOG = logging.getLogger("toolplug.sessions")

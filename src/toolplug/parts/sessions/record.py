@@ -15,7 +15,7 @@ import orjson
 from toolplug.catalog.call import CODE_PATTERN, EMPTY
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, RecordDamaged, StoreRefused
-from toolplug.sessions.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
+from toolplug.parts.sessions.tools.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CODE = re.compile(CODE_PATTERN.strip("^$"))

@@ -38,13 +38,13 @@ from toolplug.errors import (
     SessionGone,
     SessionNotFound,
 )
+from toolplug.parts.sessions.record import SessionState, check_code
+from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
+from toolplug.parts.sessions.tools.session_tool import SessionTool
 from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
-from toolplug.sessions.record import SessionState, check_code
-from toolplug.sessions.session_tool import SessionTool
-from toolplug.sessions.stored import Missed, StoredSession, StoredSessions
 
-_CALLS = "toolplug.cli.session_calls"
+_CALLS = "toolplug.parts.sessions.commands.session_calls"
 """Imports packages of the extra `client`, which the help and the other commands do not need."""
 _LIST_HINT = "toolplug sessions list shows the codes of a tenant"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from toolplug.sessions.relay import Relay
-from toolplug.sessions.session_tool import PluginStatus
-from toolplug.sessions.shared import Background, SessionCallbacks
+from toolplug.parts.sessions.relay import Relay
+from toolplug.parts.sessions.shared import Background, SessionCallbacks
+from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.stores.store import Record
 
 

@@ -16,14 +16,22 @@ from typing import Protocol, Self, cast
 import orjson
 
 from toolplug.errors import StoreConflict, StoreRefused
+from toolplug.parts.sessions.expiry import Presence
+from toolplug.parts.sessions.peers.calls import (
+    CALLS,
+    CallRecords,
+    StoredCall,
+    read_call,
+    read_end,
+    read_key,
+    read_progress,
+)
+from toolplug.parts.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
+from toolplug.parts.sessions.peers.relay import SharedRelay
+from toolplug.parts.sessions.record import PREFIX, record_key, shown
+from toolplug.parts.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.runtime.tasks import JoinedRuns
-from toolplug.sessions.expiry import Presence
-from toolplug.sessions.peers.calls import CALLS, CallRecords, StoredCall, read_call, read_end, read_key, read_progress
-from toolplug.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
-from toolplug.sessions.peers.relay import SharedRelay
-from toolplug.sessions.record import PREFIX, record_key, shown
-from toolplug.sessions.session_tool import PluginStatus
-from toolplug.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
 from toolplug.stores.followed import Follower
 from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Store, every_key

@@ -14,13 +14,13 @@ from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
-from toolplug.http.sessions import models
-from toolplug.http.sessions.handlers import NO_STORE, ONE, plugin_session, session_of
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
+from toolplug.parts.sessions.http import models
+from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, session_of
+from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.tools.executors import SessionRoute
+from toolplug.parts.sessions.tools.plans import DEADLINE_S
 from toolplug.runtime.timestamp import timestamp
-from toolplug.sessions.executors import SessionRoute
-from toolplug.sessions.peers.calls import Progress
-from toolplug.sessions.plans import DEADLINE_S
 
 
 def _value(body: models.ResultBody) -> object:

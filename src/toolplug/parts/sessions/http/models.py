@@ -12,10 +12,10 @@ from toolplug.catalog.exact_json import Answer
 from toolplug.http.bodies.request_body import CamelBody
 from toolplug.http.errors import Error
 from toolplug.http.tools import MAX_ID, MAX_NAME, MAX_TIMEOUT_MS, Arguments, CallAnswer
-from toolplug.sessions.negotiation import FailedToolAnswer
-from toolplug.sessions.queued_calls import QueuedStatus
-from toolplug.sessions.session_tool import CapabilityLevel, CapabilityType, PluginStatus
-from toolplug.sessions.shared import MAX_CAPABILITIES, MAX_ENVIRONMENT_KEYS, MAX_TOOLS, MAX_TTL_S, MIN_TTL_S
+from toolplug.parts.sessions.limits import MAX_CAPABILITIES, MAX_ENVIRONMENT_KEYS, MAX_TOOLS, MAX_TTL_S, MIN_TTL_S
+from toolplug.parts.sessions.queued_calls import QueuedStatus
+from toolplug.parts.sessions.tools.negotiation import FailedToolAnswer
+from toolplug.parts.sessions.tools.session_tool import CapabilityLevel, CapabilityType, PluginStatus
 
 MAX_REASON = 1000
 MAX_ERROR_FIELDS = 100

@@ -1,0 +1,1 @@
+"""`toolplug sessions` and its commands."""

@@ -1,0 +1,1 @@
+"""Event streams of a session, and the log that they continue."""

@@ -1,0 +1,1 @@
+"""Tools of a session: their definitions, what changes them, and their executors."""
