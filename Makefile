@@ -4,9 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVE_READY := $(VENV)/.serve-ready
 BENCH := .venv-bench
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
+SERVE_EXTRAS := server,mcp
+SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
+# Of the names below a key of providers.yaml, those that a plugin of this folder has.
+SERVED := $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name)))
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 84
 WORKERS := 4
@@ -15,7 +20,7 @@ QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types imports python-version
+.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types public-types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,14 +29,23 @@ setup: $(READY)  ## Make .venv with everything that the other commands use
 
 $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing toolplug, its plugins and all tools into $(VENV): a few minutes, once."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+	@touch $@
+
+# Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build
+# and compiled modules, which a server imports a third of, would take half as long again.
+$(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(SERVE_PIP) hatchling editables
+	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
 	@touch $@
 
 python-version:
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 
-serve: $(READY)  ## Serve providers.yaml on http://127.0.0.1:8080
+serve: $(if $(wildcard $(READY)),$(READY),$(SERVE_READY))  ## Serve providers.yaml on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c providers.yaml
 
 test: $(READY)  ## Every gate and every quick test
@@ -72,9 +86,12 @@ ruff:
 format:
 	nice $(BIN)/ruff format --check $(CODE)
 
-# --verifytypes reads no configuration: it asks the first python of the path for installed packages.
 types:
 	nice $(BIN)/pyright
+
+# It takes as long again as `types` and finds little more: `make judge` runs it.
+# --verifytypes reads no configuration: it asks the first python of the path for installed packages.
+public-types: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" nice $(BIN)/pyright --verifytypes toolplug --ignoreexternal
 
 imports:
@@ -84,7 +101,7 @@ judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the cli
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
-	@$(MAKE) --no-print-directory coverage
+	@$(MAKE) --no-print-directory public-types coverage
 
 judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients

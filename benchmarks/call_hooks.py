@@ -15,7 +15,7 @@ from toolplug import CallContext, Catalog, FunctionRegistry, ToolCall, ToolDefin
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanSource
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 
@@ -78,8 +78,11 @@ async def of_a_session() -> AsyncGenerator[Batch]:
     services = CallServices()
     await services.runner.open()
     definition = ToolDefinition(name="echo", parameters=ECHO_SCHEMA).owned_by("session", "bench")
-    counters, abandoned = services.accounting.counters("_session", "_session"), services.accounting.abandoned("s", "s")
-    tool = Planner(services).tool(definition, PlanSource(_echo, SourceSwitch(), counters, abandoned))
+    counters, abandoned = (
+        services.accounting.counters("_session", "_session"),
+        services.accounting.abandoned_limit("s", "s"),
+    )
+    tool = SessionPlanner(services).tool(definition, PlanSource(_echo, SourceSwitch(), counters, abandoned))
     try:
         yield await repeated(LiveCatalog(services.unknown, Catalog([tool])), ECHO)
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from benchmarks.frame import MILLISECONDS, Batch, Row
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Change, Store
 
 EVERY_S = 0.004

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 
 ROUNDS = 7
 TASKS = 50

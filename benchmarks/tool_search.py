@@ -37,7 +37,7 @@ QUERIES = MappingProxyType(
 async def deferred() -> AsyncGenerator[LiveCatalog]:
     """A registry of which every tool is searched for."""
     async with FunctionRegistry({"many": Many(TOOLS)}) as registry:
-        yield registry.view(lambda catalog: registry.search.added(catalog.offered(Offered("search"))))
+        yield registry.view(lambda catalog: registry.search.add_search_tools(catalog.offered(Offered("search"))))
 
 
 @asynccontextmanager

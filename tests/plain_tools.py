@@ -48,7 +48,7 @@ def plain_tool(
         schema=definition.parameters,
         switch=SourceSwitch(),
         counters=accounting.counters(source, name),
-        abandoned=accounting.abandoned("native", source),
+        abandoned=accounting.abandoned_limit("native", source),
         runner=runner or TaskRunner(),
         timeout_s=5.0,
         max_result_bytes=1024,

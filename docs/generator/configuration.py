@@ -10,7 +10,6 @@ from docs.generator.markdown import code, page, sentences, table
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
-from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
 from toolplug.execution.limits.resolved_limits import (
     DEFAULT_BLOCKING,
@@ -32,11 +31,12 @@ from toolplug.host.file.settings import (
     Jwt,
     Metrics,
     ProviderSettings,
-    SessionSettings,
     ToolsetSettings,
 )
+from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
+from toolplug.parts.sessions.settings import SessionSettings
 
 _SHAPES: Mapping[object, str] = {parse_duration: "duration", parse_size: "size", parse_rate: "rate"}
 _FORMATS: Mapping[object, Callable[[Any], str]] = {

@@ -39,7 +39,7 @@ may be `async def` or `def`; one that takes longer than {HOOK_S:g} s has failed.
 
 _READ = """
 Asked of plugins that are enabled in the configuration and have not been started: functions of a module, static methods,
-or methods of an object.
+or methods of an object. [Parts of the host](../how-to/write-a-part.md) is a page about `host_part`.
 """
 
 _SECTIONS: dict[Asked, tuple[str, str]] = {
@@ -59,6 +59,17 @@ hook affects only its own plugin.
 """
 
 
+_OWN = """
+## Hooks of plugins
+
+A plugin specifies hooks of its own with `@hookspec` on functions of its module, or of the module of its class, and asks
+them with `site.plugins.hook.NAME(…)`, by keyword: the results come in a list, and an exception is the caller's. Other
+plugins implement them with `@hookimpl`; one that nobody specifies, or with an argument that the hook does not have,
+makes its plugin `incompatible`. `@hookimpl(optionalhook=True)` implements a hook whose plugin may not be enabled. The
+host's own code adds hooks with `host.plugins.add_hookspecs` before it enters the host.
+"""
+
+
 def hooks_page() -> str:
     """The page."""
     parts: list[str] = []
@@ -67,7 +78,7 @@ def hooks_page() -> str:
             (code(f"[async] {written}" if hook.waits is None else written), sentences(getattr(hookspecs, name).__doc__))
             for name, hook in HOOKS.items()
             if hook.asked == asked
-            for written in [hook.written(name)]
+            for written in [hook.example_line(name)]
         ]
         parts += [f"## {title}\n\n{text.strip()}", table(("hook", "description"), rows)]
-    return page("Hooks", _HEAD, *parts, _ORDER)
+    return page("Hooks", _HEAD, *parts, _OWN, _ORDER)

@@ -16,17 +16,16 @@ from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.tool_servers import Status
+from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
-from toolplug.runtime.durations import FAST_BUCKETS
-from toolplug.stores.measured import MeasuredStore
 from toolplug.stores.memory import MemoryStore
 
 _HEAD = f"""
@@ -77,9 +76,9 @@ def _families() -> Iterable[Metric]:
     accounting = CallAccounting()
     accounting.counters("p", "t").ended["success"] = 1
     accounting.route("p", "GET", "/").record("200", 0.0)
-    accounting.refused("authentication_required")
+    accounting.count_refusal("authentication_required")
     accounting.quota_exceeded("streams")
-    accounting.abandoned("native", "p")
+    accounting.abandoned_limit("native", "p")
     accounting.counters("p", "t").limited_by("rate")
     broken = ProviderCollectors(lambda: [Collected(CodeOwner("p"), False, [_Broken()])], DEFAULT_NAMESPACE)
     return [
@@ -105,7 +104,7 @@ async def _refreshed(operations: Operations, store: MeasuredStore) -> None:
 
 
 def _session_families() -> Iterable[Metric]:
-    sessions = Sessions(MemoryStore(), Planner(CallServices()), _Alone(), limits=SessionLimits())
+    sessions = Sessions(MemoryStore(), SessionPlanner(CallServices()), _Alone(), limits=SessionLimits())
     counters = sessions.counters
     counters.changes["register", "done"] = 1
     for counted in (counters.ended, counters.events, counters.resyncs, counters.relayed.ended):
@@ -120,7 +119,7 @@ def _server_families() -> Iterable[Metric]:
 class _Alone:
     """A host with sessions only."""
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """No name is taken."""
         return None
 

@@ -3,14 +3,15 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
-from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.foreign.definitions import foreign_definition
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
+from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
 from toolplug.providers.authoring import route, tool
@@ -30,7 +31,6 @@ from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderContext, ProviderStore
-from toolplug.providers.stubs import Expansion, expand_builtin_tools
 from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.service import SavedToolsets
 

@@ -28,7 +28,7 @@ _LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib",
 OURS = "toolplug"
 
 
-def unmasked(text: str) -> str:
+def mask_nothing(text: str) -> str:
     """Return the text as it is, for an owner without secrets."""
     return text
 
@@ -44,7 +44,7 @@ class CodeOwner(NamedTuple):
     package: str = ""
     distribution: str = ""
     version: str = ""
-    masked: Callable[[str], str] = unmasked
+    masked: Callable[[str], str] = mask_nothing
 
     def __str__(self) -> str:
         package = f"{self.distribution} {self.version}".rstrip()  # a file alone has no version
@@ -88,7 +88,7 @@ class Crash:
         return trace[-MAX_TRACE:].rstrip()
 
     def __reduce__(self) -> tuple[type[Crash], tuple[object, ...]]:
-        return Crash, (self.line, None, unmasked, self.call_id, self.request_id)
+        return Crash, (self.line, None, mask_nothing, self.call_id, self.request_id)
 
 
 def log_crash(
@@ -106,18 +106,18 @@ def log_crash(
     owner: the provider of the code, None if unknown
     then: the consequence, such as `its lines are left out`
     """
-    whose, package, masked = ("", "", unmasked) if owner is None else (f" of {owner}", owner.package, owner.masked)
+    whose, package, masked = ("", "", mask_nothing) if owner is None else (f" of {owner}", owner.package, owner.masked)
     ids = [f"{name} {value}" for name, value in (("call", call_id), ("request", request_id)) if value]
-    line = f"{what}{whose} raised {described(error, package)}"
+    line = f"{what}{whose} raised {describe_error(error, package)}"
     line = f"{line} ({', '.join(ids)})" if ids else line
     line = f"{line}; {then}" if then else line
     _LOG.error("%s", line, extra={"crash": Crash(line, error, masked, call_id, request_id)})
 
 
-def described(error: BaseException, package: str = "") -> str:
+def describe_error(error: BaseException, package: str = "") -> str:
     """Return type and place of an exception, of its causes and of the members of its groups, without their texts."""
     text = _type_name(error)
-    place, frames = blamed(error, package), list(walk_tb(error.__traceback__))
+    place, frames = find_blamed(error, package), list(walk_tb(error.__traceback__))
     if place is not None:
         text += f" at {place}"
     if frames and (innermost := _place(*frames[-1])) != place:
@@ -129,13 +129,13 @@ def described(error: BaseException, package: str = "") -> str:
     return f"{text}; caused by {_name_errors(causes, package)}" if causes else text
 
 
-def outlined(error: BaseException, package: str = "") -> str:
+def outline_error(error: BaseException, package: str = "") -> str:
     """Return type and line, such as `ValueError at acme.stocks:17`, for readers who may not see paths or texts."""
-    place = blamed(error, package)
+    place = find_blamed(error, package)
     return _type_name(error) if place is None else f"{_type_name(error)} at {place.module}:{place.line}"
 
 
-def blamed(error: BaseException, package: str = "") -> FramePlace | None:
+def find_blamed(error: BaseException, package: str = "") -> FramePlace | None:
     """Return the line of an exception's traceback whose author can act (`blamed_place`)."""
     return blamed_place(walk_tb(error.__traceback__), package)
 
@@ -161,7 +161,7 @@ def _leading_own(error: BaseException) -> int:
 
 
 def _name_errors(errors: list[BaseException], package: str) -> str:
-    shown = [f"{_type_name(error)} at {blamed(error, package)}" for error in errors[:MAX_NAMED]]
+    shown = [f"{_type_name(error)} at {find_blamed(error, package)}" for error in errors[:MAX_NAMED]]
     more = len(errors) - MAX_NAMED
     return ", ".join(shown) + (f", and {more} more" if more > 0 else "")
 

@@ -28,7 +28,7 @@ from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
-from toolplug.stores.open import OpenStore
+from toolplug.stores.open import StoreOpener
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 """Marks a function as the specification of a hook."""
@@ -173,7 +173,7 @@ def check_toolset_address(kind: str, address: str) -> None:
 
 
 @hookspec
-def stores() -> Mapping[str, OpenStore]:
+def stores() -> Mapping[str, StoreOpener]:
     """Return functions that open stores, by the scheme of the URL that `store:` names.
 
     The plugin's type has the name of the scheme: a `store:` that names it enables the plugin, with default settings if

@@ -11,11 +11,18 @@ from collections.abc import Callable
 from toolplug.exports import loader
 
 HOMES = {
+    "CallServices": "toolplug.execution.plans",
     "Collector": "prometheus_client.registry",
-    "Processes": "toolplug.stores.processes",
+    "CollectorRegistry": "prometheus_client",
+    "HostSession": "toolplug.execution.host_sessions",
+    "HostSessions": "toolplug.execution.host_sessions",
+    "Policy": "toolplug.execution.plans",
+    "Processes": "toolplug.cluster.processes",
+    "Quotas": "toolplug.host.quotas.settings",
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",
     "Route": "starlette.routing",
+    "ToolExecutor": "toolplug.execution.executor",
     "Typer": "typer",
     "ValidationError": "jsonschema_rs",
     "ValidationErrorKind": "jsonschema_rs",

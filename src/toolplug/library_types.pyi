@@ -9,20 +9,32 @@ from jsonschema_rs import (
     meta,
     validator_for,
 )
+from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 from typer import Typer
 
+from toolplug.cluster.processes import Processes
+from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_sessions import HostSession, HostSessions
+from toolplug.execution.plans import CallServices, Policy
+from toolplug.host.quotas.settings import Quotas
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
-from toolplug.stores.processes import Processes
 
 __all__ = [
+    "CallServices",
     "Collector",
+    "CollectorRegistry",
+    "HostSession",
+    "HostSessions",
+    "Policy",
     "Processes",
+    "Quotas",
     "ReferencingError",
     "RegexOptions",
     "Route",
+    "ToolExecutor",
     "Typer",
     "ValidationError",
     "ValidationErrorKind",

@@ -14,7 +14,7 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import PolicyGate, ScopeGate, TenantsGate, Tool
 from toolplug.errors import InvalidDefinition
 
@@ -170,7 +170,7 @@ RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
     "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=plan.timeout_s / 2)),
     "visible_to": lambda catalog: catalog.visible_to(T2),
     "merged": lambda catalog: merged([catalog, Catalog([plain_tool("more", source="more")])])[0],
-    "layered": lambda catalog: layered(catalog, Catalog([plain_tool("more", source="more")])),
+    "layered": lambda catalog: layer_catalogs(catalog, Catalog([plain_tool("more", source="more")])),
 }
 
 NAMES: Mapping[str, Callable[[list[str]], list[str]]] = {

@@ -13,7 +13,7 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
 from toolplug.catalog.definition import Note, wire_name
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Gate, PolicyGate, TenantsGate, Tool
 from toolplug.catalog.render import Dialect
 from toolplug.errors import InvalidDefinition
@@ -42,7 +42,7 @@ RESHAPINGS: Mapping[str, Callable[[Catalog], Catalog]] = {
     "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=plan.timeout_s / 2)),
     "visible_to": lambda catalog: catalog.visible_to(T2),
     "merged": lambda catalog: merged([catalog, MORE])[0],
-    "layered": lambda catalog: layered(catalog, MORE),
+    "layered": lambda catalog: layer_catalogs(catalog, MORE),
 }
 
 
@@ -103,7 +103,7 @@ def outcome(catalog: Catalog, steps: list[str]) -> Catalog | str:
 def test_layers_show_what_the_merged_catalog_shows_after_any_reshapings(
     parts: tuple[Catalog, ...], steps: list[str], principal: Principal
 ) -> None:
-    flat, layers = outcome(merged(parts)[0], steps), outcome(layered(*parts), steps)
+    flat, layers = outcome(merged(parts)[0], steps), outcome(layer_catalogs(*parts), steps)
     if isinstance(flat, str) or isinstance(layers, str):
         assert flat == layers
         return
@@ -118,9 +118,9 @@ def test_layers_differ_as_the_merged_catalogs_do(
 ) -> None:
     after = tuple(before[at] if at in kept else part for at, part in enumerate(after))
     expected = merged(before)[0].diff(merged(after)[0])
-    assert layered(*before).diff(layered(*after)) == expected
-    assert layered(*before).diff(merged(after)[0]) == expected
-    assert merged(before)[0].diff(layered(*after)) == expected
+    assert layer_catalogs(*before).diff(layer_catalogs(*after)) == expected
+    assert layer_catalogs(*before).diff(merged(after)[0]) == expected
+    assert merged(before)[0].diff(layer_catalogs(*after)) == expected
 
 
 @pytest.mark.requirement("I3-catalog-layers", "I2-2-render")
@@ -128,21 +128,24 @@ def test_layers_differ_as_the_merged_catalogs_do(
 def test_equal_etags_are_equal_listings_and_layers_divided_alike_have_equal_etags(
     parts: tuple[Catalog, ...], others: tuple[Catalog, ...]
 ) -> None:
-    one, two = layered(*parts), layered(*others)
+    one, two = layer_catalogs(*parts), layer_catalogs(*others)
     if one.etag == two.etag:
         assert [one.render(dialect) for dialect in DIALECTS] == [two.render(dialect) for dialect in DIALECTS]
     again = [Catalog(part.values(), prefixes=part.prefixes) for part in parts]
-    assert layered(*again).etag == one.etag
-    assert layered(layered(parts[0], parts[1]), parts[2]).etag == layered(parts[0], layered(parts[1], parts[2])).etag
+    assert layer_catalogs(*again).etag == one.etag
+    assert (
+        layer_catalogs(layer_catalogs(parts[0], parts[1]), parts[2]).etag
+        == layer_catalogs(parts[0], layer_catalogs(parts[1], parts[2])).etag
+    )
 
 
 @pytest.mark.requirement("I3-catalog-layers")
 @given(parts=PARTS)
 def test_layers_of_layers_are_layers_of_all_their_parts(parts: tuple[Catalog, ...]) -> None:
     one, two, three = parts
-    at_once = shown(layered(one, two, three))
-    assert shown(layered(layered(one, two), three)) == at_once
-    assert shown(layered(one, layered(two, three))) == at_once
+    at_once = shown(layer_catalogs(one, two, three))
+    assert shown(layer_catalogs(layer_catalogs(one, two), three)) == at_once
+    assert shown(layer_catalogs(one, layer_catalogs(two, three))) == at_once
 
 
 @pytest.mark.requirement("I3-catalog-layers", "DESIGN-same-object")
@@ -150,9 +153,9 @@ def test_layers_of_one_part_that_is_not_empty_are_that_part() -> None:
     known = Catalog(prefixes=frozenset({"fs"}))
     gone = Catalog(unavailable=OWN)
     for part in (BASE, known, gone):
-        assert layered(EMPTY_CATALOG, part, Catalog()) is part
-    assert layered(BASE, Catalog([plain_tool("read", source="second")])) is BASE
-    assert len(layered()) == 0
+        assert layer_catalogs(EMPTY_CATALOG, part, Catalog()) is part
+    assert layer_catalogs(BASE, Catalog([plain_tool("read", source="second")])) is BASE
+    assert len(layer_catalogs()) == 0
 
 
 @pytest.mark.requirement("I3-catalog-layers", "DESIGN-same-object")
@@ -166,18 +169,18 @@ def test_layers_of_one_part_that_is_not_empty_are_that_part() -> None:
         lambda catalog: catalog.planned(lambda _, plan: plan),
         lambda catalog: catalog.visible_to(T1),
         lambda catalog: merged([catalog])[0],
-        lambda catalog: layered(catalog, EMPTY_CATALOG),
+        lambda catalog: layer_catalogs(catalog, EMPTY_CATALOG),
     ],
 )
 def test_where_nothing_changes_layers_stay_the_same_object(reshaping: Callable[[Catalog], Catalog]) -> None:
-    catalog = layered(Catalog([READ, SEARCH], unavailable=Catalog([plain_tool("gone")])), OWN)
+    catalog = layer_catalogs(Catalog([READ, SEARCH], unavailable=Catalog([plain_tool("gone")])), OWN)
     assert reshaping(catalog) is catalog
 
 
 @pytest.mark.requirement("I3-catalog-layers", "DESIGN-same-object")
 def test_only_the_part_that_loses_a_tool_is_replaced() -> None:
     free, taken = plain_tool("free", source="page"), plain_tool("read", source="page")
-    catalog = layered(BASE, Catalog([taken, free]), OWN)
+    catalog = layer_catalogs(BASE, Catalog([taken, free]), OWN)
     assert list(catalog.values()) == [READ, SEARCH, free, OWN["draw"]]
     assert all(catalog[name] is BASE[name] for name in BASE)
     assert catalog["free"] is free
@@ -186,15 +189,15 @@ def test_only_the_part_that_loses_a_tool_is_replaced() -> None:
 @pytest.mark.requirement("I3-catalog-layers", "DESIGN-same-object")
 def test_who_may_see_what_of_a_part_is_decided_once_for_all_that_share_it() -> None:
     base = Catalog([READ, plain_tool("write", source="files", gates=(ONLY_T1,))])
-    views = [layered(base, Catalog([plain_tool(f"own{at}")])).visible_to(T2) for at in range(2)]
+    views = [layer_catalogs(base, Catalog([plain_tool(f"own{at}")])).visible_to(T2) for at in range(2)]
     assert [list(view) for view in views] == [["read", "own0"], ["read", "own1"]]
-    assert layered(base).visible_to(T2) is base.visible_to(T2)
-    assert [view.diff(layered(base.visible_to(T2), OWN)).removed for view in views] == [("own0",), ("own1",)]
+    assert layer_catalogs(base).visible_to(T2) is base.visible_to(T2)
+    assert [view.diff(layer_catalogs(base.visible_to(T2), OWN)).removed for view in views] == [("own0",), ("own1",)]
 
 
 @pytest.mark.requirement("I3-catalog-layers")
 def test_a_layered_catalog_is_an_immutable_map() -> None:
-    catalog = layered(BASE, OWN)
+    catalog = layer_catalogs(BASE, OWN)
     with pytest.raises(KeyError):
         catalog["nothing"]
     with pytest.raises(TypeError):

@@ -15,7 +15,7 @@ from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import Note, ToolDefinition, ToolHints
-from toolplug.catalog.render import Dialect, described, fragment
+from toolplug.catalog.render import Dialect, describe, fragment
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic", "mcp")
 
@@ -174,31 +174,31 @@ def noted(*notes: Note, description: str = "Find.") -> ToolDefinition:
 @pytest.mark.requirement("I2-2-render", "C-7-notes-text")
 def test_notes_stand_below_the_description_one_line_each() -> None:
     definition = noted(Note("units", "Metric only."), Note("cost", "Ask before more than 3 calls."))
-    assert described(definition) == (
+    assert describe(definition) == (
         "Find.\n\n### Additional Tool Notes\n\n• **units**: Metric only.\n• **cost**: Ask before more than 3 calls."
     )
 
 
 @pytest.mark.requirement("I2-2-render", "C-7-notes-text", "ANN-format-bare")
 def test_notes_without_a_description_stand_alone_and_without_notes_nothing_is_added() -> None:
-    assert described(noted(Note("units", "Metric."), description="")) == (
+    assert describe(noted(Note("units", "Metric."), description="")) == (
         "### Additional Tool Notes\n\n• **units**: Metric."
     )
-    assert described(noted()) == "Find."
-    assert described(noted(description="")) == ""
+    assert describe(noted()) == "Find."
+    assert describe(noted(description="")) == ""
 
 
 @pytest.mark.requirement("I2-2-render", "C-7-notes-lines")
 @pytest.mark.parametrize("line_break", ["\r", "\n", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n\r\n\v"])
 def test_a_run_of_line_breaks_in_a_note_becomes_one_space_and_its_ends_are_trimmed(line_break: str) -> None:
     definition = noted(Note("units", f"{line_break} one{line_break}two {line_break}"))
-    assert described(definition).endswith("• **units**: one two")
+    assert describe(definition).endswith("• **units**: one two")
 
 
 @pytest.mark.requirement("I2-2-render", "C-7-notes-lines")
 @given(text=st.text(max_size=60))
 def test_a_note_can_never_begin_a_line_of_its_own(text: str) -> None:
-    lines = described(noted(Note("units", text))).splitlines()
+    lines = describe(noted(Note("units", text))).splitlines()
     assert lines[:4] == ["Find.", "", "### Additional Tool Notes", ""]
     assert lines[4].startswith("• **units**: ")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from toolplug.catalog.strict import strict_schema, without_nulls
+from toolplug.model_apis.strict import strict_schema, without_nulls
 
 
 class Colour(StrEnum):

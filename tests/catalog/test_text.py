@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.catalog.smuggling import HONEST, SMUGGLED
 
-from toolplug.catalog.text import cleaned, cleaned_json, hidden_character
+from toolplug.catalog.text import clean_text, cleaned_json, hidden_character
 
 VISIBLE = {*map(chr, range(0x0600, 0x0606)), "\u06dd", "\u070f", "\u08e2", "\U000110bd"}
 SCALARS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
@@ -22,14 +22,14 @@ SCALARS = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF
 def test_what_is_smuggled_is_found_and_removed(name: str) -> None:
     text, left = SMUGGLED[name]
     assert hidden_character(text) is not None
-    assert cleaned(text) == left
+    assert clean_text(text) == left
 
 
 @pytest.mark.requirement("C-8-hidden-text")
 @pytest.mark.parametrize("name", HONEST)
 def test_what_people_write_stays(name: str) -> None:
     assert hidden_character(HONEST[name]) is None
-    assert cleaned(HONEST[name]) == HONEST[name]
+    assert clean_text(HONEST[name]) == HONEST[name]
 
 
 @pytest.mark.judge
@@ -71,9 +71,9 @@ def test_the_first_hidden_character_is_named() -> None:
 @pytest.mark.requirement("C-8-hidden-text")
 @given(st.text(st.sampled_from("a1#é❤👩\u0301\u200c\u200d\ufe0f\u200b\u202e\u2028\r\n \U000e0041")))
 def test_cleaning_leaves_nothing_to_find(text: str) -> None:
-    once = cleaned(text)
+    once = clean_text(text)
     assert hidden_character(once) is None
-    assert cleaned(once) == once
+    assert clean_text(once) == once
 
 
 def test_every_text_of_a_json_value_is_cleaned() -> None:

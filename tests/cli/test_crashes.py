@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.host.conftest import Package
 
 from toolplug.cli.crashes import KEPT, CrashFiles
-from toolplug.crashes import Crash, unmasked
+from toolplug.crashes import Crash, mask_nothing
 
 CODE = """
 import json
@@ -146,7 +146,7 @@ def test_only_the_last_crashes_are_kept(tmp_path: Path) -> None:
     keeper = CrashFiles(tmp_path)
     for count in range(KEPT + 2):
         record = logging.LogRecord("toolplug.crashes", logging.ERROR, "", 1, "", None, None)
-        record.crash = Crash("line", ValueError(), unmasked, f"c{count}", "")
+        record.crash = Crash("line", ValueError(), mask_nothing, f"c{count}", "")
         keeper.handle(record)
 
     kept = [json.loads(file.read_text())["call_id"] for file in sorted(tmp_path.iterdir())]

@@ -16,7 +16,7 @@ from tests.cli.process import serving
 
 from toolplug import Host, open_host
 from toolplug.errors import StoreError, StoreInUse, StoreRefused
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 
 pytestmark = [pytest.mark.process, pytest.mark.requirement("C-2-store-one-server")]
 

@@ -18,7 +18,7 @@ from tests.cli.process import PATIENCE_S, TOOLPLUG
 
 from toolplug.client import SessionOver
 from toolplug.parts.sessions.commands.sessions import event_line
-from toolplug.parts.sessions.streams.events import LoggedEvent
+from toolplug.parts.sessions.streams.events import StoredSessionEvent
 from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 Write = Callable[..., Path]
@@ -147,4 +147,4 @@ async def test_ctrl_c_is_a_good_end(config: Path, tmp_path: Path) -> None:
     ],
 )
 def test_every_kind_of_event_is_a_line(event: str, data: dict[str, object], line: str) -> None:
-    assert event_line(LoggedEvent(7, event, json.dumps(data).encode())) == f"     7  {event:<24}  {line}"
+    assert event_line(StoredSessionEvent(7, event, json.dumps(data).encode())) == f"     7  {event:<24}  {line}"

@@ -26,7 +26,7 @@ from tests.requirement_table import ROOT
 
 from toolplug.host.file.schema import SettingsSchema, settings_schemas
 from toolplug.host.file.settings_child import settings_of
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 Write = Callable[..., Path]
 
@@ -97,7 +97,9 @@ def settings(site: Path) -> dict[str, SettingsSchema]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(site))
         apart = settings_schemas(ASKED_APART)
-    here = {name: SettingsSchema.model_validate(settings_of(name)) for name in installed().types if name not in apart}
+    here = {
+        name: SettingsSchema.model_validate(settings_of(name)) for name in find_installed().types if name not in apart
+    }
     assert {name: answer.error for name, answer in here.items() if answer.error} == {}
     return here | apart
 

@@ -155,7 +155,7 @@ def test_on_and_yes_are_keys_like_others() -> None:
 def test_merge_keys_fill_in_what_the_mapping_does_not_say() -> None:
     document = parsed("one: &one {a: 1, b: 1}\ntwo: &two {b: 2, c: 2}\nsum:\n  c: own\n  <<: [*one, *two]\n")
     assert document.value["sum"] == {"c": "own", "a": 1, "b": 1}
-    assert document.mark(("sum", "b")) == Mark(line=1, column=21)
+    assert document.position_of(("sum", "b")) == Mark(line=1, column=21)
 
 
 def test_a_quoted_merge_key_is_a_key() -> None:
@@ -217,17 +217,17 @@ def test_marks_point_to_keys_and_to_values() -> None:
     document = parsed("providers:\n  web:\n    urls:\n      - one\n      - two\n")
 
     assert document.key_mark(("providers", "web")) == Mark(line=2, column=3)
-    assert document.mark(("providers", "web")) == Mark(line=3, column=5)
-    assert document.mark(("providers", "web", "urls", 1)) == Mark(line=5, column=9)
-    assert document.mark(()) == Mark(line=1, column=1)
+    assert document.position_of(("providers", "web")) == Mark(line=3, column=5)
+    assert document.position_of(("providers", "web", "urls", 1)) == Mark(line=5, column=9)
+    assert document.position_of(()) == Mark(line=1, column=1)
 
 
 def test_a_path_that_is_not_there_points_to_its_nearest_parents_key() -> None:
     document = parsed("providers:\n  web:\n    urls: [a]\n")
 
-    assert document.mark(("providers", "web", "key", "deeper")) == Mark(line=2, column=3)
+    assert document.position_of(("providers", "web", "key", "deeper")) == Mark(line=2, column=3)
     assert document.key_mark(("providers", "web", "urls", 4)) == Mark(line=3, column=5)
-    assert document.mark(("auth",)) == Mark(line=1, column=1)
+    assert document.position_of(("auth",)) == Mark(line=1, column=1)
     with pytest.raises(KeyError, match=r"providers\.web\.key"):
         document.node(("providers", "web", "key"))
 

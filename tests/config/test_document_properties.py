@@ -85,4 +85,4 @@ def test_every_value_has_a_mark_inside_the_text(mapping: dict[str, object], data
 
     assert text.splitlines()[mark.line - 1].startswith(f"{key}:")
     assert mark.column == 1
-    assert document.key_mark((key,)).line <= document.mark((key,)).line <= text.count("\n")
+    assert document.key_mark((key,)).line <= document.position_of((key,)).line <= text.count("\n")

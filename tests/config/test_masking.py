@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.config.masking import holds_credentials, looks_secret, masked
+from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.yaml_tree import KeyPath
 
 pytestmark = pytest.mark.requirement("C-2-secrets-hidden")
@@ -47,4 +47,4 @@ def test_an_address_with_a_password_is_recognised() -> None:
 
 
 def test_longer_secrets_are_masked_first_and_short_ones_as_words_only() -> None:
-    assert masked("abcdef abcd a=1, 11, é\\n", ["abcd", "abcdef", "1", "", "é\n"]) == "*** *** a=***, 11, ***"
+    assert mask_secrets("abcdef abcd a=1, 11, é\\n", ["abcd", "abcdef", "1", "", "é\n"]) == "*** *** a=***, 11, ***"

@@ -18,7 +18,7 @@ from typing import Any, cast
 from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.net.egress import Egress
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Repetition, ServerConnection, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerConnection, ServerRefused
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Endpoint
 from toolplug.parts.mcp.discovery.listing import read_tool
 from toolplug.parts.mcp.discovery.record import KIND
@@ -103,7 +103,7 @@ def _example(schema: Mapping[str, Any]) -> object:
 async def made(connection: ServerConnection, name: str, arguments: Mapping[str, object]) -> None:
     """One call with what its server asks, and what came of it."""
 
-    async def send(repetition: Repetition | None) -> Answer:
+    async def send(repetition: Repetition | None) -> McpAnswer:
         return await connection.call(name, arguments, None, ask=answered, repetition=repetition)
 
     try:

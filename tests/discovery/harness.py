@@ -217,7 +217,7 @@ class Harness:
         for process in self.processes:
             record = process.discovery.record(name)
             assert (record.status, record.stale, record.error) == ("success", False, None), f"never found: {record}"
-        self._run(self.processes[0].discovery.discovered(name, None))
+        self._run(self.processes[0].discovery.wait_for_listing(name, None))
         self.wait(1.0)
         one, other = (process.discovery.record(name) for process in self.processes)
         assert one.tools[0].definition.description == other.tools[0].definition.description
@@ -260,7 +260,7 @@ class Harness:
 
     async def _ask(self, process: Process, slot: int) -> None:
         try:
-            await process.discovery.discovered(NAMES[slot], 60.0)
+            await process.discovery.wait_for_listing(NAMES[slot], 60.0)
         except StoreError:
             return
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import at_pointer
+from toolplug.foreign.definitions import foreign_definition
 from toolplug.parts.mcp.discovery.listing import read_tool
 
 Json = dict[str, Any]

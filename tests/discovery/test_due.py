@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def listed(discovery: Discovery, server: Server) -> float:
     """Let it be known and listed; the time after it."""
     discovery.know(server.known())
-    await discovery.discovered(server.name, None)
+    await discovery.wait_for_listing(server.name, None)
     await asyncio.sleep(10)
     server.began.clear()
     return asyncio.get_running_loop().time()
@@ -73,7 +73,7 @@ async def test_a_storm_of_changes_is_one_listing_a_second(discovery: Discovery) 
 async def test_a_change_during_a_listing_is_looked_at_after_it(discovery: Discovery) -> None:
     server = Server(takes_s=5)
     await listed(discovery, server)
-    await discovery.discovered(CLOCK, 1)
+    await discovery.wait_for_listing(CLOCK, 1)
     server.tools = [raw("later")]
     discovery.due(CLOCK)
     await asyncio.sleep(5)
@@ -86,7 +86,7 @@ async def test_a_change_during_a_listing_is_looked_at_after_it(discovery: Discov
 async def test_everybody_who_asks_at_once_gets_one_listing(discovery: Discovery) -> None:
     server = Server(takes_s=5)
     discovery.know(server.known())
-    records = await asyncio.gather(*(discovery.discovered(CLOCK, None) for _ in range(20)))
+    records = await asyncio.gather(*(discovery.wait_for_listing(CLOCK, None) for _ in range(20)))
     assert len(server.began) == 1
     assert all(record is records[0] for record in records)
 
@@ -94,7 +94,7 @@ async def test_everybody_who_asks_at_once_gets_one_listing(discovery: Discovery)
 async def test_whoever_waits_hears_of_the_configuration_that_came_meanwhile(discovery: Discovery) -> None:
     old, new = Server(CLOCK, raw("old"), takes_s=20), Server(CLOCK, raw("new"), takes_s=5)
     discovery.know(old.known("h1"))
-    waiting = asyncio.create_task(discovery.discovered(CLOCK, None))
+    waiting = asyncio.create_task(discovery.wait_for_listing(CLOCK, None))
     await asyncio.sleep(1)
     discovery.know(new.known("h2"))
     assert names(await waiting) == ["new"]
@@ -103,7 +103,7 @@ async def test_whoever_waits_hears_of_the_configuration_that_came_meanwhile(disc
 
 async def test_whoever_waits_for_a_server_that_is_forgotten_is_told(discovery: Discovery) -> None:
     discovery.know(Server(takes_s=20).known())
-    waiting = asyncio.create_task(discovery.discovered(CLOCK, None))
+    waiting = asyncio.create_task(discovery.wait_for_listing(CLOCK, None))
     await turns()
     await discovery.forget(CLOCK)
     assert (await waiting).status == "never"
@@ -119,7 +119,7 @@ async def test_nobody_is_asked_for_a_server_that_is_not_known(discovery: Discove
 async def test_a_list_is_read_again_when_it_is_as_old_as_configured(discovery: Discovery) -> None:
     server = Server(takes_s=0)
     discovery.know(server.known()._replace(rediscover_s=60.0))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     now = asyncio.get_running_loop().time()
     server.began.clear()
     await asyncio.sleep(130)
@@ -137,7 +137,7 @@ async def test_the_record_says_whether_changes_are_announced(discovery: Discover
     discovery.know(server.known()._replace(announces=lambda: told[0]))
     seen: list[bool | None] = []
     for _ in range(len(told)):
-        seen.append((await discovery.discovered(CLOCK, None)).announces_changes)
+        seen.append((await discovery.wait_for_listing(CLOCK, None)).announces_changes)
         told.append(told.pop(0))
     assert seen == [None, False, False, True], "what is known stays known"
     async with service(store) as other:

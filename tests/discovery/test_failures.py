@@ -21,7 +21,7 @@ async def test_a_failure_is_recorded_with_its_error(discovery: Discovery) -> Non
     server = Server()
     server.fails("the command\u202e\nended " + "x" * 1000)
     discovery.know(server.known())
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, record.tools, record.stale) == ("failed", (), False)
     assert record.error == ("the command ended " + "x" * 1000)[:500]
     assert (record.last_discovery, record.next_retry) == ("2023-11-14T22:13:21.000Z", "2023-11-14T22:13:51.000Z")
@@ -31,20 +31,20 @@ async def test_a_failure_is_recorded_with_its_error(discovery: Discovery) -> Non
 async def test_a_failed_refresh_keeps_the_last_good_tools_as_stale(discovery: Discovery) -> None:
     server = Server()
     discovery.know(server.known())
-    good = await discovery.discovered(CLOCK, None)
+    good = await discovery.wait_for_listing(CLOCK, None)
     server.fails()
-    await discovery.discovered(CLOCK, 0)
+    await discovery.wait_for_listing(CLOCK, 0)
     await turns()
     assert (discovery.record(CLOCK).status, discovery.record(CLOCK).stale) == ("discovering", False)
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, record.stale, record.error) == ("failed", True, "the command ended with 1")
     assert record.tools == good.tools
-    await discovery.discovered(CLOCK, 0)
+    await discovery.wait_for_listing(CLOCK, 0)
     await turns()
     assert (discovery.record(CLOCK).status, discovery.record(CLOCK).stale) == ("discovering", True)
     server.works()
-    record = await discovery.discovered(CLOCK, None)
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, record.stale, record.error, record.next_retry) == ("success", False, None, None)
     assert record.tools[0] is good.tools[0]
 
@@ -52,10 +52,10 @@ async def test_a_failed_refresh_keeps_the_last_good_tools_as_stale(discovery: Di
 async def test_a_new_configuration_that_fails_keeps_the_last_good_tools_as_stale(discovery: Discovery) -> None:
     server = Server()
     discovery.know(server.known("h1"))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     server.fails()
     discovery.know(server.known("h2"))
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, names(record), record.stale, record.config_hash) == ("failed", ["now"], True, "h2")
 
 
@@ -69,7 +69,7 @@ async def test_a_failed_server_is_tried_again_by_itself_later_and_later(discover
     await asyncio.sleep(240)
     assert discovery.record(CLOCK).status == "success"
     server.fails()
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     before = len(server.began)
     await asyncio.sleep(31)
     assert len(server.began) == before + 1, "a success begins the count anew"
@@ -85,7 +85,7 @@ async def test_a_failure_is_remembered_by_the_next_process(store: FaultyStore) -
     server.fails()
     async with service(store) as discovery:
         discovery.know(server.known())
-        await discovery.discovered(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
     async with service(store) as discovery:
         discovery.know(server.known())
         discovery.due(CLOCK)
@@ -94,14 +94,14 @@ async def test_a_failure_is_remembered_by_the_next_process(store: FaultyStore) -
         await asyncio.sleep(11)
         assert len(server.began) == 2
         server.works()
-        assert (await discovery.discovered(CLOCK, None)).status == "success", "whoever asks need not wait"
+        assert (await discovery.wait_for_listing(CLOCK, None)).status == "success", "whoever asks need not wait"
 
 
 async def test_a_failure_is_forgotten_with_its_configuration(discovery: Discovery) -> None:
     server = Server(takes_s=0)
     server.fails()
     discovery.know(server.known("h1"))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     server.works()
     discovery.know(server.known("h2"))
     await turns()
@@ -112,7 +112,7 @@ async def test_a_failure_is_forgotten_with_its_configuration(discovery: Discover
 async def test_a_server_that_hangs_is_given_up_after_its_own_time(discovery: Discovery) -> None:
     server = Server(takes_s=10_000)
     discovery.know(server.known(timeout_s=7.5))
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert asyncio.get_running_loop().time() == 7.5
     assert (record.status, record.error) == ("failed", "no list of tools within 7.5 s")
     await turns()
@@ -144,14 +144,14 @@ class Stubborn:
 async def test_a_listing_that_does_not_stop_is_given_up_and_no_other_begins_beside_it(discovery: Discovery) -> None:
     server = Stubborn()
     discovery.know(server.known())
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert record.error == "no list of tools within 10 s"
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.error, server.began) == ("its last listing, which was given up, has not ended yet", 1)
     server.let_go.set()
     await turns()
     assert discovery.record(CLOCK).tools == (), "what comes too late is nothing"
-    assert names(await discovery.discovered(CLOCK, None)) == ["late"]
+    assert names(await discovery.wait_for_listing(CLOCK, None)) == ["late"]
 
 
 async def test_a_listing_that_does_not_stop_holds_up_the_end_for_a_moment_only(store: FaultyStore) -> None:
@@ -179,9 +179,9 @@ async def test_whatever_a_listing_raises_is_a_failure_of_its_server(
     server = Server(takes_s=0)
     server.error = error
     discovery.know(server.known())
-    assert (await discovery.discovered(CLOCK, None)).error == text
+    assert (await discovery.wait_for_listing(CLOCK, None)).error == text
     server.works()
-    assert (await discovery.discovered(CLOCK, None)).status == "success"
+    assert (await discovery.wait_for_listing(CLOCK, None)).status == "success"
 
 
 @pytest.mark.requirement("DISC-start-one-fails", "C-8-bounded")

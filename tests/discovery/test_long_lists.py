@@ -68,11 +68,11 @@ async def test_ten_thousand_tools_are_read_in_slices_and_one_more_is_left_out(di
     server = Server(CLOCK, *tools, takes_s=0)
     discovery.know(server.known())
     async with Neighbour() as neighbour:
-        record = await discovery.discovered(CLOCK, None)
+        record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, len(record.tools)) == ("success", MAX_TOOLS)
     assert record.left_out == ("/10000: only 10000 of 10003 tools are kept",)
     assert neighbour.turns > 20
-    again = await discovery.discovered(CLOCK, None)
+    again = await discovery.wait_for_listing(CLOCK, None)
     assert all(one is other for one, other in zip(record.tools, again.tools, strict=True))
 
 
@@ -107,9 +107,9 @@ async def test_a_tool_is_read_anew_when_anything_of_it_changes() -> None:
 async def test_a_list_of_nothing_is_a_list(discovery: Discovery) -> None:
     server = Server(takes_s=0)
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     server.tools = []
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, names(record), record.stale) == ("success", [], False)
 
 
@@ -120,7 +120,7 @@ async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_so
 ) -> None:
     server = Server(takes_s=0)
     discovery.know(server.known(pin=True))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     for prefix in "abc":
         await discovery.keep(CLOCK, "h1", [raw(f"{prefix}{n}") for n in range(MAX_TOOLS)])
         await discovery.accept(CLOCK, [f"{prefix}{n}" for n in range(MAX_TOOLS)])
@@ -129,4 +129,4 @@ async def test_a_pinned_server_that_always_lists_other_names_is_refused_until_so
     assert record.error is not None
     assert "accept what it lists" in record.error
     await discovery.accept(CLOCK, None)
-    assert names(await discovery.discovered(CLOCK, None)) == ["now"]
+    assert names(await discovery.wait_for_listing(CLOCK, None)) == ["now"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
-from toolplug.catalog.sanitise import RemovedParts
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.parts.mcp.discovery.offers import (
     MAX_ARGUMENTS,
     MAX_META_BYTES,

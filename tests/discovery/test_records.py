@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.requirement("DISC-undiscovered", "DISC-status")
 async def test_a_server_that_nobody_knows_was_never_discovered(discovery: Discovery) -> None:
     assert discovery.record(CLOCK) == NEVER
-    assert await discovery.discovered(CLOCK, None) == NEVER
+    assert await discovery.wait_for_listing(CLOCK, None) == NEVER
 
 
 @pytest.mark.requirement("C-8-add", "DISC-on-add", "DISC-background")
@@ -25,7 +25,7 @@ async def test_a_new_server_is_discovering_at_once_and_discovered_in_the_backgro
     server = Server()
     discovery.know(server.known())
     assert discovery.record(CLOCK) == DiscoveryRecord(status="discovering", config_hash="h1")
-    assert await discovery.discovered(CLOCK, 0) is discovery.record(CLOCK)
+    assert await discovery.wait_for_listing(CLOCK, 0) is discovery.record(CLOCK)
     await asyncio.sleep(1.1)
     record = discovery.record(CLOCK)
     assert (record.status, names(record), record.stale, record.error) == ("success", ["now"], False, None)
@@ -37,10 +37,10 @@ async def test_a_new_server_is_discovering_at_once_and_discovered_in_the_backgro
 async def test_whoever_asks_waits_for_the_end_or_as_long_as_he_likes(discovery: Discovery) -> None:
     server = Server(takes_s=5)
     discovery.know(server.known())
-    assert (await discovery.discovered(CLOCK, 2)).status == "discovering"
-    assert (await discovery.discovered(CLOCK, None)).status == "success"
+    assert (await discovery.wait_for_listing(CLOCK, 2)).status == "discovering"
+    assert (await discovery.wait_for_listing(CLOCK, None)).status == "success"
     server.tools = [raw("later")]
-    assert names(await discovery.discovered(CLOCK, 10)) == ["later"]
+    assert names(await discovery.wait_for_listing(CLOCK, 10)) == ["later"]
     assert len(server.began) == 2
 
 
@@ -50,7 +50,7 @@ async def test_a_record_outlives_the_process_and_its_server_is_not_asked_again(s
     server = Server(CLOCK, {**raw("now", a=1), "title": "Now", "icons": [icon]}, raw("later"), "no tool")
     async with service(store) as discovery:
         discovery.know(server.known())
-        before = await discovery.discovered(CLOCK, None)
+        before = await discovery.wait_for_listing(CLOCK, None)
     async with service(store) as discovery:
         discovery.know(server.known())
         record = discovery.record(CLOCK)
@@ -74,7 +74,7 @@ async def test_a_changed_configuration_is_discovered_and_its_old_tools_are_stale
 ) -> None:
     old, new = Server(CLOCK, raw("old")), Server(CLOCK, raw("new"))
     discovery.know(old.known("h1"))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     discovery.know(new.known("h2"))
     record = discovery.record(CLOCK)
     assert (record.status, names(record), record.stale, record.config_hash) == ("discovering", ["old"], True, "h2")
@@ -86,7 +86,7 @@ async def test_a_changed_configuration_is_discovered_and_its_old_tools_are_stale
 async def test_the_same_configuration_once_more_asks_nobody(discovery: Discovery) -> None:
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     discovery.know(server.known())
     await asyncio.sleep(60)
     assert len(server.began) == 1
@@ -110,9 +110,9 @@ async def test_a_forgotten_server_has_no_record_even_when_its_list_comes_later(
 async def test_a_server_that_is_left_keeps_its_record_as_it_was(discovery: Discovery) -> None:
     server = Server()
     discovery.know(server.known())
-    before = await discovery.discovered(CLOCK, None)
+    before = await discovery.wait_for_listing(CLOCK, None)
     server.tools = [raw("other")]
-    await discovery.discovered(CLOCK, 0)
+    await discovery.wait_for_listing(CLOCK, 0)
     await turns()
     await discovery.leave(CLOCK)
     await asyncio.sleep(60)
@@ -129,7 +129,7 @@ async def test_watchers_hear_of_each_change_and_one_that_raises_costs_no_other(d
     unsubscribe = discovery.watch(lambda name, record: heard.append((name, record.status)))
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     assert heard == [(CLOCK, "discovering"), (CLOCK, "success")]
     await discovery.forget(CLOCK)
     assert heard[2:] == [(CLOCK, "never")]
@@ -142,7 +142,7 @@ async def test_tenants_have_servers_of_one_id_each_for_itself(discovery: Discove
     mine, yours = Server(ServerName("docs", "t1"), raw("mine")), Server(ServerName("docs", "t2"), raw("yours"))
     for server in (mine, yours):
         discovery.know(server.known())
-        await discovery.discovered(server.name, None)
+        await discovery.wait_for_listing(server.name, None)
     assert names(discovery.record(mine.name)) == ["mine"]
     await discovery.forget(mine.name)
     assert discovery.record(mine.name) == NEVER
@@ -153,7 +153,7 @@ async def test_tenants_have_servers_of_one_id_each_for_itself(discovery: Discove
 async def test_what_a_running_server_lists_is_kept_without_a_start(discovery: Discovery) -> None:
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     await discovery.keep(CLOCK, "h1", [raw("now"), raw("later")])
     record = discovery.record(CLOCK)
     assert (record.status, names(record), len(server.began)) == ("success", ["now", "later"], 1)

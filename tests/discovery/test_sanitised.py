@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, ToolHints
-from toolplug.catalog.foreign_tools import foreign_definition
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from toolplug.errors import HiddenCharacter, InvalidDefinition
+from toolplug.foreign.definitions import foreign_definition
 from toolplug.parts.mcp.discovery.listing import read_tool
 from toolplug.parts.mcp.discovery.record import FoundTool
 

@@ -27,7 +27,7 @@ async def test_a_server_is_discovered_while_the_store_is_down_and_saved_when_it_
     server = Server()
     with caplog.at_level(logging.WARNING, "toolplug.discovery"):
         discovery.know(server.known())
-        record = await discovery.discovered(CLOCK, None)
+        record = await discovery.wait_for_listing(CLOCK, None)
         await discovery.keep(CLOCK, "h1", [raw("now"), raw("later")])
     assert (record.status, names(discovery.record(CLOCK))) == ("success", ["now", "later"])
     assert [entry.message for entry in caplog.records] == [f"{NOT_SAVED}: no commit now"]
@@ -41,16 +41,16 @@ async def test_a_server_is_discovered_while_the_store_is_down_and_saved_when_it_
 async def test_a_refresh_that_cannot_be_saved_holds_here(discovery: Discovery, store: FaultyStore) -> None:
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     store.fails = lambda operation: operation == "commit"
     server.tools = [raw("later")]
-    assert names(await discovery.discovered(CLOCK, None)) == ["later"]
+    assert names(await discovery.wait_for_listing(CLOCK, None)) == ["later"]
     server.fails()
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, names(record), record.stale) == ("failed", ["later"], True)
     store.fails = lambda _: False
     server.works()
-    assert (await discovery.discovered(CLOCK, None)).status == "success"
+    assert (await discovery.wait_for_listing(CLOCK, None)).status == "success"
     async with service(store) as next_one:
         assert names(next_one.record(CLOCK)) == ["later"]
 
@@ -64,11 +64,11 @@ async def test_what_was_found_while_the_store_was_down_is_not_lost_to_an_older_r
     broken.fails()
     async with service(theirs) as other:
         other.know(broken.known())
-        await other.discovered(CLOCK, None)
+        await other.wait_for_listing(CLOCK, None)
     store.down = True
     await asyncio.sleep(5)
     discovery.know(server.known())
-    assert names(await discovery.discovered(CLOCK, None)) == ["now"]
+    assert names(await discovery.wait_for_listing(CLOCK, None)) == ["now"]
     store.down = False
     await asyncio.sleep(2)
     async with service(store) as next_one:
@@ -85,10 +85,10 @@ async def test_what_could_not_be_saved_gives_way_when_the_server_is_configured_a
     async with service(theirs) as other:
         store.fails = lambda operation: operation == "commit"
         discovery.know(old.known("h1"))
-        await discovery.discovered(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
         other.know(new.known("h2"))
-        await other.discovered(CLOCK, None)
-        await discovery.discovered(CLOCK, None)
+        await other.wait_for_listing(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
         seen: list[tuple[str, tuple[str, ...], bool]] = []
         other.watch(lambda _, record: seen.append((record.config_hash, (*names(record),), record.stale)))
         discovery.know(new.known("h2"))
@@ -103,7 +103,7 @@ async def test_what_other_processes_could_not_hear_of_they_read_later(discovery:
     async with service(theirs) as other:
         theirs.fails = lambda operation: operation == "watch"
         discovery.know(Server(takes_s=0).known())
-        await discovery.discovered(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
         await asyncio.sleep(5)
         assert other.record(CLOCK).status == "never"
         theirs.fails = lambda _: False
@@ -113,7 +113,7 @@ async def test_what_other_processes_could_not_hear_of_they_read_later(discovery:
 
 async def test_whoever_forgets_is_told_that_the_store_has_not(discovery: Discovery, store: FaultyStore) -> None:
     discovery.know(Server(takes_s=0).known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     store.down = True
     with pytest.raises(StoreUnavailable):
         await discovery.forget(CLOCK)
@@ -149,12 +149,12 @@ async def test_a_clock_that_is_put_back_neither_stops_discovery_nor_makes_it_spi
     server = Server(takes_s=0)
     async with MemoryStore(clock=lambda: EPOCH + loop.time() - back_s) as store, service(store) as discovery:
         discovery.know(server.known())
-        await discovery.discovered(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
         back_s = 3600.0
         server.tools = [raw("later")]
-        assert names(await discovery.discovered(CLOCK, None)) == ["later"]
+        assert names(await discovery.wait_for_listing(CLOCK, None)) == ["later"]
         server.fails()
-        await discovery.discovered(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, None)
         back_s = 7200.0
         server.works()
         await asyncio.sleep(60)

@@ -30,7 +30,7 @@ async def test_a_server_that_all_know_is_listed_by_one(discovery: Discovery, oth
     other.watch(lambda _, record: heard.append(record.status))
     discovery.know(server.known())
     other.know(server.known())
-    records = await asyncio.gather(discovery.discovered(CLOCK, None), other.discovered(CLOCK, None))
+    records = await asyncio.gather(discovery.wait_for_listing(CLOCK, None), other.wait_for_listing(CLOCK, None))
     assert [names(record) for record in records] == [["now"], ["now"]]
     assert len(server.began) == 1
     assert heard == ["discovering", "success"]
@@ -43,7 +43,7 @@ async def test_a_listing_that_takes_long_is_believed_in_while_its_process_lives(
     server = Server(takes_s=29)
     discovery.know(server.known())
     other.know(server.known())
-    records = await asyncio.gather(discovery.discovered(CLOCK, None), other.discovered(CLOCK, None))
+    records = await asyncio.gather(discovery.wait_for_listing(CLOCK, None), other.wait_for_listing(CLOCK, None))
     assert [record.status for record in records] == ["success", "success"]
     assert len(server.began) == 1
 
@@ -51,7 +51,7 @@ async def test_a_listing_that_takes_long_is_believed_in_while_its_process_lives(
 async def test_what_one_finds_the_others_hear_of(discovery: Discovery, other: Discovery) -> None:
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     await asyncio.sleep(1)
     assert names(other.record(CLOCK)) == ["now"], "whether they know the server or not"
     other.know(server.known())
@@ -69,10 +69,10 @@ async def test_an_acceptance_holds_everywhere(discovery: Discovery, other: Disco
     server = Server(takes_s=0)
     for each in (discovery, other):
         each.know(server.known(pin=True))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     await asyncio.sleep(1)
     server.tools = [raw("now", "Otherwise.")]
-    await other.discovered(CLOCK, None)
+    await other.wait_for_listing(CLOCK, None)
     await asyncio.sleep(1)
     assert [tool.quarantined for tool in discovery.record(CLOCK).tools] == [True]
     await discovery.accept(CLOCK, None)
@@ -110,7 +110,7 @@ async def test_a_discovery_that_was_left_long_ago_is_taken_up_at_the_start(store
     async with service(store) as discovery:
         assert discovery.record(CLOCK).status == "discovering"
         discovery.know(server.known())
-        assert (await discovery.discovered(CLOCK, 6)).status == "success"
+        assert (await discovery.wait_for_listing(CLOCK, 6)).status == "success"
 
 
 @pytest.mark.requirement("C-8-recovered")
@@ -118,8 +118,8 @@ async def test_a_process_that_stops_leaves_no_discovery_behind(store: FaultyStor
     server = Server(takes_s=5)
     async with service(store) as discovery:
         discovery.know(server.known())
-        good = await discovery.discovered(CLOCK, None)
-        await discovery.discovered(CLOCK, 1)
+        good = await discovery.wait_for_listing(CLOCK, None)
+        await discovery.wait_for_listing(CLOCK, 1)
     async with service(store) as discovery:
         record = discovery.record(CLOCK)
         assert (record.status, record.stale, record.last_discovery) == ("success", False, good.last_discovery)
@@ -149,14 +149,14 @@ async def test_processes_that_go_on_with_two_configurations_each_keep_their_own_
 ) -> None:
     one, two = Server(CLOCK, raw("one")), Server(CLOCK, raw("two"))
     discovery.know(one.known("h1"))
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     other.know(two.known("h2"))
-    await other.discovered(CLOCK, None)
+    await other.wait_for_listing(CLOCK, None)
     await asyncio.sleep(60)
     assert [names(each.record(CLOCK)) for each in (discovery, other)] == [["one"], ["two"]]
     assert (len(one.began), len(two.began)) == (1, 1)
     one.fails()
-    record = await discovery.discovered(CLOCK, None)
+    record = await discovery.wait_for_listing(CLOCK, None)
     assert (record.status, names(record), record.stale) == ("failed", ["one"], True)
 
 
@@ -192,14 +192,14 @@ async def test_a_record_that_this_toolplug_cannot_read_costs_no_other_server(sto
     async with service(store) as discovery:
         for name in (fine, strange):
             discovery.know(Server(name).known())
-            await discovery.discovered(name, None)
+            await discovery.wait_for_listing(name, None)
     await store.commit(record_key(strange), b"{}\nnothing")
     server = Server(strange)
     async with service(store) as discovery:
         assert names(discovery.record(fine)) == ["now"]
         assert discovery.record(strange) == NEVER
         discovery.know(server.known())
-        assert names(await discovery.discovered(strange, None)) == ["now"]
+        assert names(await discovery.wait_for_listing(strange, None)) == ["now"]
     async with service(store) as discovery:
         assert names(discovery.record(strange)) == ["now"]
 
@@ -222,7 +222,7 @@ async def test_a_change_that_a_server_announces_to_all_is_listed_by_one(discover
     server = Server(takes_s=5)
     discovery.know(server.known())
     other.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     server.tools = [raw("later")]
     for _ in range(3):
         discovery.due(CLOCK)
@@ -239,7 +239,7 @@ async def test_a_process_that_starts_next_to_one_that_has_just_listed_lists_noth
 ) -> None:
     server = Server()
     discovery.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     await asyncio.sleep(5)
     async with service(store) as started:
         started.know(server.known())
@@ -259,7 +259,7 @@ async def test_a_list_that_a_session_found_does_not_replace_one_that_is_due(
     server = Server()
     discovery.know(server.known())
     other.know(server.known())
-    await discovery.discovered(CLOCK, None)
+    await discovery.wait_for_listing(CLOCK, None)
     other.due(CLOCK)
     await asyncio.sleep(0.1)
     await discovery.keep(CLOCK, "h1", [raw("older")])

@@ -11,7 +11,7 @@ from docs.generator.__main__ import FOLDER
 TABLES = {
     "unfinished request bodies": ["toolplug.http.bodies.body_memory:DEFAULT_BODY_MEMORY"],
     "peers that sent a wrong credential": ["toolplug.http.auth.refusals:_MAX_PEERS"],
-    "owners whose calls of a minute are counted": ["toolplug.host.quota_use:_MAX_OWNERS"],
+    "owners whose calls of a minute are counted": ["toolplug.host.quotas.quota_use:_MAX_OWNERS"],
     "sessions of MCP clients of 2025-11-25": [
         "toolplug.parts.mcp.serving.mcp_sessions:MOST",
         "toolplug.parts.mcp.serving.mcp_sessions:MOST_OF_ONE",
@@ -32,9 +32,7 @@ TABLES = {
     ],
     "events kept for a session in the store": ["toolplug.stores.store:KEPT_EVENTS"],
     "changes that wait for one subscriber of the store": ["toolplug.stores.waiting:_MOST_BEHIND"],
-    "changes that wait for another process of a shared SQLite file": [
-        "toolplug.stores.sqlite_shared:MOST_PENDING_BYTES"
-    ],
+    "changes that wait for another process of a shared SQLite file": ["toolplug.sqlite.shared:MOST_PENDING_BYTES"],
     "compiled schemas": ["toolplug.catalog.validation.compiled:MAX_COMPILED_BYTES"],
     "sizes of patterns": ["toolplug.catalog.validation.patterns:automaton_kib"],
     "views of a catalog that nobody uses now": ["toolplug.host.views:_NEWEST"],

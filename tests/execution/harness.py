@@ -20,7 +20,7 @@ from toolplug.execution.run import run
 from toolplug.execution.task_runner import TaskRunner, ThreadRunner
 from toolplug.providers.plugins.registration import PluginManager, RunningPlugin
 from toolplug.providers.plugins.shapes import hooks_of
-from toolplug.providers.site import ProviderContext, TenantRecords
+from toolplug.providers.site import ProviderContext, ProviderRecords
 from toolplug.stores.memory import MemoryStore
 
 TURNS = 50
@@ -44,7 +44,7 @@ class Harness:
         self.accounting = CallAccounting()
         self.switch = SourceSwitch()
         self.counters = self.accounting.counters("plays", "tool")
-        self.abandoned = self.accounting.abandoned("native", "plays")
+        self.abandoned = self.accounting.abandoned_limit("native", "plays")
         self._threads: ThreadRunner | None = None
 
     async def __aenter__(self) -> Harness:
@@ -106,7 +106,7 @@ class Harness:
 
 
 def running_plugin(key: str, plugin: object) -> RunningPlugin:
-    site = ProviderContext(key=key, state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), key))
+    site = ProviderContext(key=key, state_dir=Path(), store=lambda principal: ProviderRecords(MemoryStore(), key))
     return RunningPlugin(key, plugin, hooks_of(plugin), site, CodeOwner(key), "deny")
 
 

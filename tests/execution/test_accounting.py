@@ -27,8 +27,8 @@ def test_a_level_has_one_memory_whatever_its_numbers() -> None:
 
     assert accounting.rate(level, 1, 60) is accounting.rate(level, 2, 60)
     assert accounting.breaker(level, 1, 60.0) is accounting.breaker(level, 2, 60.0)
-    assert accounting.permits(level, 1, 0) is accounting.permits(level, 2, 0)
-    assert accounting.abandoned("native", "plays") is accounting.abandoned("native", "plays")
+    assert accounting.concurrency_limit(level, 1, 0) is accounting.concurrency_limit(level, 2, 0)
+    assert accounting.abandoned_limit("native", "plays") is accounting.abandoned_limit("native", "plays")
     assert accounting.counters("plays", "tool") is accounting.counters("plays", "tool")
     assert accounting.rate((), 1, 60) is not accounting.rate(level, 1, 60)
     assert (accounting.rate((), 1, 60).what, accounting.rate(level, 1, 60).what) == ("every tool", "plays")

@@ -21,7 +21,7 @@ from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ class ApprovalHarness:
             schema=definition.parameters,
             switch=SourceSwitch(),
             counters=accounting.counters("bank", "pay"),
-            abandoned=accounting.abandoned("native", "bank"),
+            abandoned=accounting.abandoned_limit("native", "bank"),
             runner=runner,
             timeout_s=60.0,
             max_result_bytes=1000,
@@ -245,9 +245,9 @@ class OnePerHour:
     async def admit(self, deadline: float) -> Refusal | None:
         return Refusal("1 call an hour", 3600.0) if self.full else None
 
-    def answered(self, status: str) -> None: ...
+    def on_answer(self, status: str) -> None: ...
 
-    def ended(self) -> None: ...
+    def on_end(self) -> None: ...
 
 
 @pytest.mark.requirement("C-3-policy-ask-reached")

@@ -14,7 +14,7 @@ from tests.execution.harness import Harness
 
 from toolplug.catalog.call import ToolCall, ToolStatus
 from toolplug.errors import InvalidArguments
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 pytestmark = pytest.mark.anyio
 
@@ -153,4 +153,4 @@ async def test_a_tool_that_changes_its_arguments_changes_nobody_elses(harness: H
 @given(st.text() | st.binary())
 def test_any_text_is_an_object_or_refused(text: str | bytes) -> None:
     with suppress(InvalidArguments):
-        assert isinstance(decoded(text), dict)
+        assert isinstance(decode_arguments(text), dict)

@@ -10,10 +10,10 @@ import pytest
 from tests.execution.harness import Harness
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.execution.artifacts import Artifacts, read_result
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.execution.run import UnknownCalls
+from toolplug.host.artifacts import Artifacts, read_result
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 

@@ -14,10 +14,10 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time, virtual_clock
 
 from toolplug.catalog.plan import Refusal
-from toolplug.execution.limits.cluster_concurrency import ClusterConcurrency
-from toolplug.execution.limits.cluster_rate import ClusterRate
+from toolplug.cluster.concurrency import ClusterConcurrency
+from toolplug.cluster.processes import LEASE_S, PREFIX, Processes
+from toolplug.cluster.rate import ClusterRate
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import LEASE_S, PREFIX, Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-4-cluster")]
 
@@ -43,7 +43,7 @@ class Process:
         self.permits = ClusterConcurrency(self.store, self.processes, f"{KEY}/calls", "web", clock=virtual_clock)
 
     def set(self, count: int, per_s: int = 60, queue: int = 0, *, share: bool = False) -> None:
-        self.rate.resized(count, per_s, share=share)
+        self.rate.resize(count, per_s, share=share)
         self.permits.change(count, queue, share=share)
 
     async def begin(self, within_s: float = 0.5) -> Refusal | None:
@@ -103,7 +103,7 @@ async def test_all_processes_together_admit_as_many_calls_in_a_window_as_one() -
         refused = await three[1].begin()
         assert refused == Refusal("web takes 12 calls in 60 s in all processes", pytest.approx(61.0))
         assert three[1].rate.refusal() == refused
-        assert three[0].rate.used == (
+        assert three[0].rate.usage == (
             "12 of 12 calls of web began here in the last 60 s, all processes have borrowed 12"
         )
         await pass_time(61.5)
@@ -182,10 +182,10 @@ async def test_permits_are_shared_and_come_back() -> None:
     async with processes(limit=4) as three:
         assert [await admitted(process.enter, 3) for process in three] == [3, 1, 0]
         assert await three[2].enter() == Refusal("4 calls of web running already in all processes", 1.0)
-        three[0].permits.ended()
+        three[0].permits.on_end()
         await pass_time(0.01)
         assert await three[2].enter() is None
-        assert three[2].permits.used == (
+        assert three[2].permits.usage == (
             "1 calls of web run and 0 of 0 wait here, 4 of 4 permits are borrowed by all processes"
         )
 
@@ -197,7 +197,7 @@ async def test_a_call_waits_for_a_permit_of_another_process() -> None:
         await pass_time(0.05)
         assert await three[1].enter() == Refusal("2 calls of web running already in all processes", 1.0)
         before = virtual_clock()
-        three[0].permits.ended()
+        three[0].permits.on_end()
         assert await waiting is None
         assert virtual_clock() - before < 0.5  # it was told, and did not look
         with pytest.raises(TimeoutError):
@@ -225,7 +225,7 @@ async def test_a_process_that_was_paused_counts_its_calls_again_and_admits_none_
         three[0].store.down = False
         await pass_time(3.0)
         for _ in range(4):
-            three[1].permits.ended()  # which keeps two of them for its next calls
+            three[1].permits.on_end()  # which keeps two of them for its next calls
         await pass_time(0.1)
         assert await admitted(three[2].enter, 3) == 1  # the call that ran on has the other one
 
@@ -310,7 +310,7 @@ def test_no_more_calls_run_than_the_limit(limit: int, steps: list[tuple[int, Act
                     await pass_time(2.0)
                     await lose(process.inner)
                 for _ in range(running[number] * many // 9):
-                    process.permits.ended()
+                    process.permits.on_end()
                     running[number] -= 1
                 await pass_time(pause_s)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolplug.net.checked_transport import resolved
+from toolplug.net.checked_transport import resolve_host
 from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable
 
 INNER = ("127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0")
@@ -136,4 +136,4 @@ async def test_the_addresses_come_in_the_order_of_the_resolver() -> None:
 @pytest.mark.parametrize("written", ["127.0.0.1", "127.1", "0x7f.1", "2130706433", "localhost"])
 async def test_an_address_is_judged_as_the_resolver_reads_it(written: str) -> None:
     with pytest.raises(EgressRefused):
-        await reachable(Egress(), written, 80, resolved)
+        await reachable(Egress(), written, 80, resolve_host)

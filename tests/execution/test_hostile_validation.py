@@ -20,7 +20,7 @@ from tests.hostile_corpus import FAMILIES, Pair, honest_pairs, hostile_pairs
 from toolplug import CallContext, ToolCall, ToolStatus
 from toolplug.errors import InvalidDefinition
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, SessionTool
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def outcomes(harness: Harness, pairs: Iterable[Pair], longest: Longest) ->
     """How the calls of tools with these schemas end; a session registers each tool, as text comes over HTTP."""
     ended: Counter[str] = Counter()
     for family, schema, arguments in pairs:
-        text = encoded(arguments)
+        text = encode_value(arguments)
 
         async def registered(schema: object = schema) -> SessionTool | None:
             try:
@@ -118,7 +118,7 @@ async def test_10000_hostile_pairs_never_hold_the_loop(
 @pytest.mark.requirement("C-3-validation-bounded")
 @pytest.mark.parametrize("pair", tuple(honest_pairs()), ids=lambda pair: pair.family)
 async def test_arguments_of_a_mebibyte_that_real_tools_take_are_validated(harness: Harness, pair: Pair) -> None:
-    result = await harness.call(answer, encoded(pair.arguments), parameters=pair.schema)
+    result = await harness.call(answer, encode_value(pair.arguments), parameters=pair.schema)
     assert (result.status, result.output) == (ToolStatus.SUCCESS, "valid")
 
 

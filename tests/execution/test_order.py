@@ -12,7 +12,7 @@ from tests.execution.harness import Harness, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.plan import Plan, PolicyGate, TenantsGate
-from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, Rate
+from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, RateLimit
 from toolplug.execution.run import run
 from toolplug.hookspecs import hookimpl
 
@@ -59,7 +59,7 @@ STEPS: list[Step] = [
     ("replay", {"replay": Remembering()}, "replayed"),
     ("abandoned", {"full": True}, "abandoned calls"),
     ("breaker", {"limiters": (broken(),)}, "its breaker is open after"),
-    ("rate", {"limiters": (Rate(1, 3600, "plays"),)}, "takes 1 call"),
+    ("rate", {"limiters": (RateLimit(1, 3600, "plays"),)}, "takes 1 call"),
     ("concurrency", {"limiters": (ConcurrencyLimit(0, 0, "plays"),)}, "running already"),
     ("target", {}, "ran"),
 ]
@@ -85,7 +85,7 @@ async def test_the_earlier_of_two_steps_answers_and_the_later_is_not_asked(
         rules["hooks"] = harness.hooks(rules["hooks"])
 
     for limiter in rules.get("limiters", ()):
-        if isinstance(limiter, Rate):
+        if isinstance(limiter, RateLimit):
             await limiter.admit(0.0)
 
     async def tool(call: object, context: object) -> str:

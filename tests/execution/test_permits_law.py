@@ -105,7 +105,7 @@ class CallsOverPermits(RuleBasedStateMachine):
         self.size = size
 
         async def act() -> None:
-            self.permits.resized(size, 2)
+            self.permits.resize(size, 2)
 
         self.run(act())
         self.most = max(size, min(self.most, len(self.inside)))
@@ -143,7 +143,7 @@ class CallsOverPermits(RuleBasedStateMachine):
             assert self.harness.idle() == (0, 0, 0)
             assert workers_alive() <= 1
 
-        self.permits.resized(PLACES, 0)
+        self.permits.resize(PLACES, 0)
         self.run(all_places_are_back())
         self.run(self.harness.__aexit__())
         self.loop.close()

@@ -11,12 +11,12 @@ import pytest
 from tests.execution.harness import Harness, at_rest, cancelled, turns, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreUnavailable, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import KEPT_S, Replays
 from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
-from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import DelegatingStore
 from toolplug.testing.store_fixtures import ManualClock
 

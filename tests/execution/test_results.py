@@ -21,7 +21,7 @@ from pydantic import BaseModel, field_serializer
 from tests.execution.harness import Harness
 
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
-from toolplug.execution.results import rounded, timed_out
+from toolplug.execution.results import round_up, timed_out
 from toolplug.signatures.values import as_json
 
 pytestmark = pytest.mark.anyio
@@ -257,7 +257,7 @@ async def test_a_returned_results_pause_is_one_that_can_be_waited(harness: Harne
     ],
 )
 def test_what_a_deadline_has_lost_until_it_is_looked_at_is_not_shown(seconds: float, shown: str) -> None:
-    assert rounded(seconds) == shown
+    assert round_up(seconds) == shown
 
 
 @pytest.mark.requirement("C-3-timeout")

@@ -170,7 +170,7 @@ async def test_what_a_busy_tool_keeps_waiting_is_no_failure_of_it(harness: Harne
 
     assert {result.status for result in results} == {ToolStatus.SUCCESS, ToolStatus.TIMEOUT}
     assert not breaker.open
-    assert breaker.used == "0 of 3 failures of plays in a row"
+    assert breaker.usage == "0 of 3 failures of plays in a row"
     assert (await harness.call(naps, limiters=(breaker, permits), timeout_s=2.0)).output == "rested"
 
 
@@ -186,9 +186,9 @@ async def test_a_timeout_counts_if_the_tool_had_at_least_half_of_its_time(
 ) -> None:
     permits, breaker = ConcurrencyLimit(1, 1, "plays"), Breaker(3, 30.0, "plays")
     await permits.admit(float("inf"))
-    asyncio.get_running_loop().call_later(waited_s, permits.ended)
+    asyncio.get_running_loop().call_later(waited_s, permits.on_end)
 
     result = await harness.call(hangs, limiters=(breaker, permits), timeout_s=2.0)
 
     assert result.status is ToolStatus.TIMEOUT
-    assert breaker.used == f"{failures} of 3 failures of plays in a row"
+    assert breaker.usage == f"{failures} of 3 failures of plays in a row"

@@ -16,11 +16,11 @@ from tests.execution.test_task_runner_manners import MANNERS, target
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
+from toolplug.cluster.processes import Processes
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.limiters import ConcurrencyLimit
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.timeout(1200)]
 
@@ -52,7 +52,7 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "toolplug")
     release, permits, loop = asyncio.Event(), ConcurrencyLimit(CALLERS, CALLERS, "plays"), asyncio.get_running_loop()
-    crowd = harness.accounting.abandoned("native", "crowd")
+    crowd = harness.accounting.abandoned_limit("native", "crowd")
     crowd.limit = 10**9
     draw = random.Random(7)
     async with MemoryStore() as store:
@@ -93,7 +93,7 @@ async def test_after_a_storm_of_faults_everything_is_back_at_the_baseline(
         release.set()
         await at_rest(harness)
         await until(lambda: crowd.running == 0)
-        permits.resized(CALLERS, 0)
+        permits.resize(CALLERS, 0)
         admitted = [await permits.admit(0.0) is None for _ in range(CALLERS + 1)]
 
         assert admitted == [True] * CALLERS + [False]

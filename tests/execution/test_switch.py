@@ -23,7 +23,7 @@ async def test_running_calls_finish_after_the_switch_is_closed_and_the_drain_wai
     running = asyncio.ensure_future(harness.call(tool))
     await turns(3)
     harness.switch.open = False
-    draining = asyncio.ensure_future(harness.switch.drained(30.0))
+    draining = asyncio.ensure_future(harness.switch.drain(30.0))
     await turns(3)
     assert not draining.done()
     release.set()
@@ -44,19 +44,19 @@ async def test_a_drain_waits_for_the_tool_and_not_for_its_caller(harness: Harnes
                 continue
 
     await harness.call(clings, timeout_s=0.01)
-    assert await harness.switch.drained(0.01) is False
+    assert await harness.switch.drain(0.01) is False
     release.set()
-    assert await harness.switch.drained(30.0) is True
+    assert await harness.switch.drain(30.0) is True
 
 
 async def test_a_switch_that_nothing_uses_is_drained_at_once() -> None:
-    assert await SourceSwitch().drained(0.0) is True
+    assert await SourceSwitch().drain(0.0) is True
 
 
 async def test_several_may_wait_for_the_same_drain() -> None:
     switch = SourceSwitch()
     switch.running = 2
-    waiting = [asyncio.ensure_future(switch.drained(30.0)) for _ in range(3)]
+    waiting = [asyncio.ensure_future(switch.drain(30.0)) for _ in range(3)]
     await turns(3)
     switch.leave()
     await turns(3)

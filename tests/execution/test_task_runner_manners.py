@@ -347,12 +347,12 @@ async def test_all_manners_at_once_disturb_neither_one_another_nor_the_lanes(har
         plans.append(
             (
                 harness.plan(
-                    tool, timeout_s=manner.timeout_s, abandoned=harness.accounting.abandoned("native", "crowd")
+                    tool, timeout_s=manner.timeout_s, abandoned=harness.accounting.abandoned_limit("native", "crowd")
                 ),
                 manner.status,
             )
         )
-    harness.accounting.abandoned("native", "crowd").limit = 1000
+    harness.accounting.abandoned_limit("native", "crowd").limit = 1000
 
     results = await asyncio.gather(*(run(plan, called(), CallContext()) for plan, _ in plans * 3))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.execution.harness import LOOPS, Harness, turns, workers_alive
 from tests.execution.test_task_runner_identity import own_task
 
-from toolplug.execution.task_runner_py311 import TaskRunner
+from toolplug.task_runner_py311 import TaskRunner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("LAW-4")]
 

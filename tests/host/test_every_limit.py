@@ -11,25 +11,24 @@ import pytest
 from toolplug import CallContext, FunctionProvider, tool
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
+from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.processes import Processes
+from toolplug.cluster.rate import ClusterRate
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.cluster import ClusterLimits
-from toolplug.execution.limits.cluster_rate import ClusterRate
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
-from toolplug.execution.plans import CallServices, PlanSource, ToolRule, limited
+from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
-from toolplug.parts.mcp.client.plans import Labels
-from toolplug.parts.mcp.client.plans import Planner as ServerPlanner
+from toolplug.parts.mcp.client.plans import Labels, ServerPlanner
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
-from toolplug.parts.sessions.tools.plans import Planner as SessionPlanner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
-from toolplug.toolsets.declared import declared
+from toolplug.toolsets.declared import declare_tools
 from toolplug.toolsets.toolset import PerSession, Toolset
 
 SAMPLES: dict[str, object] = {
@@ -119,15 +118,15 @@ def of_session(host: Limits) -> Plan:
 
 def declared_by_toolset(host: Limits) -> Plan:
     toolset = Toolset(id="t", prefix="t", source=PerSession(factory=no_factory))
-    return declared(toolset, (READ,), services(host), SourceSwitch(), no_use)["t.read"].plan
+    return declare_tools(toolset, (READ,), services(host), SourceSwitch(), no_use)["t.read"].plan
 
 
 def in_toolset(plan: Callable[[], Plan], toolset: Limits) -> Plan:
-    catalog = declared(
+    catalog = declare_tools(
         Toolset(id="t", prefix="t", source=PerSession(factory=no_factory)), (READ,), services(), SourceSwitch(), no_use
     )
     around = catalog.planned(lambda _, __: plan())
-    return limited(around, LimitLevel(("toolset", "t"), toolset), services())["t.read"].plan
+    return add_limits(around, LimitLevel(("toolset", "t"), toolset), services())["t.read"].plan
 
 
 async def no_target(call: object, context: object) -> object:

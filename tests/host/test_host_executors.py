@@ -12,7 +12,7 @@ from tests.host.test_toolsets import ADMIN, FILE, NOTES
 from tests.toolsets.harness import READ, Shop
 
 from toolplug import CallContext, ToolReference, open_host
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 from toolplug.toolsets.saved.saved_toolset import Caller
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]

@@ -11,7 +11,7 @@ from tests.host.conftest import Package
 from toolplug import FunctionProvider, open_host, route
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("C-2-key-names")
 
@@ -37,7 +37,7 @@ def notes(package: Package) -> None:
 
 def problems(path: Path) -> list[str]:
     try:
-        read_configuration(path, {}, installed())
+        read_configuration(path, {}, find_installed())
     except ConfigError as error:
         return [str(problem).removeprefix(str(path.parent) + "/") for problem in error.problems]
     return []

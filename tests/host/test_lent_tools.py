@@ -14,6 +14,7 @@ from tests.host.conftest import Package
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ApiError
+from toolplug.parts.sessions.running import RunningSessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.parts.sessions.tools.negotiation import Registration
@@ -163,17 +164,19 @@ async def test_a_queued_call_is_taken_up_by_the_next_process(tmp_path: Path) -> 
         await session.register(Registration(plugin_type="table", tools=[ADD]))
         deadline = asyncio.get_running_loop().time() + 60
         context = CallContext(principal=ALICE, session=session.code, deadline=deadline)
-        queued = await host.queued.start(session, ToolCall("mine", "add", {"n": 2}), context, most=1)
+        queued = await host.part(RunningSessions).queued.start(
+            session, ToolCall("mine", "add", {"n": 2}), context, most=1
+        )
         code = session.code
     async with open_host(settings, environ={}) as host:
         session = await host.sessions.find(code, "default")
-        assert (await host.queued.look(session, queued)).status == "queued"
+        assert (await host.part(RunningSessions).queued.look(session, queued)).status == "queued"
         stream = await session.open_stream("plugin", None)
         request = await request_on(stream)
         assert (request["id"], request["arguments"]) == (queued, {"n": 2})
-        assert (await host.queued.look(session, queued)).status == "sent"
+        assert (await host.part(RunningSessions).queued.look(session, queued)).status == "sent"
         session.relay.answer(queued, 4)
-        while (found := await host.queued.look(session, queued)).status != "done":
+        while (found := await host.part(RunningSessions).queued.look(session, queued)).status != "done":
             await asyncio.sleep(0)
         assert found.result is not None
         assert (found.call_id, found.result.output) == ("mine", "4")
@@ -186,12 +189,14 @@ async def test_an_answer_to_a_request_of_the_process_before_is_taken(tmp_path: P
         session, stream = await lent(host)
         deadline = asyncio.get_running_loop().time() + 60
         context = CallContext(principal=ALICE, session=session.code, deadline=deadline)
-        queued = await host.queued.start(session, ToolCall("mine", "add", {"n": 2}), context, most=1)
+        queued = await host.part(RunningSessions).queued.start(
+            session, ToolCall("mine", "add", {"n": 2}), context, most=1
+        )
         assert (await request_on(stream))["id"] == queued
         code = session.code
     async with open_host(settings, environ={}) as host:
         session = await host.sessions.find(code, "default")
-        while (found := await host.queued.look(session, queued)).status != "done":
+        while (found := await host.part(RunningSessions).queued.look(session, queued)).status != "done":
             with suppress(ApiError):  # until the call is taken up
                 session.relay.answer(queued, 4)
             await asyncio.sleep(0)

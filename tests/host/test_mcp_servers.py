@@ -17,7 +17,7 @@ from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolSta
 from toolplug.errors import ApiError, ConfigError
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
 from toolplug.parts.mcp.server_records import ServerRecord
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
@@ -166,7 +166,7 @@ async def test_a_wrong_entry_is_reported_and_the_host_starts_without_it(
         "late": {**plain.entry, "discovery_timeout": "1h"},
     }
     text = settings(plain, mcp_servers={"files": plain.entry, **wrong})
-    problems = read_configuration(text, {}, installed()).servers.problems
+    problems = read_configuration(text, {}, find_installed()).servers.problems
     assert [problem.path for problem in problems] == [
         'mcp_servers."Bad id"',
         "mcp_servers.both",
@@ -195,7 +195,7 @@ def test_an_address_and_headers_that_cannot_be_sent_are_reported_without_their_v
         "broken": {"url": "http://[::1"},
         "good": {"url": url, "headers": {"X-Key": "hunter2", "X-Number": 3}},
     }
-    problems = read_configuration({"mcp_servers": servers}, {}, installed()).servers.problems
+    problems = read_configuration({"mcp_servers": servers}, {}, find_installed()).servers.problems
     assert [(problem.path, problem.message) for problem in problems] == [
         ("mcp_servers.split.headers", "'X-Key' cannot be sent: a name is one word, a value one line of ASCII"),
         ("mcp_servers.wide.headers", "'X-Key' cannot be sent: a name is one word, a value one line of ASCII"),
@@ -222,7 +222,7 @@ async def test_the_users_own_file_has_servers_that_the_project_may_replace_whole
         assert [view.id for view in host.servers.servers("t1")] == ["files"]
 
     user.write_text(dumped({"mcp_servers": {"extra": mine.entry}, "limits": {"timeout": "1s"}}))
-    (problem,) = read_configuration(ConfigFiles(file, user), {}, installed()).servers.problems
+    (problem,) = read_configuration(ConfigFiles(file, user), {}, find_installed()).servers.problems
     assert (problem.code, problem.path, problem.file) == ("foreign_section", "limits", str(user))
 
 

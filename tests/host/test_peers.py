@@ -12,16 +12,16 @@ import yaml
 from tests.faulty_store import FaultyStore
 
 from toolplug import CallContext, Caller, Host, Principal, ToolCall, ToolReference, ToolStatus, open_host
+from toolplug.cluster import processes
 from toolplug.errors import NoSuchProvider, StoreUnavailable
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.host.inspection import findings, open_inspected
 from toolplug.host.toolsets.records import Binding
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.server_records import ServerRecord
-from toolplug.providers.entry_points import installed
-from toolplug.stores import processes
+from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.saved.document import Document
+from toolplug.toolsets.saved.document import ToolsetDocument
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +138,7 @@ async def test_mcp_servers_are_changed_in_all(three: tuple[Host, Host, Host]) ->
 @pytest.mark.usefixtures("pushes")
 async def test_saved_toolsets_are_equipped_in_all(three: tuple[Host, Host, Host]) -> None:
     here, there, elsewhere = three
-    await here.saved_toolsets.import_document(ANN, Document.model_validate(NONE))
+    await here.saved_toolsets.import_document(ANN, ToolsetDocument.model_validate(NONE))
     assert [lists(host) for host in three] == [True] * 3
     await here.saved_toolsets.equip(ANN, "none")
     assert [lists(host) for host in three] == [False] * 3
@@ -245,13 +245,13 @@ async def test_processes_with_unequal_files_are_named(tmp_path: Path, enter: Ent
     digests = [running[host.admin.process].config for host in (here, same, other)]
     assert digests[0] == digests[1] != digests[2]
     async with open_inspected(path, [], environ={}) as doctor:
-        found = (await findings(doctor, installed(), [])).warnings
+        found = (await findings(doctor, find_installed(), [])).warnings
         (warning,) = [item for item in found if item.code == "other_configuration"]
         assert other.admin.process in warning.message
         path.write_text("# only a comment\n" + path.read_text())
         write(tmp_path, "other.yaml")
         await other.reload(by=ADMIN)
-        found = (await findings(doctor, installed(), [])).warnings
+        found = (await findings(doctor, find_installed(), [])).warnings
         assert [item for item in found if item.code == "other_configuration"] == []
 
 

@@ -186,7 +186,7 @@ async def test_plugins_are_asked_in_order_then_by_tryfirst_and_trylast_until_one
     async with FunctionRegistry(plugins) as registry:
         assert await outputs(registry, "tin") == ['tool "echo" is not allowed: hook: two refuses']
         assert asked == ["early", "one", "two"]
-        assert registry.plugins.asked("before_call") == ("early", "one", "two", "late")
+        assert registry.plugins.implementers("before_call") == ("early", "one", "two", "late")
 
 
 class Wrapping:

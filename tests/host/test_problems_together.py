@@ -10,7 +10,7 @@ from tests.host.conftest import Package
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 NOTES = """
     from pydantic import BaseModel
@@ -37,7 +37,7 @@ def notes(package: Package) -> None:
 
 def problems(path: Path, **environ: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, environ, installed())
+        read_configuration(path, environ, find_installed())
     return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
 
 

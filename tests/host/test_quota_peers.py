@@ -10,12 +10,12 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 
 from toolplug.catalog.call import Principal
-from toolplug.config.quotas import QuotaLimits, Quotas
+from toolplug.cluster.processes import Processes
 from toolplug.errors import QuotaExceeded
-from toolplug.host.quota_peers import QuotaPeers
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.quotas.quota_peers import QuotaPeers
+from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]
 

@@ -11,7 +11,7 @@ from tests.host.test_toolsets import ADMIN, FILE, NOTES, run
 from tests.toolsets.harness import READ, Shop
 
 from toolplug import CallContext, Principal, open_host
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]
 

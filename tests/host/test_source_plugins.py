@@ -10,7 +10,7 @@ from tests.host.conftest import Package
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 SHELF = """
     from toolplug import FunctionProvider
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.requirement("I17-5-check")
 
 def problems(path: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed())
+        read_configuration(path, {}, find_installed())
     return [str(problem).replace(str(path.parent) + "/", "") for problem in caught.value.problems]
 
 
@@ -57,7 +57,7 @@ def test_addresses_are_checked_when_the_configuration_is_read(config: Write) -> 
         for line, name in ((3, "poetry"), (4, "drama"))
     ]
     named = config("toolsets: {a: {prefix: a, from: 'shelf:fiction'}}")
-    assert read_configuration(named, {}, installed()).providers.wanted["shelf"].build is not None
+    assert read_configuration(named, {}, find_installed()).providers.wanted["shelf"].build is not None
 
 
 @pytest.mark.usefixtures("shelf")

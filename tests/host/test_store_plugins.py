@@ -12,7 +12,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.host.file.packages import known_package
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 
 SHELF = """
@@ -43,7 +43,7 @@ def shelf(package: Package) -> None:
 
 def problems(path: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed())
+        read_configuration(path, {}, find_installed())
     found = [str(problem).replace(str(path.parent) + "/", "") for problem in caught.value.problems]
     assert SECRET not in "".join(found)
     return found
@@ -62,7 +62,7 @@ def problems(path: Path) -> list[str]:
 @pytest.mark.usefixtures("shelf")
 async def test_a_url_of_its_scheme_is_the_store_of_the_host(config: Write, tmp_path: Path, text: str) -> None:
     path = config(text)
-    store = read_configuration(path, {}, installed()).store
+    store = read_configuration(path, {}, find_installed()).store
     assert isinstance(store.open(), MemoryStore)
     assert (store.in_memory, store.file, store.state_folder) == (False, None, tmp_path / ".toolplug")
     assert SECRET not in repr(store)
@@ -70,7 +70,7 @@ async def test_a_url_of_its_scheme_is_the_store_of_the_host(config: Write, tmp_p
         (record,) = [
             each for each in host.records() if each.distribution == "toolplug-shelf" and each.state == "active"
         ]
-        assert host.plugins.asked("stores") == (record.key,)
+        assert host.plugins.implementers("stores") == (record.key,)
 
 
 @pytest.mark.usefixtures("shelf")

@@ -10,7 +10,7 @@ from tests.host.conftest import Package
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import Coded, read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 NOTES = """
     from toolplug import FunctionProvider, tool
@@ -30,7 +30,7 @@ def notes(package: Package) -> None:
 
 def problems(path: Path, **coded: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed(), Coded(coded))
+        read_configuration(path, {}, find_installed(), Coded(coded))
     return [str(problem).replace(str(path.parent) + "/", "") for problem in caught.value.problems]
 
 

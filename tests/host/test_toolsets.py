@@ -14,7 +14,7 @@ from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExe
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import AgentNotAllowed, AgentRequired, ApiError, ConfigError, InvalidDefinition
 from toolplug.host.toolsets.records import Binding
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("notes")]
 

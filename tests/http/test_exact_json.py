@@ -185,12 +185,12 @@ async def test_an_application_that_does_not_answer_opens_no_breaker_for_another(
         (of_session,), (of_provider,) = catalog["add_rows"].plan.limiters, catalog["twice"].plan.limiters
 
         assert await of_session.admit(0.0) is None
-        of_session.answered("timeout")
-        of_session.ended()
+        of_session.on_answer("timeout")
+        of_session.on_end()
         assert of_provider.refusal() is None
 
         await of_provider.admit(0.0)
-        of_provider.answered("panic")
+        of_provider.on_answer("panic")
         assert await of_session.admit(0.0) is not None  # each level must admit
 
 

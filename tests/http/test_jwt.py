@@ -30,7 +30,7 @@ from toolplug import open_host
 from toolplug.host.file.settings import Jwt
 from toolplug.http import create_app
 from toolplug.http.auth.jwt import EARLY_EVERY_S, Tokens
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http import create_app
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 NOTES = """
     from prometheus_client import Counter
@@ -123,7 +123,7 @@ def test_a_mount_that_cannot_be_is_a_problem_of_the_file(
         "second": {"enabled": True, "type": "notes", **second},
     }
     with pytest.raises(ConfigError) as caught:
-        read_configuration({"providers": entries, "store": "memory://"}, {}, installed())
+        read_configuration({"providers": entries, "store": "memory://"}, {}, find_installed())
     found = [problem for problem in caught.value.problems if problem.code == told[0]]
     assert found
     assert told[1] in found[0].message

@@ -13,7 +13,7 @@ from tests.http.conftest import ALICE, ROOT, as_holder, client_of
 from toolplug import Host
 from toolplug.http import create_app
 from toolplug.http.auth.refusals import CredentialBrake
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -53,25 +53,25 @@ def test_the_wait_is_a_minute_and_what_failed_a_minute_ago_counts_no_more() -> N
     clock = ManualClock()
     brake = CredentialBrake(clock)
     for _ in range(9):
-        assert brake.failed("a") is None
+        assert brake.count_failure("a") is None
     clock.now += 60
     for _ in range(10):
-        assert brake.failed("a") is None
-    assert brake.failed("a") == 60
+        assert brake.count_failure("a") is None
+    assert brake.count_failure("a") == 60
     clock.now += 59.5
-    assert brake.failed("a") == 0.5
+    assert brake.count_failure("a") == 0.5
     clock.now += 0.5
-    assert brake.failed("a") is None
+    assert brake.count_failure("a") is None
 
 
 def test_however_many_peers_fail_few_are_remembered() -> None:
     brake = CredentialBrake(ManualClock())
     for number in range(10_001):
-        brake.failed(f"peer-{number}")
+        brake.count_failure(f"peer-{number}")
     for _ in range(9):
-        brake.failed("peer-0")
-    assert brake.failed("peer-0") is None, "the first one was forgotten, and has failed ten times since"
-    assert brake.failed("peer-0") == 60
+        brake.count_failure("peer-0")
+    assert brake.count_failure("peer-0") is None, "the first one was forgotten, and has failed ten times since"
+    assert brake.count_failure("peer-0") == 60
 
 
 @pytest.mark.requirement("C-5-audit-origin")

@@ -9,17 +9,17 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Message
 
-from toolplug.http.event_stream import EventStream
+from toolplug.http.event_stream import ServedEventStream
 from toolplug.parts.responses.http.create import ResponseSender
 
 pytestmark = pytest.mark.anyio
 
 
-def _stream(took: asyncio.Event, hang_up: Callable[[], None]) -> EventStream:
+def _stream(took: asyncio.Event, hang_up: Callable[[], None]) -> ServedEventStream:
     async def send(message: Message) -> None:
         await took.wait()
 
-    return EventStream(Response(), send, hang_up)
+    return ServedEventStream(Response(), send, hang_up)
 
 
 @pytest.mark.requirement("I6-bad-disconnect")

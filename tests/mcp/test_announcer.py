@@ -45,8 +45,8 @@ async def test_changes_that_come_before_the_client_listens_are_told_as_one() -> 
         await settled()
         live.publish(catalog_of("a", "b", "c"))
         await settled()
-        assert await watch.changed()
-        waiting = asyncio.ensure_future(watch.changed())
+        assert await watch.wait_for_change()
+        waiting = asyncio.ensure_future(watch.wait_for_change())
         await settled()
         assert not waiting.done()
         live.publish(catalog_of("a"))
@@ -56,7 +56,7 @@ async def test_changes_that_come_before_the_client_listens_are_told_as_one() -> 
 async def test_a_change_that_leaves_the_list_as_it_is_is_not_told() -> None:
     live, announcer = source(), ListChangedNotifier()
     with announcer.watch(live.view(lambda catalog: catalog.where(lambda tool: tool.definition.name == "a"))) as watch:
-        waiting = asyncio.ensure_future(watch.changed())
+        waiting = asyncio.ensure_future(watch.wait_for_change())
         live.publish(catalog_of("a", "b"))
         await settled()
         assert not waiting.done()
@@ -68,7 +68,7 @@ async def test_when_it_is_told_the_list_shows_it() -> None:
     view = live.view(lambda catalog: catalog)
     with announcer.watch(view) as watch:
         live.publish(catalog_of("z"))
-        assert await watch.changed()
+        assert await watch.wait_for_change()
         assert list(view.catalog) == ["z"]
 
 
@@ -85,7 +85,7 @@ async def test_a_change_of_many_lists_is_looked_at_a_few_at_a_time() -> None:
         await asyncio.sleep(0)
         seen.append(counted.asked - before)
     assert max(seen) == LOOKED_AT
-    assert all([await watch.changed() for watch in watches])
+    assert all([await watch.wait_for_change() for watch in watches])
     announcer.stop()
 
 
@@ -94,9 +94,9 @@ async def test_a_client_that_listed_an_older_list_is_told_at_once() -> None:
     before = live.catalog.etag
     live.publish(catalog_of("a", "b"))
     with announcer.watch(live, since=Seen(tools=before)) as watch:
-        assert await watch.changed()
+        assert await watch.wait_for_change()
     with announcer.watch(live, since=Seen(tools=live.catalog.etag)) as watch:
-        waiting = asyncio.ensure_future(watch.changed())
+        waiting = asyncio.ensure_future(watch.wait_for_change())
         await settled()
         assert not waiting.done()
         waiting.cancel()
@@ -106,10 +106,10 @@ async def test_the_end_of_a_session_and_a_stop_end_what_they_concern() -> None:
     live, announcer = source(), ListChangedNotifier()
     one, other = announcer.watch(live, of="ONE"), announcer.watch(live, of="OTHER")
     announcer.end("ONE")
-    assert not await one.changed()
+    assert not await one.wait_for_change()
     announcer.stop()
-    assert not await other.changed()
-    assert not await announcer.watch(live).changed()
+    assert not await other.wait_for_change()
+    assert not await announcer.watch(live).wait_for_change()
 
 
 class Foreign:
@@ -130,7 +130,7 @@ async def test_an_executor_of_somebody_elses_is_listened_to_until_the_watch_is_c
         foreign.catalog = catalog_of("b")
         for listener in foreign.listeners:
             listener(CatalogDiff(added=("b",)))
-        assert await watch.changed()
+        assert await watch.wait_for_change()
     assert foreign.listeners == []
 
 
@@ -140,5 +140,5 @@ async def test_a_closed_watch_leaves_nothing_with_what_it_followed() -> None:
     live.publish(catalog_of("b"))
     watch.close()
     await settled()
-    assert not await watch.changed()
+    assert not await watch.wait_for_change()
     assert (live._marked, announcer._watches, announcer._sessions) == ({}, {}, {})

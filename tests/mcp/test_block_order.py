@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.call import ToolResult, text_of_result
-from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.connection import McpAnswer
 from toolplug.parts.mcp.client.plans import result_of
 from toolplug.parts.mcp.content import content_of
 
@@ -32,13 +32,13 @@ def text(words: str) -> dict[str, Any]:
     ],
 )
 def test_blocks_keep_the_order_that_the_server_gave_them(blocks: list[dict[str, Any]]) -> None:
-    result = result_of(Answer(blocks, None, False), None)
+    result = result_of(McpAnswer(blocks, None, False), None)
     assert result.output == "\n".join(block["text"] for block in blocks if block["type"] == "text")
     assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
 
 
 def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
-    result = result_of(Answer([text("secret"), IMAGE, text("b")], None, False), None)._replace(output="[removed]")
+    result = result_of(McpAnswer([text("secret"), IMAGE, text("b")], None, False), None)._replace(output="[removed]")
     assert content_of(result, lambda _: True, wrapped=False)["content"] == [text("[removed]"), IMAGE]
 
 

@@ -9,7 +9,7 @@ import pytest
 from toolplug import CallContext, Principal
 from toolplug.catalog.call import UserAnswer
 from toolplug.parts.mcp.client.connection import Question
-from toolplug.parts.mcp.input_rounds import LIFE_S, MAX_OPEN, Answers, OpenRounds, Round
+from toolplug.parts.mcp.input_rounds import LIFE_S, MAX_OPEN, OpenRounds, Round, RoundAnswers
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.store_fixtures import ManualClock
 
@@ -37,14 +37,14 @@ async def kept(store: MemoryStore, context: CallContext = ALICE) -> str:
     return state
 
 
-async def taken(store: MemoryStore, state: str, context: CallContext = ALICE) -> Answers | None:
+async def taken(store: MemoryStore, state: str, context: CallContext = ALICE) -> RoundAnswers | None:
     return await OpenRounds(store).take(state, [None, YES, YES], "book", {"what": "boat"}, context)
 
 
 async def test_answers_have_the_keys_of_the_server_and_are_taken_once(store: MemoryStore) -> None:
     state = await kept(store)
     assert "server" not in state
-    assert await taken(store, state) == Answers("target", {"day": YES}, "the server's", 3)
+    assert await taken(store, state) == RoundAnswers("target", {"day": YES}, "the server's", 3)
     assert await taken(store, state) is None
 
 

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.faulty_store import FaultyStore
 
+from toolplug.cluster.processes import Processes
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
 from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-mcp", "I17-2-mcp")]
 
@@ -53,7 +53,7 @@ async def two(ended: Ended) -> AsyncIterator[Two]:
 async def both(two: Two) -> tuple[Handshake, Handshake]:
     """One session as both processes have it."""
     begun = await two[0].begin(ALICE, CLIENT)
-    found = await two[1].named(begun.id, ALICE)
+    found = await two[1].find_shared(begun.id, ALICE)
     assert found is not None
     return begun, found
 
@@ -67,10 +67,10 @@ async def heard() -> None:
 async def test_a_session_is_found_by_its_owner_in_any_process(two: Two) -> None:
     begun, found = await both(two)
     assert (found.id, found.owner, found.client) == (begun.id, ALICE, CLIENT)
-    assert await two[1].named(begun.id, ALICE) is found
-    assert await two[0].named(begun.id, BOB) is None
-    assert await two[1].named(begun.id, BOB) is None
-    assert await two[1].named("unknown", ALICE) is None
+    assert await two[1].find_shared(begun.id, ALICE) is found
+    assert await two[0].find_shared(begun.id, BOB) is None
+    assert await two[1].find_shared(begun.id, BOB) is None
+    assert await two[1].find_shared("unknown", ALICE) is None
 
 
 async def test_the_end_in_one_process_is_one_in_all(two: Two, ended: Ended) -> None:
@@ -81,8 +81,8 @@ async def test_the_end_in_one_process_is_one_in_all(two: Two, ended: Ended) -> N
     await heard()
     assert cancelled == ["call"]
     assert ended == [begun.id] * 2
-    assert await two[0].named(begun.id, ALICE) is None
-    assert await two[1].named(begun.id, ALICE) is None
+    assert await two[0].find_shared(begun.id, ALICE) is None
+    assert await two[1].find_shared(begun.id, ALICE) is None
 
 
 async def test_a_request_is_cancelled_in_the_process_in_which_it_runs(two: Two) -> None:
@@ -134,7 +134,7 @@ async def test_found_tools_are_known_to_all_processes(two: Two) -> None:
     later = await two[0].begin(ALICE, CLIENT)
     later.found.add(["news"])
     await two[0].share_found(later)
-    adopted = await two[1].named(later.id, ALICE)
+    adopted = await two[1].find_shared(later.id, ALICE)
     assert adopted is not None
     assert adopted.found.names == ("news",)
 

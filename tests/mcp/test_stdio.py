@@ -24,6 +24,7 @@ from tests.mcp.test_tools import WAIT_S, text_of
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import StoreError
 from toolplug.parts.mcp.sdk.answering import without_details
+from toolplug.parts.sessions.running import RunningSessions
 from toolplug.parts.sessions.tools.negotiation import Registration
 
 pytestmark = [pytest.mark.requirement("C-10-stdio"), pytest.mark.mcp]
@@ -85,10 +86,10 @@ async def test_it_leaves_the_sessions_of_a_host_beside_it_alone(tmp_path: Path, 
         await session.open_stream("plugin", None)
         await session.register(Registration(plugin_type="table", tools=[{"name": "add", "inputSchema": {}}]))
         context = CallContext(ALICE, session.code, deadline=asyncio.get_running_loop().time() + WAIT_S)
-        queued = await host.queued.start(session, ToolCall("c1", "add", {}), context, most=1)
+        queued = await host.part(RunningSessions).queued.start(session, ToolCall("c1", "add", {}), context, most=1)
         async with Client(stdio_client(server), mode="auto") as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["hello"]
-        assert (await host.queued.look(session, queued)).status == "sent"
+        assert (await host.part(RunningSessions).queued.look(session, queued)).status == "sent"
         page = await session.log_page(None)
         assert page is not None
         told = [event.data["status"] for event in page.events if event.event == "plugin-status"]

@@ -8,7 +8,7 @@ import pytest
 from tests.cpu_cost import UNBOUNDED, longest_callback
 from tests.plain_tools import plain_tool
 
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.parts.mcp.discovery.offers import MAX_URI_BYTES, MAX_VARIABLES
 from toolplug.parts.mcp.offering.calls import RequestRefused, resource_of
 from toolplug.parts.mcp.sdk.offering_handlers import template_variables
@@ -25,7 +25,7 @@ def offering(count: int) -> Offering:
         "b://h/" + "".join(f"{{v{variable}of{number}}}x" for variable in range(MAX_VARIABLES))
         for number in range(count)
     ]
-    return Offering(templates={key: Offered(key=key, fields={}, plan=plan) for key in keys})
+    return Offering(templates={key: OfferedEntry(key=key, fields={}, plan=plan) for key in keys})
 
 
 def test_many_costly_templates_do_not_hold_the_loop() -> None:

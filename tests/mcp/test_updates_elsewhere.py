@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.mcp.test_peer_sessions import ALICE, CLIENT, Two, both, ended, heard, two
 
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-mcp")]
 
@@ -36,9 +36,9 @@ class Source:
         self.updated()
 
     @property
-    def resource(self) -> Offered:
+    def resource(self) -> OfferedEntry:
         plan = SimpleNamespace(ref=SimpleNamespace(kind="native", source="notes"))
-        return Offered(key=URI, fields={}, plan=cast("Any", plan), follow=self.follow)
+        return OfferedEntry(key=URI, fields={}, plan=cast("Any", plan), follow=self.follow)
 
 
 @pytest.fixture
@@ -59,15 +59,15 @@ async def test_an_update_reaches_the_process_with_the_stream(two: Two, source: S
     source.update()
     await heard()
     assert woken == ["woken"]
-    assert found.subscriptions.taken(Offering()) == ()
+    assert found.subscriptions.take_updates(Offering()) == ()
     source.update()
     await heard()
-    assert found.subscriptions.taken(offering) == (URI,)
+    assert found.subscriptions.take_updates(offering) == (URI,)
     other = Source()
     await begun.subscriptions.add("note://one/part", other.resource)
     other.update()
     await heard()
-    assert found.subscriptions.taken(offering) == ("note://one/part",)
+    assert found.subscriptions.take_updates(offering) == ("note://one/part",)
 
 
 async def test_an_update_waits_for_a_stream_in_a_process_that_did_not_know_the_client(
@@ -77,9 +77,9 @@ async def test_an_update_waits_for_a_stream_in_a_process_that_did_not_know_the_c
     await begun.subscriptions.add(URI, source.resource)
     source.update()
     await heard()
-    adopted = await two[1].named(begun.id, ALICE)
+    adopted = await two[1].find_shared(begun.id, ALICE)
     assert adopted is not None
-    assert adopted.subscriptions.taken(offering) == (URI,)
+    assert adopted.subscriptions.take_updates(offering) == (URI,)
 
 
 async def test_an_update_where_the_stream_is_stays_there(two: Two, source: Source, offering: Offering) -> None:
@@ -88,8 +88,8 @@ async def test_an_update_where_the_stream_is_stays_there(two: Two, source: Sourc
     begun.subscriptions.wake = lambda: None
     source.update()
     await heard()
-    assert begun.subscriptions.taken(offering) == (URI,)
-    assert found.subscriptions.taken(offering) == ()
+    assert begun.subscriptions.take_updates(offering) == (URI,)
+    assert found.subscriptions.take_updates(offering) == ()
 
 
 async def test_a_resource_is_left_at_any_process(two: Two, source: Source, offering: Offering) -> None:
@@ -100,4 +100,4 @@ async def test_a_resource_is_left_at_any_process(two: Two, source: Source, offer
     found.subscriptions.leave(URI)
     await heard()
     assert source.updated is None
-    assert found.subscriptions.taken(offering) == begun.subscriptions.taken(offering) == ()
+    assert found.subscriptions.take_updates(offering) == begun.subscriptions.take_updates(offering) == ()

@@ -8,9 +8,9 @@ from typing import Any
 from tests.nemeses.relay_world import Parts, WatchedRelay
 from tests.nemeses.replicas import Way
 
+from toolplug.cluster.processes import Processes
 from toolplug.parts.sessions.peers.calls import CallEnd
-from toolplug.parts.sessions.relay import Relay, Request
-from toolplug.stores.processes import Processes
+from toolplug.parts.sessions.relay import Relay, RelayedRequest
 
 
 class _EndsBlindly(Way):
@@ -23,7 +23,7 @@ class _EndsBlindly(Way):
 class _EndsAtTheDeadline(WatchedRelay):
     """The caller is told of the deadline, whatever another process has accepted."""
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         return None
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from tests.nemeses.replicas import SharedMemory, Way
 from tests.nemeses.session_world import Parts
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Record
 
 

@@ -18,12 +18,12 @@ from tests.sessions.fixtures import T1, call, registration, told
 from tests.virtual_time import virtual_clock
 
 from toolplug.catalog.call import ToolResult, ToolStatus
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.peers.relay import SharedRelay
-from toolplug.parts.sessions.relay import Request
+from toolplug.parts.sessions.relay import RelayedRequest
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.stores.processes import Processes
 
 SESSIONS = 2
 PATIENCE_S = 3.0
@@ -80,7 +80,7 @@ class WatchedRelay(SharedRelay):
 
     world: RelayWorld
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         super()._send(request)
         if request.attempt:
             self.world.sent_by(self._calls.caller)

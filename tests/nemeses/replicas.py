@@ -16,10 +16,10 @@ from tests.nemeses.frozen_loop import Freezer
 from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, planning
 from tests.virtual_time import virtual_clock
 
+from toolplug.cluster.processes import PREFIX, Processes
 from toolplug.errors import StoreUnavailable
 from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import PREFIX, Processes
 from toolplug.stores.store import KEPT_EVENTS, Change, DelegatingStore, Events, Missed, Record, Store
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from tests.nemeses.recording import StreamReader, Writer, entry, numbers, writer
 from tests.nemeses.replicas import Replica, ReplicaDied, SharedMemory, Way
 from tests.sessions.fixtures import T1, modified, registration, told
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Session, Updated
-from toolplug.stores.processes import Processes
+from toolplug.parts.sessions.session import Session, UpdateResult
 
 WRITERS, READERS, STREAMS = 2, 2, 2
 PATIENCE_S = 3.0
@@ -101,7 +101,7 @@ class _World:
             await self._rest()
             tool, number = writer.next()
 
-            async def update(session: Session, tool: str = tool, number: int = number) -> Updated:
+            async def update(session: Session, tool: str = tool, number: int = number) -> UpdateResult:
                 return await session.update(modified(tool, str(number)), "next")
 
             try:

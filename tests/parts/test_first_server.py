@@ -21,7 +21,7 @@ ENTRY = {"url": "https://mcp.example.com/mcp", "enabled": False}
 async def test_a_host_without_servers_loads_none() -> None:
     async with open_host({"store": "memory://"}, environ={}) as host:
         assert (host.servers.loaded, list(host.servers.servers("t1")), host.servers.ids(None)) == (None, [], set())
-        assert host.servers.listed("t1") == {}
+        assert host.servers.catalogs_of("t1") == {}
 
 
 async def test_a_reload_may_bring_the_first_server(tmp_path: Path) -> None:
@@ -41,8 +41,7 @@ async def test_the_hosts_code_may_bring_the_first_server() -> None:
         assert host.servers.ids(None) == {"web"}
         await servers_of(host)
         assert [view.id for view in host.servers.servers("t1")] == ["web"]
-        source = host.toolsets.tools.toolsets.of("t1")["web"].source
-        assert host.servers.source("t1", "web", "shared") is source
+        assert host.servers.source("t1", "web", "shared") is host.servers.source("t2", "web", "shared")
 
 
 async def test_the_first_server_of_a_tenant_is_there_again_after_a_start(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A part of a host is imported when the file names it, and a toolplug without it works otherwise."""
+"""A part of a host is imported when it is needed, and a toolplug without it works otherwise."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.requirement_table import ROOT
 
 from toolplug.host.file.part_sections import BUILT_IN, built_in
+from toolplug.providers.host_part import HostPart
 
 pytestmark = pytest.mark.process
 
-ALWAYS_OPEN = {"toolplug.parts.mcp.running"}
-"""What is imported of parts that need no section: what waits for their first request."""
+DESCRIPTION = {"part", "settings", "limits"}
+"""The modules of a part that describe it."""
 
 NOTES = '''"""Notes."""
 
@@ -62,8 +64,13 @@ asyncio.run(main())
 def _run(tmp_path: Path, source: Path, *paths: str) -> dict[str, list[str]]:
     """Serve a file in a process that has toolplug from this folder, and ask for some paths."""
     (tmp_path / "notes.py").write_text(NOTES, "utf-8")
+    return _python(tmp_path, SERVED, source, json.dumps(paths))
+
+
+def _python(tmp_path: Path, code: str, source: Path, *arguments: str) -> dict[str, list[str]]:
+    """Run code in a process that has toolplug from this folder."""
     done = subprocess.run(
-        [sys.executable, "-c", SERVED, json.dumps(paths)],
+        [sys.executable, "-c", code, *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
@@ -75,15 +82,49 @@ def _run(tmp_path: Path, source: Path, *paths: str) -> dict[str, list[str]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+READ = """
+import json, sys
+
+from toolplug.host.file.configuration import read_configuration
+from toolplug.providers.entry_points import find_installed
+
+read_configuration({"store": "memory://"}, {}, find_installed())
+print(json.dumps({"before": sorted(name for name in sys.modules if name.startswith("toolplug.parts."))}))
+"""
+
+
+def _inside(modules: list[str], part: HostPart[Any]) -> set[str]:
+    """Return the modules of a part, without the name of the part."""
+    begin = f"toolplug.parts.{part.name}."
+    return {name.removeprefix(begin) for name in modules if name.startswith(begin)}
+
+
+def test_where_a_file_is_read_of_each_part_only_its_description_is_imported(tmp_path: Path) -> None:
+    found = _python(tmp_path, READ, ROOT / "src")
+    assert all(_inside(found["before"], part) <= DESCRIPTION for part in built_in()), found["before"]
+
+
 def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path) -> None:
-    found = _run(tmp_path, ROOT / "src", "/v1/models")
-    folders = {f"toolplug.parts.{part.name}" for part in built_in()}
-    described = {f"{folder}.{module}" for folder in folders for module in ("limits", "settings", "part")}
-    imported = {name for name in found["imported"] if name.startswith(("mcp.", *folders))}
-    assert imported <= folders | described | ALWAYS_OPEN
+    asked = [path for part in built_in() if part.settings and not part.always for path in part.paths]
+    found = _run(tmp_path, ROOT / "src", *asked)
+    for part in built_in():
+        inside = _inside(found["imported"], part)
+        if part.settings is None:  # it waits for its first request
+            assert inside <= DESCRIPTION | {"running"}
+        elif not part.always:
+            assert inside <= DESCRIPTION
+        else:  # it runs, and nobody has asked for its routes and commands
+            assert "running" in inside
+            assert not any(name.startswith(("http", "commands")) for name in inside)
+    assert not any(name.startswith("mcp.") for name in found["imported"])
     assert (found["tools"], found["output"]) == (["hello"], "hello you")
-    assert found["answers"] == [404]
-    assert "/v1/responses" in found["described"]
+    assert set(found["answers"]) <= {404, 405}
+    assert {"/v1/responses", "/api/sessions"} <= {*found["described"]}
+
+
+def test_the_routes_of_a_part_that_is_always_on_are_served(tmp_path: Path) -> None:
+    paths = [path for part in built_in() if part.always for path in part.paths]
+    assert set(_run(tmp_path, ROOT / "src", *paths)["answers"]) == {200}
 
 
 @pytest.mark.parametrize("module", BUILT_IN)
@@ -91,10 +132,11 @@ def test_a_host_without_the_folder_of_a_part_starts_and_serves(tmp_path: Path, m
     source, part = tmp_path / "src", next(each for each in built_in() if module.split(".")[2] == each.name)
     shutil.copytree(ROOT / "src" / "toolplug", source / "toolplug", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(source / "toolplug" / "parts" / part.name)
-    found = _run(tmp_path, source, *part.paths)
+    others = [path for other in built_in() if other is not part for path in other.paths]
+    found = _run(tmp_path, source, *(path for path in part.paths if path not in others))
     assert (found["tools"], found["output"]) == (["hello"], "hello you")
-    assert set(found["answers"]) == {404}
-    assert not any(path.startswith(part.paths) for path in found["described"])
+    assert set(found["answers"]) <= {404}
+    assert {route.path for route in part.routes()}.isdisjoint(found["described"])
     listed = subprocess.run(
         [sys.executable, "-m", "toolplug", "--help"],
         cwd=tmp_path,

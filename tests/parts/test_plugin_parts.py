@@ -16,7 +16,7 @@ from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http.routes import all_routes
 from toolplug.http.routing import first_segments
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,7 @@ def board(package: Package) -> None:
 
 def problems(path: Path) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed())
+        read_configuration(path, {}, find_installed())
     return [str(problem).replace(f"{path.parent}/", "") for problem in caught.value.problems]
 
 
@@ -229,7 +229,7 @@ def test_what_is_wrong_with_a_part_names_the_plugin_and_the_fix(
     found = problems(config(text.format("true")))[0]
     assert found.startswith("providers.yaml:1:13: providers.board: acme-board 1.0")
     assert expected in found
-    configuration = read_configuration(config(text.format("false")), {}, installed())
+    configuration = read_configuration(config(text.format("false")), {}, find_installed())
     record = configuration.providers.wanted["board"].record
     assert record is not None
     assert (record.state, expected in record.reason) == ("incompatible", True)

@@ -15,7 +15,7 @@ BY_THE_WALL = {
     "src/toolplug/parts/responses/openai_backend.py",
     "src/toolplug/stores/memory.py",
     "src/toolplug/stores/open.py",
-    "src/toolplug/stores/sqlite.py",
+    "src/toolplug/sqlite/store.py",
 }
 """Audit lines and responses carry the time of day, a Retry-After may be one, and a store's TTLs follow its clock.
 

@@ -27,8 +27,8 @@ BEFORE = {
     "catalog/validation/json_size.py: _counted",
     "cli/serving/edge.py: _refused",
     "execution/call_hooks/call_hooks.py: _replaced",
-    "execution/limits/cluster_concurrency.py: _borrowed",
-    "execution/limits/cluster_rate.py: _borrowed",
+    "cluster/concurrency.py: _borrowed",
+    "cluster/rate.py: _borrowed",
     "http/providers/routes.py: _handled",
     "parts/mcp/client/plans.py: _offered",
     "parts/mcp/client/plans.py: _quarantined",
@@ -40,9 +40,9 @@ BEFORE = {
     "parts/responses/items/hosted_calls.py: _decided",
     "parts/responses/openai_backend.py: _streamed",
     "parts/sessions/relay.py: _gone",
-    "providers/stubs.py: _listed",
+    "model_apis/stubs.py: _listed",
     "search/index.py: _divided",
-    "stores/followed.py: _loaded",
+    "cluster/followed.py: _loaded",
 }
 """Private functions whose verb another function of the file has; the list only gets shorter."""
 

@@ -10,7 +10,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Hosted
 from toolplug.catalog.plan import Tool
 from toolplug.catalog.schema import Schema
-from toolplug.providers.stubs import Expansion
+from toolplug.model_apis.stubs import Expansion
 
 
 class Listing(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from tests.host.conftest import Package, package
 
 from toolplug.errors import ProviderError
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.loading import load
 
 __all__ = ["package"]
@@ -63,7 +63,7 @@ def test_a_mistake_is_named_with_the_authors_line(package: Package, tmp_path: Pa
     package("toolplug-mistaken", {"mistaken": "mistaken_mod:P"}, mistaken_mod=code)
 
     with pytest.raises(ProviderError) as caught:
-        load(installed().types["mistaken"][0])
+        load(find_installed().types["mistaken"][0])
 
     line = next(number for number, text in enumerate(code.splitlines(), 1) if "# here" in text)
     assert f"at {tmp_path}/site-packages/mistaken_mod.py:{line}" in str(caught.value)
@@ -78,6 +78,6 @@ def test_the_author_of_an_editable_install_is_told_to_fix_the_line(package: Pack
     info.joinpath("direct_url.json").write_text(json.dumps(origin))
 
     with pytest.raises(ProviderError, match=r"raised ValueError: not yet at .*mine_mod.py:1") as caught:
-        load(installed().types["mine"][0])
+        load(find_installed().types["mine"][0])
 
     assert caught.value.fix == "fix the line, or remove its entry"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.providers.fake_distribution import install, provides, run_with
 
-from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.entry_points import Installed, find_installed
 
 
 def found_in(*folders: Path, running: str = "1.0") -> Installed:
-    return installed([str(folder) for folder in folders], running=running)
+    return find_installed([str(folder) for folder in folders], running=running)
 
 
 @pytest.mark.requirement("C-1-entry-point-group")
@@ -139,6 +139,6 @@ def test_a_finder_that_gives_nonsense_is_reported(monkeypatch: pytest.MonkeyPatc
             return None
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
-    (problem,) = installed([], running="1.0").problems
+    (problem,) = find_installed([], running="1.0").problems
     assert (problem.code, problem.file) == ("metadata_unreadable", "/nowhere")
     assert "RuntimeError: no files here" in problem.message

@@ -51,7 +51,7 @@ def test_every_hook_has_a_specification_with_its_arguments_and_a_description() -
     assert list(vars(manager.hook)) == sorted(HOOKS)
     for name, hook in HOOKS.items():
         specification = getattr(manager.hook, name).spec
-        assert specification.argnames == hook.accepted
+        assert specification.argnames == hook.accepted_arguments
         assert inspect.iscoroutinefunction(specification.function) is bool(hook.waits)
         assert inspect.getdoc(getattr(hookspecs, name))
 

@@ -17,7 +17,7 @@ from toolplug.catalog.call import CallContext, ToolCall, current_tenant
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import InvalidArguments, InvalidDefinition, ToolError
 from toolplug.providers.authoring import bound_tools, route, tool
-from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.providers.provider import FunctionProvider, build_provider, config_model
 from toolplug.providers.routes import bound_routes
 
 
@@ -61,7 +61,7 @@ def call(name: str, **arguments: object) -> ToolCall:
 @pytest.mark.requirement("FR-001", "FR-002", "FR-004", "C-12-example-provider")
 @pytest.mark.anyio
 async def test_the_documented_provider_works_as_it_stands() -> None:
-    notes = built(Notes, "notes", Notes.Config(limit=1))
+    notes = build_provider(Notes, "notes", Notes.Config(limit=1))
     await notes.start(None)  # type: ignore[arg-type]
     assert notes.name() == "notes"
     assert [(item.name, item.description) for item in notes.tools()] == [
@@ -87,7 +87,7 @@ async def test_the_documented_provider_works_as_it_stands() -> None:
 async def test_a_provider_of_nothing_but_a_class_is_legal() -> None:
     class Empty(FunctionProvider): ...
 
-    empty = built(Empty, "empty", None)
+    empty = build_provider(Empty, "empty", None)
     await empty.start(None)  # type: ignore[arg-type]
     assert (empty.name(), list(empty.tools()), list(empty.routes()), list(empty.collectors())) == ("empty", [], [], [])
     assert not empty.can_execute("anything")
@@ -97,14 +97,14 @@ async def test_a_provider_of_nothing_but_a_class_is_legal() -> None:
 
 @pytest.mark.requirement("C-12-config")
 def test_an_instance_has_key_config_and_log() -> None:
-    notes = built(Notes, "diary", Notes.Config(limit=3))
+    notes = build_provider(Notes, "diary", Notes.Config(limit=3))
     assert (notes.key, notes.config.limit) == ("diary", 3)
     assert notes.log is logging.getLogger("toolplug.providers.diary")
 
 
 @pytest.mark.requirement("C-12-config")
 def test_two_instances_of_a_class_share_neither_key_nor_config() -> None:
-    one, two = built(Notes, "one", Notes.Config(limit=1)), built(Notes, "two", Notes.Config(limit=2))
+    one, two = build_provider(Notes, "one", Notes.Config(limit=1)), build_provider(Notes, "two", Notes.Config(limit=2))
     assert (one.key, one.config.limit, two.key, two.config.limit) == ("one", 1, "two", 2)
     assert (Notes().key, Notes().config.limit) == ("", 100)
 
@@ -159,7 +159,7 @@ def test_a_constructor_of_ones_own_finds_everything_in_place_and_need_not_call_t
         def __init__(self) -> None:
             self.seen = (self.key, self.config.limit, self.log.name)
 
-    own = built(Own, "own", Own.Config(limit=3))
+    own = build_provider(Own, "own", Own.Config(limit=3))
     assert isinstance(own, Own)
     assert own.seen == ("own", 3, "toolplug.providers.own")
     assert Own().seen == ("", 7, "toolplug.providers")
@@ -175,7 +175,7 @@ def test_a_constructor_gets_what_it_names() -> None:
         def __init__(self, config: object) -> None:
             self.seen = config
 
-    both, either = built(Both, "both", {"a": 1}), built(Either, "either", {"b": 2})
+    both, either = build_provider(Both, "both", {"a": 1}), build_provider(Either, "either", {"b": 2})
     assert isinstance(both, Both)
     assert isinstance(either, Either)
     assert (both.seen, both.key, both.config) == (({"a": 1}, "both", 3), "both", {"a": 1})

@@ -26,7 +26,7 @@ from toolplug import (
 )
 from toolplug.errors import ConfigError
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.site import ProviderContext, TenantRecords
+from toolplug.providers.site import ProviderContext, ProviderRecords
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -344,7 +344,7 @@ async def test_a_provider_that_its_maker_started_is_not_started_twice() -> None:
     async with FunctionRegistry({"once": once}):
         assert once.starts == 1
     site = ProviderContext(
-        key="once", state_dir=Path(), store=lambda principal: TenantRecords(MemoryStore(), principal.tenant)
+        key="once", state_dir=Path(), store=lambda principal: ProviderRecords(MemoryStore(), principal.tenant)
     )
     await once.start(site)
     async with FunctionRegistry({"once": once}):

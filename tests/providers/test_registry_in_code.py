@@ -20,8 +20,8 @@ from toolplug import (
     tool,
 )
 from toolplug.errors import InvalidDefinition
-from toolplug.testing import check_provider, running
 from toolplug.testing.broken_rule import ContractBroken
+from toolplug.testing.provider_check import check_provider, running
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import Hosted
 from toolplug.catalog.schema import Schema
 from toolplug.errors import UnmatchedStub
-from toolplug.providers.stubs import CHOICE, Expansion, StubWarning, expand_builtin_tools
+from toolplug.model_apis.stubs import CHOICE, Expansion, StubWarning, expand_builtin_tools
 
 
 @pytest.mark.requirement("FR-007a", "C-4-matched", "C-4-result")

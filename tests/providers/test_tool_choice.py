@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from tests.providers.stub_listing import ALL, OWN, SEARCH_ENTRY, choosing, codes
 
 from toolplug.errors import UnmatchedStub
-from toolplug.providers.stubs import CHOICE, expand_builtin_tools
+from toolplug.model_apis.stubs import CHOICE, expand_builtin_tools
 
 
 @pytest.mark.requirement("C-4-tool-choice")

@@ -11,6 +11,7 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 
 from toolplug.catalog.catalog import EMPTY_CATALOG
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused
 from toolplug.execution.live import LiveCatalog
 from toolplug.parts.responses.backend import Delta, Question
@@ -19,7 +20,6 @@ from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.service import Responses
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-background")]
 

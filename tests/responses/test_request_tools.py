@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai import NotFoundError
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.harness import MODEL, Harness
 
@@ -136,6 +137,25 @@ async def test_the_models_of_the_backend_are_listed(harness: Harness) -> None:
         ("a", "model", 7, "us"),
         ("b", "model", 0, ""),
     ]
+
+
+@pytest.mark.requirement("I32-models")
+async def test_one_model_of_the_backend_is_read(harness: Harness) -> None:
+    harness.backend.models = b'{"object": "list", "data": [{"id": "maker/a", "created": 7}, {"id": "b"}]}'
+    model = await harness.client.models.retrieve("maker/a")
+    assert (model.id, model.created) == ("maker/a", 7)
+    with pytest.raises(NotFoundError) as error:
+        await harness.client.models.retrieve("c")
+    assert error.value.code == "model_not_found"
+
+
+@pytest.mark.requirement("I32-models")
+@pytest.mark.parametrize("path", ["input_tokens", "compact"])
+async def test_what_only_a_models_server_can_do_is_refused_in_words(harness: Harness, path: str) -> None:
+    answer = await harness.http.post(f"/v1/responses/{path}", json={"input": "x"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (501, "not_supported")
+    assert answer.json()["error"]["message"].startswith("this host c")
+    assert (await harness.http.post("/v1/responses/resp_1")).status_code == 405
 
 
 @pytest.mark.requirement("C-5-models")

@@ -104,7 +104,7 @@ async def test_what_is_opened_is_handed_to_all_and_closed_by_the_same_task() -> 
 
     opener = Opener(note, note)
     owned = opener.start()
-    assert await asyncio.gather(owned.opened(), owned.opened()) == ["value", "value"]
+    assert await asyncio.gather(owned.wait_open(), owned.wait_open()) == ["value", "value"]
     assert await owned.end(5)
     assert (opener.seen, opener.ended, owned.ended.is_set()) == (["open", "closing"], ["None"], True)
     assert tasks[0] is tasks[1] is not asyncio.current_task()
@@ -118,7 +118,7 @@ async def test_a_failure_to_open_is_the_cause_that_waiters_get(error: BaseExcept
     opener = Opener(fails)
     owned = opener.start()
     with pytest.raises(OpeningFailed) as caught:
-        await owned.opened()
+        await owned.wait_open()
     assert caught.value.__cause__ is error
     assert opener.ended == [repr(error)]
     assert await owned.end(5)
@@ -130,7 +130,7 @@ async def test_a_failure_to_close_is_told_once_and_reaches_nobody_else() -> None
 
     opener = Opener(closes=fails)
     owned = opener.start()
-    await owned.opened()
+    await owned.wait_open()
     assert await owned.end(5)
     assert opener.ended == ["ValueError('no')"]
 
@@ -138,7 +138,7 @@ async def test_a_failure_to_close_is_told_once_and_reaches_nobody_else() -> None
 async def test_one_that_is_still_opening_is_cancelled_and_its_waiters_hear_at_once() -> None:
     opener = Opener(opens=forever)
     owned = opener.start()
-    waiting = asyncio.ensure_future(owned.opened())
+    waiting = asyncio.ensure_future(owned.wait_open())
     await asyncio.sleep(0)
     assert await owned.end(5)
     with pytest.raises(OpeningFailed):
@@ -149,7 +149,7 @@ async def test_one_that_is_still_opening_is_cancelled_and_its_waiters_hear_at_on
 async def test_one_that_does_not_close_in_time_is_cancelled() -> None:
     opener = Opener(closes=forever)
     owned = opener.start()
-    await owned.opened()
+    await owned.wait_open()
     assert not await owned.end(0.01)
     assert await owned.end(5)
 
@@ -158,7 +158,7 @@ async def test_a_cancelled_caller_waits_for_the_end_all_the_same() -> None:
     closing = asyncio.Event()
     opener = Opener(closes=lambda: asyncio.sleep(0.01))
     owned = opener.start()
-    await owned.opened()
+    await owned.wait_open()
 
     async def ends() -> None:
         closing.set()
@@ -179,7 +179,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_opening_to_the_others() -> 
         await go.wait()
 
     owned = Opener(waits).start()
-    gone, stays = asyncio.ensure_future(owned.opened()), asyncio.ensure_future(owned.opened())
+    gone, stays = asyncio.ensure_future(owned.wait_open()), asyncio.ensure_future(owned.wait_open())
     await asyncio.sleep(0)
     gone.cancel()
     go.set()

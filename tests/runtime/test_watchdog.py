@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from toolplug.runtime.watchdog import Watchdog
+from toolplug.cli.serving.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ import pytest
 from tests.sessions.fixtures import LIMITS, ArrangedNeighbours, OpenStore, opened
 
 from toolplug.parts.sessions.service import Sessions
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Store
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices
@@ -21,8 +22,7 @@ from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
-from toolplug.parts.sessions.tools.plans import Planner
-from toolplug.stores.processes import Processes
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")
@@ -46,7 +46,7 @@ class ArrangedNeighbours:
     prefixes: set[str] = field(default_factory=set[str])
     default: ToolExecutor | None = None
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         prefix, dot, _ = name.partition(".")
         if dot and prefix in self.prefixes:
             return f"the toolset of the prefix {prefix!r}"
@@ -57,12 +57,12 @@ class ArrangedNeighbours:
 
 
 @asynccontextmanager
-async def planning() -> AsyncIterator[Planner]:
+async def planning() -> AsyncIterator[SessionPlanner]:
     """A planner whose calls are carried while this is open."""
     runner = TaskRunner()
     await runner.open()
     try:
-        yield Planner(CallServices(runner=runner))
+        yield SessionPlanner(CallServices(runner=runner))
     finally:
         await runner.aclose()
 

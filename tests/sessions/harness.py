@@ -20,7 +20,7 @@ from toolplug.parts.sessions.expiry import latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.stores.store import Store
 
 TTL_S = 120.0
@@ -33,7 +33,7 @@ class Seams:
     """What the world is made of; a seeded bug comes in here."""
 
     sessions: type[Sessions] = Sessions
-    planner: Callable[[CallServices], Planner] = Planner
+    planner: Callable[[CallServices], SessionPlanner] = SessionPlanner
     store: Callable[[Store], FaultyStore] = FaultyStore
 
 

@@ -16,10 +16,10 @@ from toolplug.parts.sessions.relay import Relay
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import EventFanout, Reader
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 
 
-class _OnePlanAName(Planner):
+class _OnePlanAName(SessionPlanner):
     """Two sessions that lend a tool of one name share its plan, and with it the relay of the first."""
 
     def __init__(self, *given: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.sessions.fixtures import turns
 
 from toolplug.errors import StoreUnavailable
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def _raise(error: Exception) -> None:
 async def test_what_work_raises_is_logged_once_and_costs_no_other(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    background, goes_on = Background(), asyncio.Event()
+    background, goes_on = SessionTasks(), asyncio.Event()
 
     async def good() -> None:
         goes_on.set()
@@ -34,13 +34,13 @@ async def test_what_work_raises_is_logged_once_and_costs_no_other(
 
 
 async def test_work_that_is_closed_before_its_first_step_leaves_no_warning() -> None:
-    background = Background()
+    background = SessionTasks()
     background.start(_raise(LookupError("never begun")), "late")
     await background.aclose()
 
 
 async def test_unbroken_work_goes_on_when_its_caller_leaves_and_closing_waits_for_it() -> None:
-    background, may_end, ended = Background(), asyncio.Event(), False
+    background, may_end, ended = SessionTasks(), asyncio.Event(), False
 
     async def work() -> int:
         nonlocal ended
@@ -64,4 +64,4 @@ async def test_unbroken_work_goes_on_when_its_caller_leaves_and_closing_waits_fo
 
 async def test_unbroken_work_raises_what_it_raises() -> None:
     with pytest.raises(LookupError):
-        await Background().unbroken(_raise(LookupError("told")), "raising")
+        await SessionTasks().unbroken(_raise(LookupError("told")), "raising")

@@ -11,7 +11,7 @@ from toolplug.errors import ApiError
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
-from toolplug.parts.sessions.tools.session_tool import Capability
+from toolplug.parts.sessions.tools.session_tool import DeclaredCapability
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -72,8 +72,8 @@ async def test_capabilities_and_environment_are_kept_as_they_were_declared(sessi
     bare = {"type": "storage", "level": "basic"}
     await session.register(declaring(DATA, bare, environment=environment))
     assert session.state.capabilities == (
-        Capability("data_analysis", "advanced", ("tables", {"rows": 5})),
-        Capability("storage", "basic", ()),
+        DeclaredCapability("data_analysis", "advanced", ("tables", {"rows": 5})),
+        DeclaredCapability("storage", "basic", ()),
     )
     assert session.state.environment == environment
 

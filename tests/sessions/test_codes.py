@@ -7,16 +7,15 @@ import re
 import pytest
 from tests.sessions.fixtures import T1, T2
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import Principal, check_code
 from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
 from toolplug.parts.sessions.record import (
-    check_code,
+    abbreviate_code,
     code_of_token,
     is_plugin_token,
     is_token_of,
     new_code,
     new_token,
-    shown,
     token_digest,
 )
 from toolplug.parts.sessions.service import Sessions
@@ -70,8 +69,8 @@ def test_a_malformed_token_names_no_session(text: str) -> None:
 
 
 def test_logs_show_a_session_without_its_code() -> None:
-    assert re.fullmatch("session:[0-9a-f]{12}", shown("ABCDEFGH"))
-    assert shown("ABCDEFGH") != shown("ABCDEFGI")
+    assert re.fullmatch("session:[0-9a-f]{12}", abbreviate_code("ABCDEFGH"))
+    assert abbreviate_code("ABCDEFGH") != abbreviate_code("ABCDEFGI")
 
 
 @pytest.mark.anyio
@@ -81,14 +80,14 @@ async def test_a_session_is_found_by_its_own_tenant_and_token_only(sessions: Ses
     other, other_token = await sessions.create(T2)
     assert await sessions.find(mine.code, "t1") is mine
     assert await sessions.with_token(mine.code, token) is mine
-    assert sessions.known(mine.code, "t1") is mine
+    assert sessions.known_session(mine.code, "t1") is mine
     assert await sessions.with_token(mine.code, other_token) is None
     assert (mine.tenant, mine.state.plugin_type, mine.revision, mine.state.registered) == ("t1", "codap", 0, False)
     for code, tenant in ((mine.code, "t2"), (other.code, "t1"), ("A" * 8, "t1")):
         with pytest.raises(SessionNotFound):
             await sessions.find(code, tenant)
         with pytest.raises(SessionNotFound):
-            sessions.known(code, tenant)
+            sessions.known_session(code, tenant)
     with pytest.raises(SessionNotFound):
         await sessions.with_token("A" * 8, token)
     with pytest.raises(InvalidSessionCode):

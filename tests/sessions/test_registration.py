@@ -26,8 +26,8 @@ from tests.sessions.fixtures import (
 
 from toolplug.errors import ApiError, SessionGone
 from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Registered, Session
-from toolplug.parts.sessions.tools.negotiation import FailedTool, Registration, ToolChanges
+from toolplug.parts.sessions.session import RegistrationResult, Session
+from toolplug.parts.sessions.tools.negotiation import RefusedTool, Registration, ToolChanges
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def refusal_of(session: Session, asked: Registration) -> ApiError:
 
 @pytest.mark.requirement("C-6-register", "DYN-AC-1", "DYN-AC-2", "DYN-register-endpoint", "C-6-atomic-revision")
 async def test_a_registration_is_the_set_of_the_session(session: Session) -> None:
-    assert await session.register(registration("b", "a")) == Registered(("b", "a"), (), 1)
+    assert await session.register(registration("b", "a")) == RegistrationResult(("b", "a"), (), 1)
     assert names(session) == ["b", "a"]
     assert listed(session) == {"b": (True, None), "a": (True, None)}
     assert (session.state.plugin_type, session.state.registered, session.plugin_status) == ("codap", True, "waiting")
@@ -101,7 +101,7 @@ async def test_registering_again_replaces_the_set_with_one_event_of_the_differen
     async with listening(session) as client:
         tools = [definition("b"), definition("c", "New."), definition("d")]
         registered = await session.register(replace(registration(), tools=tools))
-        assert registered == Registered(("b", "c", "d"), (), 2)
+        assert registered == RegistrationResult(("b", "c", "d"), (), 2)
         assert await client.hear_until("tool-availability-update") == {
             "sessionCode": session.code,
             "updates": {"added": [definition("d")], "removed": ["a"], "modified": [definition("c", "New.")]},
@@ -116,7 +116,7 @@ async def test_registering_again_replaces_the_set_with_one_event_of_the_differen
 @pytest.mark.requirement("C-6-register-replaces", "DYN-plugin-diff")
 async def test_the_same_registration_again_changes_nothing(session: Session, store: Store) -> None:
     asked = registration("a", "b", environment={"version": "1"})
-    assert await session.register(asked) == await session.register(asked) == Registered(("a", "b"), (), 1)
+    assert await session.register(asked) == await session.register(asked) == RegistrationResult(("a", "b"), (), 1)
     record = await store.read(f"session/{session.code}")
     assert record is not None
     log = await store.events(f"session/{session.code}", None)
@@ -144,9 +144,9 @@ async def test_what_is_good_is_taken_and_what_is_bad_is_named(session: Session) 
     registered = await session.register(asked)
     assert registered.names == ("a", "b")
     assert registered.failed == (
-        FailedTool("bad", WHY, False),
-        FailedTool("", "a tool must be an object with name, description and inputSchema", False),
-        FailedTool("a", "duplicate name", True),
+        RefusedTool("bad", WHY, False),
+        RefusedTool("", "a tool must be an object with name, description and inputSchema", False),
+        RefusedTool("a", "duplicate name", True),
     )
     assert names(session) == ["a", "b"]
 
@@ -171,14 +171,14 @@ async def test_a_registration_without_a_good_tool_keeps_what_was(session: Sessio
     refusal = await refusal_of(session, replace(registration(), tools=[BAD, {}]))
     assert (refusal.code, refusal.param) == ("registration_failed", "tools")
     no_name = "name must be text"
-    failed = (FailedTool("bad", WHY, False), FailedTool("", no_name, False))
+    failed = (RefusedTool("bad", WHY, False), RefusedTool("", no_name, False))
     assert refusal.details == {"failedTools": [tool.fields() for tool in failed]}
     assert names(session) == ["old"]
 
 
 @pytest.mark.requirement("C-6-register-empty")
 async def test_an_empty_set_is_a_good_registration(session: Session) -> None:
-    assert await session.register(registration()) == Registered((), (), 1)
+    assert await session.register(registration()) == RegistrationResult((), (), 1)
     assert session.state.registered
     assert (await session.update(added("a"), "later")).revision == 2
 
@@ -390,7 +390,7 @@ async def test_only_one_of_many_first_registrations_is_free(store: Store) -> Non
         session = (await sessions.create(T1)).session
         asked = [session.register(registration(f"t{n}")) for n in range(10)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert sum(isinstance(outcome, Registered) for outcome in outcomes) == 3
+        assert sum(isinstance(outcome, RegistrationResult) for outcome in outcomes) == 3
         assert session.revision == 3
 
 

@@ -26,7 +26,7 @@ from toolplug.errors import ApiError, SessionGone, SessionNotFound, StoreUnavail
 from toolplug.parts.sessions.record import state_bytes
 from toolplug.parts.sessions.service import Sessions
 from toolplug.stores.store import Store
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = [pytest.mark.anyio, BOTH_STORES]
 

@@ -35,9 +35,9 @@ from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import RecentExecutors
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.stores.store import Store
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_the_operators_rules_hold_for_session_tools_from_the_reload_on(
 ) -> None:
     executor = session.executor
     runner = TaskRunner()
-    denying = Planner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
+    denying = SessionPlanner(CallServices(runner=runner), ToolPolicy("deny", "providers.yaml:9"))
     sessions.reconfigure(LIMITS, denying)
     for held in (executor, session.executor):
         result = await held.execute(ToolCall("c1", "a", {}), CallContext(T1))
@@ -156,7 +156,7 @@ async def test_calls_are_counted_under_one_name_for_all_sessions(store: Store, n
     accounting, runner = CallAccounting(), TaskRunner()
     await runner.open()
     async with Sessions(
-        store, Planner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
+        store, SessionPlanner(CallServices(accounting=accounting, runner=runner)), neighbours, limits=LIMITS
     ) as sessions:
         for principal in (T1, T2):
             session = (await sessions.create(principal)).session

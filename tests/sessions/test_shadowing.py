@@ -27,7 +27,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.tools.negotiation import FailedTool
+from toolplug.parts.sessions.tools.negotiation import RefusedTool
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_a_name_of_the_host_is_refused(
     registered = await session.register(registration("a", name))
     why = f"the name belongs to {owner}; a session's tools need names of their own"
     assert registered.names == ("a",)
-    assert registered.failed == (FailedTool(name, why, True),)
+    assert registered.failed == (RefusedTool(name, why, True),)
     with pytest.raises(ApiError) as refusal:
         await session.update(added("b", name), "test")
     assert (refusal.value.code, refusal.value.param) == ("invalid_tool", "toolUpdates.added[1]")
@@ -80,7 +80,7 @@ async def test_two_tools_that_a_model_could_not_tell_apart_are_not_both_taken(
         taken, lost = names_in_order
         registered = await session.register(registration(*names_in_order))
         assert registered.names == (taken,)
-        assert registered.failed == (FailedTool(lost, f"{met!r} stands for {taken!r} in a model's calls", True),)
+        assert registered.failed == (RefusedTool(lost, f"{met!r} stands for {taken!r} in a model's calls", True),)
         with pytest.raises(ApiError, match="stands for"):
             await session.update(added(lost), "test")
         await session.register(registration())

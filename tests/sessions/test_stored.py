@@ -12,7 +12,7 @@ from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.stored import StoredSessions
 from toolplug.parts.sessions.tools.negotiation import Registration
 from toolplug.stores.store import Store
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I3-6-cli")]
 

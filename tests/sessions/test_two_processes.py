@@ -13,8 +13,8 @@ from tests.sessions.fixtures import T1, added, listed, listening, names, opened,
 from toolplug.errors import ApiError, SessionGone
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.stores.sqlite import SqliteStore
-from toolplug.testing import ManualClock
+from toolplug.sqlite.store import SqliteStore
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 

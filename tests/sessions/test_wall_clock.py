@@ -9,7 +9,7 @@ from toolplug.errors import SessionGone
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.stores.store import Store
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ async def test_whoever_asks_for_a_session_that_a_jump_has_ended_ends_its_streams
     async with listening(session) as client:
         clock.now += HOUR_S
         with pytest.raises(SessionGone):
-            sessions.known(session.code, "t1")
+            sessions.known_session(session.code, "t1")
         await client.hear_out()
         assert client.heard[-1].data["code"] == "session_expired"
 

@@ -9,7 +9,7 @@ import pytest
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, check_declared, tool
 from toolplug.providers.plugins.shapes import hooks_of
-from toolplug.providers.provider import FunctionProvider, built
+from toolplug.providers.provider import FunctionProvider, build_provider
 
 UNREAD = 0 if sys.version_info >= (3, 14) else annotations.compiler_flag
 
@@ -30,7 +30,7 @@ class Notes(FunctionProvider):
     async def start(self, site: ProviderContext) -> None: ...
 """)
     assert hooks_of(provider).problems == ()
-    assert vars(built(provider, "notes", "settings"))["given"] == "settings"
+    assert vars(build_provider(provider, "notes", "settings"))["given"] == "settings"
 
 
 def test_a_hook_that_does_not_fit_is_shown_with_its_unread_annotations() -> None:

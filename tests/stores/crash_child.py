@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.stores.failing_connection import Fuse, burning, kill
 
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 
 KEPT = 8
 TTL_S = 1000

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from toolplug.errors import StoreError
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 
 SMALL = 300_000
 

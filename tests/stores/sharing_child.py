@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Change, Missed
 
 

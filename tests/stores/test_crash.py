@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Store
 
 from .crash_child import KEPT, TTL_S, stopped

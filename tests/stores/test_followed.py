@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.faulty_store import FaultyStore
 
-from toolplug.stores.followed import FollowedRecords
+from toolplug.cluster.followed import FollowedRecords
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import INLINE_BYTES, Record
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from toolplug.errors import StoreConflict
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.sqlite import SqliteStore
 from toolplug.stores.store import Event, Events, Store
 from toolplug.testing.store_fixtures import ManualClock
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreMisused
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.open import open_store
-from toolplug.stores.sqlite import SqliteStore
 
 
 @pytest.mark.requirement("C-2-store-url")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.sqlite_writer import QUIET_S, FailureLog
+from toolplug.sqlite.writer import QUIET_S, FailureLog
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.requirement("H-store-disk-full")
@@ -16,11 +16,11 @@ FULL = StoreUnavailable("state.db: database or disk is full")
 
 def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     outage = FailureLog(Path("state.db"))
-    outage.worked()
+    outage.record_success()
     for _ in range(100):
-        outage.failed(FULL)
-    outage.worked()
-    outage.worked()
+        outage.record_failure(FULL)
+    outage.record_success()
+    outage.record_success()
     assert caplog.messages == [
         "changes cannot be kept: state.db: database or disk is full",
         "state.db can be written again",
@@ -31,9 +31,9 @@ def test_a_disk_that_is_full_now_and_then_fills_no_log(caplog: pytest.LogCapture
     clock = ManualClock()
     outage = FailureLog(Path("state.db"), clock=clock)
     for _ in range(100):
-        outage.failed(FULL)
-        outage.worked()
+        outage.record_failure(FULL)
+        outage.record_success()
     assert len(caplog.messages) == 2
     clock.now += QUIET_S
-    outage.failed(FULL)
+    outage.record_failure(FULL)
     assert len(caplog.messages) == 3

@@ -11,11 +11,11 @@ import pytest
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests, Topic, wait_until_applied
+from toolplug.cluster.processes import LEASE_S, RENEWED_EVERY_S, Processes, running_processes
 from toolplug.errors import StoreUnavailable
-from toolplug.stores.followed import FollowedRecords
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.process_requests import ProcessRequests, Topic, applied
-from toolplug.stores.processes import LEASE_S, RENEWED_EVERY_S, Processes, running_processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-exact-settings")]
 
@@ -64,7 +64,7 @@ class Process:
         async with self.lock:
             revision = await self.store.commit(KEY, None if value is None else value.encode())
             self.copies.put(KEY, revision, value)
-        await self.requests.applied(KEY)
+        await self.requests.wait_until_applied(KEY)
 
     @contextmanager
     def holding(self, *operations: str) -> Iterator[None]:
@@ -202,7 +202,7 @@ async def test_a_command_that_is_no_process_waits_as_well(inner: MemoryStore, fo
     command.id, command.shared = "command", True
     with within(0, 0):
         await command.commit(KEY, b"by hand")
-        await applied(command, KEY)
+        await wait_until_applied(command, KEY)
     assert here.used[KEY] == "by hand"
 
 

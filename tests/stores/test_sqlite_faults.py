@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toolplug.errors import StoreConflict, StoreRefused, StoreUnavailable
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 from toolplug.testing.store_fixtures import ManualClock
 
 from .failing_connection import Fuse, burning
@@ -204,7 +204,7 @@ async def test_two_processes_that_begin_at_once_share_a_new_file(tmp_path: Path)
     code = """
 import asyncio, sys
 from pathlib import Path
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 async def main():
     async with SqliteStore(Path(sys.argv[1])) as store:
         for _ in range(20):

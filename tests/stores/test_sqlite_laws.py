@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.stores.sqlite import SqliteStore
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Store
 from toolplug.testing import store_event_laws, store_laws, store_record_laws, store_watch_laws
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.stores import sqlite_shared
-from toolplug.stores.sqlite import SqliteStore
-from toolplug.stores.sqlite_shared import LOOK_S, wake_folder
+from toolplug.sqlite import shared as sqlite_shared
+from toolplug.sqlite.shared import LOOK_S, wake_folder
+from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Change, Missed, Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-1-shared")]

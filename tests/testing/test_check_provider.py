@@ -33,7 +33,8 @@ from toolplug import (
 from toolplug.catalog.definition import Hosted
 from toolplug.providers.routes import BoundRoute
 from toolplug.providers.site import ProviderContext
-from toolplug.testing import ContractBroken, check_provider
+from toolplug.testing.broken_rule import ContractBroken
+from toolplug.testing.provider_check import check_provider
 from toolplug.testing.provider_rules.routes import TOKEN, answered_rules
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I2-9-check-provider")]

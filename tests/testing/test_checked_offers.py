@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, FunctionProvider, Prompt, Resource, prompt, resource
-from toolplug.testing import ContractBroken, check_provider
+from toolplug.testing.broken_rule import ContractBroken
+from toolplug.testing.provider_check import check_provider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I2-9-check-provider")]
 

@@ -28,14 +28,16 @@ from toolplug import (
 )
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.testing import ContractBroken, check_executor, running
+from toolplug.testing.broken_rule import ContractBroken
+from toolplug.testing.executor_laws import check_executor
+from toolplug.testing.provider_check import running
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +127,7 @@ def reshapings() -> dict[str, Callable[[Catalog], Catalog]]:
         "planned": lambda catalog: catalog.planned(lambda _, plan: replace(plan, timeout_s=4.0)),
         "visible_to": lambda catalog: catalog.visible_to(ADMIN),
         "merged": lambda catalog: merged([catalog, catalog.prefixed("again")])[0],
-        "layered": lambda catalog: layered(catalog, catalog.prefixed("upon")),
+        "layered": lambda catalog: layer_catalogs(catalog, catalog.prefixed("upon")),
     }
 
 

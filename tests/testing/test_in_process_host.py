@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, FunctionProvider, Principal, ToolCall, tool
-from toolplug.testing import in_process_host, made, running
+from toolplug.testing import in_process_host
+from toolplug.testing.provider_check import made, running
 
 pytest_plugins = ["pytester"]
 HELLO: Mapping[str, object] = {"providers": {"hello": {"enabled": True, "greeting": "Hi"}}}

@@ -15,7 +15,9 @@ import httpx2
 import pytest
 
 from toolplug import CallContext, FunctionProvider, ProviderContext, ToolCall, checked_transport, tool
-from toolplug.testing import UnrecordedRequest, check_provider, in_process_host, recorded_http, running
+from toolplug.testing import in_process_host
+from toolplug.testing.http_recording import UnrecordedRequest, recorded_http
+from toolplug.testing.provider_check import check_provider, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -7,7 +7,7 @@ from tests.toolsets.harness import AGENT, READ, Files, Harness, Shop, run
 
 from toolplug.catalog.catalog import CatalogDiff
 from toolplug.errors import ApiError, InvalidDefinition
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 from toolplug.toolsets.agent_tools import Choice
 from toolplug.toolsets.registered import Allowlist
 from toolplug.toolsets.toolset import SharedSource, Toolset

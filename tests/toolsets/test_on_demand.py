@@ -125,4 +125,4 @@ async def test_nothing_has_to_be_opened_before_it_is_listed(harness: Harness, ma
     agent = harness.agent("one")
     assert not harness.tools.some_wait
     assert not harness.tools.waits(AGENT, "one")
-    assert list(await agent.listed()) == ["fs.read"]
+    assert list(await agent.open_catalog()) == ["fs.read"]

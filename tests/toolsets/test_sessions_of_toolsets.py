@@ -22,7 +22,7 @@ async def test_a_factory_with_declared_tools_runs_at_the_first_call_and_once_a_s
     harness.make("fs", shop, READ)
     harness.allow("fs")
     one, other = harness.agent("one"), harness.agent("other")
-    assert list(one.catalog) == list(await other.listed()) == ["fs.read"]
+    assert list(one.catalog) == list(await other.open_catalog()) == ["fs.read"]
     assert shop.made == []
     outputs = [(await run(agent, "fs.read")).output for agent in (one, one, other, harness.agent("one"))]
     assert outputs == ["files 1", "files 1", "files 2", "files 1"]
@@ -59,7 +59,7 @@ async def test_without_declared_tools_the_first_call_or_listing_opens_the_factor
     assert (await run(called, "read")).status == "unknown_tool"
     assert shop.made == []
     assert (await run(called, "fs.read")).output == "files 1"
-    assert list(called.catalog) == list(await listed.listed()) == ["fs.read"]
+    assert list(called.catalog) == list(await listed.open_catalog()) == ["fs.read"]
     assert (await run(listed, "fs__read")).output == "files 2"
     assert len(shop.made) == 2
 
@@ -73,7 +73,7 @@ async def test_an_executor_that_is_held_past_the_end_of_its_session_opens_nothin
     assert (await run(agent, "fs.read")).output == "files 1"
     await harness.tools.close("session")
     assert (await run(agent, "fs.read")).status == "unknown_tool"
-    assert list(await agent.listed()) == []
+    assert list(await agent.open_catalog()) == []
     harness.allow("fs")
     assert ((await run(agent, "fs.read")).status, shop.closed) == ("unknown_tool", [1])
 
@@ -97,7 +97,7 @@ async def test_without_a_session_each_call_has_an_executor_of_its_own(harness: H
     agent = harness.agent()
     assert [(await run(agent, "fs.read")).output for _ in range(2)] == ["files 1", "files 2"]
     assert shop.closed == [1, 1]
-    assert list(await agent.listed()) == ["fs.read"]
+    assert list(await agent.open_catalog()) == ["fs.read"]
     assert shop.closed == ([1, 1] if tools else [1, 1, 1])
 
 
@@ -130,7 +130,7 @@ async def test_a_factory_that_raises_or_makes_no_executor_loses_only_its_own_too
             "tool \"bad.read\" is unavailable: toolset 'bad' could not be opened",
         )
         assert (await run(agent, "worse.read")).output == 'no builtin provider handles tool "worse.read"'
-        assert list(await agent.listed()) == ["bad.read", "good.read"]
+        assert list(await agent.open_catalog()) == ["bad.read", "good.read"]
         assert (await run(agent, "good.read")).status == "success"
 
 

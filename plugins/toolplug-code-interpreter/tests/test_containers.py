@@ -50,7 +50,9 @@ async def test_a_body_is_counted_before_it_is_read(small: Any) -> None:
     answer = await small.one.http.post("/v1/containers", json={"name": "box", **unknown})
     assert await code_of(answer) == (413, "request_too_large", None)
     answer = await small.one.http.post("/v1/containers", json={"name": "box", **dict(list(unknown.items())[:4_000])})
-    assert await code_of(answer) == (400, "unknown_parameter", "k0")
+    assert (answer.status_code, answer.headers["Toolplug-Warnings"].split(", ")[-1]) == (200, "3990-more")
+    assert answer.json()["toolplug"]["warnings"][-1]["message"] == "and 3,990 more"
+    await small.one.http.delete(f"/v1/containers/{answer.json()['id']}")
 
 
 @pytest.mark.requirement("I3-code-containers")
@@ -144,7 +146,6 @@ async def test_automatic_containers_make_room_and_created_ones_do_not(serve: Any
     [
         ({}, (400, "missing_parameter", "name")),
         ({"name": "a", "file_ids": ["file_1"]}, (400, "unknown_parameter", "file_ids")),
-        ({"name": "a", "memory_limit": "4g"}, (400, "unknown_parameter", "memory_limit")),
         ({"name": "a", "network_policy": {"type": "allowlist"}}, (400, "invalid_value", "network_policy.type")),
         (
             {"name": "a", "expires_after": {"anchor": "last_active_at", "minutes": 21}},
@@ -154,6 +155,23 @@ async def test_automatic_containers_make_room_and_created_ones_do_not(serve: Any
 )
 async def test_what_is_not_supported_is_refused_by_name(small: Any, body: object, expected: object) -> None:
     assert await code_of(await small.one.http.post("/v1/containers", json=body)) == expected
+
+
+@pytest.mark.requirement("I32-tolerance")
+async def test_what_is_not_known_is_ignored_and_named(small: Any) -> None:
+    body = {
+        "name": "a",
+        "memory_limit": "4g",
+        "file_ids": [],
+        "expires_after": {"anchor": "last_active_at", "minutes": 1, "x": 1},
+    }
+    answer = await small.one.http.post("/v1/containers", json=body)
+    assert (answer.status_code, answer.headers["Toolplug-Warnings"]) == (200, "memory_limit, expires_after.x")
+    assert [each["param"] for each in answer.json()["toolplug"]["warnings"]] == ["memory_limit", "expires_after.x"]
+    listed = await small.one.http.get("/v1/containers", params={"limit": "5", "wings": "2"})
+    assert (listed.status_code, listed.headers["Toolplug-Warnings"]) == (200, "wings")
+    assert [each["id"] for each in listed.json()["data"]] == [answer.json()["id"]]
+    await small.one.http.delete(f"/v1/containers/{answer.json()['id']}")
 
 
 async def test_an_upload_that_cannot_be_kept_is_refused(small: Any) -> None:

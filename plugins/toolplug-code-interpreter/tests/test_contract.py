@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.testing import check_provider
+from toolplug.testing.provider_check import check_provider
 from toolplug_code_interpreter.provider import CodeInterpreter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.needs("bwrap")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.testing import check_provider
+from toolplug.testing.provider_check import check_provider
 from toolplug_console.provider import Console
 from toolplug_console.settings import Settings
 

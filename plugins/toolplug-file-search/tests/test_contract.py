@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.testing import check_provider
+from toolplug.testing.provider_check import check_provider
 from toolplug_file_search.provider import FileSearch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]

@@ -154,8 +154,8 @@ def test_the_openai_client_understands_what_is_refused(start: Start) -> None:
             ai.files.create(file=("a.png", b"\x89PNG\xff"), purpose="assistants")
         assert (unreadable.value.code, unreadable.value.param) == ("unsupported_file", "file")
         with pytest.raises(openai.BadRequestError) as unsupported:
-            ai.vector_stores.create(extra_body={"sharing": True})
-        assert (unsupported.value.code, unsupported.value.param) == ("unknown_parameter", "sharing")
+            ai.vector_stores.create(extra_body={"name": 7})
+        assert (unsupported.value.code, unsupported.value.param) == ("invalid_value", "name")
         damaged = ai.files.create(file=("a.pdf", b"%PDF-1.7 and no more"), purpose="assistants")
         store = ai.vector_stores.create()
         failed = ai.vector_stores.files.create_and_poll(damaged.id, vector_store_id=store.id)

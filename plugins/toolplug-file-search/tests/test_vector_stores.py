@@ -132,7 +132,6 @@ async def test_lists_are_paged_in_both_directions(serve: Serve) -> None:
         ({"limit": 101}, "limit"),
         ({"order": "up"}, "order"),
         ({"after": "vs_x"}, "after"),
-        ({"x": 1}, "x"),
     ],
 )
 async def test_a_page_that_cannot_be_is_refused(serve: Serve, query: dict[str, object], param: str) -> None:
@@ -150,7 +149,6 @@ async def test_a_page_that_cannot_be_is_refused(serve: Serve, query: dict[str, o
         (json.dumps({"name": "x" * 256}), "invalid_value", "name"),
         ('{"expires_after": {"anchor": "created_at", "days": 1}}', "invalid_value", "expires_after.anchor"),
         ('{"expires_after": {"anchor": "last_active_at", "days": 366}}', "invalid_value", "expires_after.days"),
-        ('{"ranking": 1}', "unknown_parameter", "ranking"),
         ('{"chunking_strategy": {"type": "static"}}', "invalid_value", "chunking_strategy.type"),
         (json.dumps({"metadata": {str(number): "" for number in range(17)}}), "invalid_value", "metadata"),
         (json.dumps({"metadata": {"k": "v" * 513}}), "invalid_value", "metadata.k"),
@@ -321,3 +319,15 @@ async def test_without_credentials_nothing_is_shown(serve: Serve) -> None:
         for path in ("/v1/files", "/v1/vector_stores"):
             answer = await served.one.http.get(path, headers={"Authorization": "Bearer wrong"})
             assert answer.status_code == 401
+
+
+@pytest.mark.requirement("I32-tolerance")
+async def test_what_is_not_known_is_ignored_and_named(serve: Serve) -> None:
+    async with serve() as served:
+        body = {"name": "a", "sharing": True, "expires_after": {"anchor": "last_active_at", "days": 1, "x": 1}}
+        answer = await served.one.http.post("/v1/vector_stores", json=body)
+        assert (answer.status_code, answer.headers["Toolplug-Warnings"]) == (200, "sharing, expires_after.x")
+        assert [each["param"] for each in answer.json()["toolplug"]["warnings"]] == ["sharing", "expires_after.x"]
+        listed = await served.one.http.get("/v1/vector_stores", params={"limit": 5, "wings": 2})
+        assert (listed.status_code, listed.headers["Toolplug-Warnings"]) == (200, "wings")
+        assert len(listed.json()["data"]) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from toolplug import CallContext, Principal, ToolCall
 from toolplug.errors import ConfigError
-from toolplug.testing import check_provider, running
+from toolplug.testing.provider_check import check_provider, running
 from toolplug_hello.provider import Hello
 
 README = Path(__file__).parents[1] / "README.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.testing import check_provider
+from toolplug.testing.provider_check import check_provider
 from toolplug_journal.provider import Journal
 
 README = Path(__file__).parents[1] / "README.md"

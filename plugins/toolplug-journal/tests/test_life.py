@@ -13,7 +13,7 @@ from toolplug import CallContext, FunctionProvider, FunctionRegistry, Principal,
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.http import provider_routes
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
-from toolplug.testing import made
+from toolplug.testing.provider_check import made
 from toolplug_journal.provider import Journal
 
 pytestmark = pytest.mark.anyio

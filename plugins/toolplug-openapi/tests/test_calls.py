@@ -10,7 +10,7 @@ import pytest
 from tests.docs.model import model
 
 from toolplug.errors import ConfigError
-from toolplug.testing import check_provider
+from toolplug.testing.provider_check import check_provider
 from toolplug_openapi.provider import OpenApi
 
 README = Path(__file__).parents[1] / "README.md"

@@ -6,13 +6,13 @@ import pytest
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("I17-5-check")
 
 
 def read(address: str) -> None:
-    read_configuration({"toolsets": {"far": {"prefix": "far", "from": f"host:{address}"}}}, {}, installed())
+    read_configuration({"toolsets": {"far": {"prefix": "far", "from": f"host:{address}"}}}, {}, find_installed())
 
 
 @pytest.mark.parametrize(

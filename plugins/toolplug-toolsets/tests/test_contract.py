@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolplug import CallContext, ToolCall
-from toolplug.testing import check_provider, running
+from toolplug.testing.provider_check import check_provider, running
 from toolplug_toolsets.provider import Toolsets
 
 README = Path(__file__).parents[1] / "README.md"

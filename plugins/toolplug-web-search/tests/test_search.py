@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from toolplug import ProviderContext, ToolError
-from toolplug.testing import RecordedRequest, recorded_http
+from toolplug.testing.http_recording import RecordedRequest, recorded_http
 from toolplug_web_search.backends import BackendUnavailable, Hit, Query
 from toolplug_web_search.services import SERVICES, DdgsBackend
 from toolplug_web_search.settings import Settings

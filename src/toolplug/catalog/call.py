@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -9,9 +10,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
 
+from toolplug.errors import InvalidSessionCode
+
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
 
+# One variable for both: setting a second one would cost each call as much again.
 current_frame: ContextVar[Frame] = ContextVar("toolplug_frame", default=("default", 0))
 
 
@@ -29,8 +33,16 @@ EMPTY: Mapping[str, object] = MappingProxyType({})
 
 CODE_PATTERN = "^[A-Z2-7]{8}$"
 """What the code of a session looks like, the `session` of a `CallContext`."""
+_CODE = re.compile(CODE_PATTERN.strip("^$"))
 
 
+def check_code(code: str) -> None:
+    """Raise `InvalidSessionCode` for text that is not a session code."""
+    if not _CODE.fullmatch(code):
+        raise InvalidSessionCode(code)
+
+
+# A class of its own for its `repr` alone: contexts are logged and shown by debuggers.
 class Credentials(dict[str, str]):
     """A caller's secrets for the systems behind tools, by name in lower case; `repr` hides the values.
 
@@ -73,6 +85,7 @@ DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
 HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", "approvals:write", ADMIN, OPERATOR, DELEGATE)
 """The scopes that the host itself asks for; a provider's routes may declare others."""
+# An administrator of a tenant gives itself any scope of its own tenant, but these two reach beyond it.
 _ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})
 
 
@@ -88,6 +101,7 @@ class Principal:
     tenant: str = "default"
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] | None = None
+    # Not compared: two keys of one subject are one caller, whose cached catalogs are the same.
     credential: str = field(default="", compare=False, repr=False)
 
     def has_scope(self, scope: str) -> bool:
@@ -138,6 +152,7 @@ class NobodyToAsk:
 ask_nobody: Ask = NobodyToAsk("its caller is not an MCP client, and only those can ask a user")
 
 
+# A tuple, not a frozen dataclass, which sets each field through `object.__setattr__`: every call makes one.
 class ToolCall(NamedTuple):
     """One call as a model makes it; `arguments` is an object or its JSON text, which is decoded once."""
 
@@ -180,6 +195,7 @@ quick_result: Callable[[type[ToolResult], _Fields], ToolResult] = tuple.__new__ 
 """Constructors from a tuple of all fields, in order, at half the cost: every call makes one call and one result."""
 
 
+# A float, so that code which compares and subtracts deadlines need not know of it.
 class Deadline(float):
     """A deadline in loop time that knows its length: a call that exceeds it says so, not what was left of it."""
 
@@ -226,6 +242,7 @@ class CallContext(NamedTuple):
 
     def until(self, deadline: float) -> CallContext:
         """Return the context with this deadline, in loop time; much faster than `_replace`."""
+        # `deadline` is the last field for this line's sake.
         return _quick_context(CallContext, self[:-1] + (deadline,))  # noqa: RUF005  a list in between takes longer
 
     def of_session(self, session: str) -> CallContext:
@@ -276,5 +293,6 @@ def _line(part: Part) -> str:
     where = part.get("uri") or resource.get("uri")
     media = part.get("mimeType") or resource.get("mimeType")
     details = " ".join(str(each) for each in (part.get("name"), where and f"<{where}>", media) if each)
+    # Models are told what they do not see; an image reaches those that can see it.
     left_out = "" if is_image(part) else "left out: "
     return " ".join(f"[{left_out}{part.get('type')} {details}".split()) + "]"

@@ -9,7 +9,7 @@
     planned(change)       another plan for each
     visible_to(principal) without what a hiding gate keeps from this principal
     merged(catalogs)      one after another; the first of a name wins
-    layered(*catalogs)    the same, without copying the parts (`layered_catalog`)
+    layer_catalogs(*catalogs)  the same, without copying the parts (`layered_catalog`)
 
 Each is a pure function: it changes definitions and plans and never wraps a call, so depth costs nothing at a call. If
 nothing changes, it returns the same object.
@@ -64,7 +64,7 @@ class Conflict(NamedTuple):
 class Catalog(Mapping[str, Tool]):
     """An immutable, ordered map from canonical name to tool. It lists and looks up tools, but does not call them.
 
-    Names and wire names are unique: use `merged` or `layered` for parts that may clash.
+    Names and wire names are unique: use `merged` or `layer_catalogs` for parts that may clash.
 
     * `prefixes`: the prefixes of its toolsets, also of those without a tool
     * `unavailable`: tools whose source is down, or that a request leaves out, None for none. They are not in the map;
@@ -91,7 +91,9 @@ class Catalog(Mapping[str, Tool]):
     ) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.prefixes: frozenset[str] = prefixes
+        # An empty catalog is falsy, so that "nothing is unavailable" has one form.
         self.unavailable: Catalog | None = unavailable or None
+        # Made at the first call by a wire name: most catalogs are only listed, or derived from once more.
         self._wire: dict[str, Tool] | None = None
         self._listings: dict[Dialect, bytes] = {}
         self._rendered: dict[tuple[Dialect, bool], bytes] = {}
@@ -131,6 +133,7 @@ class Catalog(Mapping[str, Tool]):
             wire = self._wire = {
                 tool.definition.wire: tool
                 for tool in self._tools.values()
+                # Most names are their own wire names, and `_tools` finds those already.
                 if tool.definition.wire != tool.definition.name
             }
         return wire.get(name)
@@ -200,6 +203,7 @@ class Catalog(Mapping[str, Tool]):
         Catalogs with equal listings have equal tags if they are divided into layers alike.
         """
         if not self._etag:
+            # `repr`, not JSON: a signature has tuples and named tuples, and the text need not be read again.
             names = repr([item.signature for item in self.definitions()])
             self._etag = hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._etag
@@ -218,6 +222,7 @@ class Catalog(Mapping[str, Tool]):
         """Return the catalog of the tools for which `keep` returns True."""
         kept = [tool for tool in self._tools.values() if keep(tool)]
         unavailable = self.unavailable and self.unavailable.where(keep)
+        # The same object where nothing changes: caches by identity (`CachedValue`, encoded listings) then stay valid.
         if len(kept) == len(self) and unavailable is self.unavailable:
             return self
         return Catalog(kept, prefixes=self.prefixes, unavailable=unavailable)
@@ -240,6 +245,7 @@ class Catalog(Mapping[str, Tool]):
         """Return the catalog with its tools offered like this, except those whose own rules say how."""
 
         def change(tool: Tool) -> Tool:
+            # The rule of the tool itself is nearer than that of the toolset, and wins.
             return tool if tool.definition.offered.of_tool else _with_field(tool, "offered", offered)
 
         return self._with(change, self.unavailable and self.unavailable.offered(offered))
@@ -250,6 +256,7 @@ class Catalog(Mapping[str, Tool]):
         changed = self._with(
             lambda tool: _with_field(tool, "name", names.get(tool.definition.name, tool.definition.name)), unavailable
         )
+        # The map has fallen together: two tools have the same key.
         if len(changed) != len(self):
             raise InvalidDefinition("renaming gives two tools one name")
         return changed
@@ -276,6 +283,7 @@ class Catalog(Mapping[str, Tool]):
             return self
         seen = self._verdicts.get(verdict)
         if seen is None:
+            # By identity: gates hold functions of providers and need not be hashable.
             closed = {id(gate) for gate, admits in zip(gates, verdict, strict=True) if not admits}
             left = [tool for tool in self._tools.values() if not any(id(gate) in closed for gate in tool.plan.gates)]
             prefixes = self.prefixes - (self._roots() - _roots_of(left))  # a prefix goes with its last tool
@@ -294,6 +302,8 @@ class Catalog(Mapping[str, Tool]):
             modified=tuple(
                 name
                 for name in kept
+                # The first comparison is the fast one: a catalog that was reshaped shares all tools that did not
+                # change.
                 if newer[name] is not self[name] and newer[name].definition.signature != self[name].definition.signature
             ),
             reordered=kept != [name for name in newer if name in self],
@@ -334,6 +344,7 @@ def merged(catalogs: Iterable[Catalog]) -> tuple[Catalog, tuple[Conflict, ...]]:
     for part in parts:
         for tool in part.values():
             definition = tool.definition
+            # Both names: a model may call `a__b`, which must not be the wire name of one tool and the name of another.
             winner = taken.get(definition.name) or taken.get(definition.wire)
             if winner is not None:
                 conflicts.append(Conflict(definition.name, winner.definition, definition))
@@ -371,6 +382,7 @@ class CachedValue:
 
     def __init__(self, function: Callable[[Catalog], Catalog]) -> None:
         self._function = function
+        # The catalog itself is kept beside the answer: an id is used again as soon as its object is gone.
         self._answers: LeastRecentlyUsed[int, tuple[Catalog, Catalog]] = LeastRecentlyUsed(_NEWEST)
 
     def __call__(self, catalog: Catalog) -> Catalog:

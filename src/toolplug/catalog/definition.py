@@ -19,7 +19,9 @@ from toolplug.errors import InvalidDefinition
 MAX_DESCRIPTION_BYTES = 8 * 1024
 MAX_TITLE_BYTES = 256
 
+# What the function names of every model API allow: a dot is refused there, and so are more than 64 characters.
 _LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# What MCP allows; `wire_name` makes names for models from them.
 _FOREIGN_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 ANY_OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}
 
@@ -167,6 +169,7 @@ class ToolDefinition:
         description = cleaned_description(description)
         schema = parameters if isinstance(parameters, Schema) else Schema(parameters)
         output = Schema(output_schema) if isinstance(output_schema, Mapping) else output_schema
+        # The dataclass is frozen, and has an `__init__` of its own that converts what it is given.
         put = object.__setattr__
         put(self, "name", name)
         put(self, "description", description)
@@ -181,12 +184,15 @@ class ToolDefinition:
         put(self, "title", cleaned_description(title) if title else "")
         put(self, "icons", icons)
         put(self, "wire", wire_name(name))
+        # The one mutable field: a cache of encoded forms, which equal definitions would fill alike.
         put(self, "fragments", {})
 
     @property
     def signature(self) -> tuple[object, ...]:
         """A tuple that is equal for definitions with the same listing in every dialect."""
         listed = (self.name, self.ref, self.hints, self.notes)
+        # Fields that were added later count only where they are set: etags of catalogs without them stay what they
+        # were.
         shown = (*listed, self.title, self.icons) if self.title or self.icons else listed
         return shown if self.offered.how == "always" else (*shown, self.offered.how)
 
@@ -210,6 +216,7 @@ def _check_text(name: str, what: str, text: str, limit: int) -> None:
 
 
 def _digest(name: str, description: str, parameters: Schema, output: Schema | None) -> str:
+    # Title and icons are left out: a server that changes its picture does not lose its approval.
     named = [name, description, parameters.value, output.value if output else None]
     return hashlib.sha256(orjson.dumps(named, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
@@ -243,11 +250,14 @@ def wire_name(name: str) -> str:
 
     It depends on the canonical name alone, so that adding or removing a tool never renames another.
     """
+    # A name that looks like one with a digest gets a digest of its own, or a tool could take the name of another.
     if not _HASHED.fullmatch(name):
         if _LEGAL.fullmatch(name) and "__" not in name:
             return name
         joined = name.replace(".", "__", 1)
         if _LEGAL.fullmatch(joined) and not _AMBIGUOUS.search(name) and not _HASHED.fullmatch(joined):
             return joined
+    # Base32: a digest may be lower-cased on the way, and has no characters that the APIs refuse. Eight characters are
+    # 40 bits, so that ten thousand names meet by chance once in twenty thousand catalogs.
     digest = base64.b32encode(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()).decode("ascii").lower()
     return f"{_ILLEGAL_CHARACTER.sub('_', name)[:_HEAD]}_-{digest[:8]}"

@@ -69,6 +69,7 @@ def load_json(text: bytes) -> object:
         return _parse(text)
     except ValueError as error:
         message = str(error)
+        # The texts of jiter are its only error codes.
         if not message.startswith(("number out of range", "recursion limit exceeded")):
             raise _invalid(message) from None
     if len(text) > _MAX_REWRITTEN_BYTES:
@@ -82,6 +83,7 @@ def load_json(text: bytes) -> object:
 def dump_json(value: object) -> bytes:
     """Return the compact JSON of a value of JSON's own types. Raises `TypeError` or `ValueError` for other values."""
     try:
+        # Much faster than `json`, which only integers over 64 bits need.
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -95,6 +97,7 @@ def load_own_json(text: bytes) -> Any:
 def _parse(text: bytes) -> object:
     if len(text) <= _MAX_COLLECTED_BYTES:
         return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+    # Each array and object is a container for the collector, which walks all of them again and again while they grow.
     with without_collections():
         return from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
 
@@ -131,6 +134,7 @@ def _within_range(text: bytes) -> bytes:
             level -= 1
             if level == _MAX_LEVELS:
                 end = token.end()
+        # Below the deepest level that jiter reads, a whole part becomes one infinity.
         elif token["opens"]:
             if level == _MAX_LEVELS:
                 kept += [text[end : token.start()], _OUT_OF_RANGE]

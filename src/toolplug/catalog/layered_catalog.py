@@ -17,7 +17,7 @@ from toolplug.catalog.plan import Plan, Tool
 from toolplug.catalog.render import Dialect
 
 
-def layered(*catalogs: Catalog) -> Catalog:
+def layer_catalogs(*catalogs: Catalog) -> Catalog:
     """Return the catalogs as one, as `merged` does, but sharing them: the first of a name or wire name wins.
 
     Only a part that loses tools is copied. Building takes a look-up for each tool of the later parts, whatever the size
@@ -26,12 +26,13 @@ def layered(*catalogs: Catalog) -> Catalog:
     given = [catalog for catalog in catalogs if catalog or catalog.prefixes or catalog.unavailable]
     parts: list[Catalog] = []
     for catalog in given:
+        # Flat: layers of layers would make each look-up walk a tree.
         parts += _flat(_remaining(catalog, parts) if parts else catalog)
     if len(given) == 1:
         return given[0]
     prefixes = frozenset[str]().union(*[catalog.prefixes for catalog in given])
     unavailable = [catalog.unavailable for catalog in given if catalog.unavailable]
-    return _stack(parts, prefixes, layered(*unavailable) if unavailable else None)
+    return _stack(parts, prefixes, layer_catalogs(*unavailable) if unavailable else None)
 
 
 class _Layers(Catalog):
@@ -51,6 +52,7 @@ class _Layers(Catalog):
         return self._parts
 
     def __getitem__(self, name: str) -> Tool:
+        # Linear in the parts, of which there are two or three; a joined map would be a copy for each session.
         for part in self._parts:
             if name in part:
                 return part[name]
@@ -81,6 +83,7 @@ class _Layers(Catalog):
 
     def rendered(self, dialect: Dialect, searchable: bool) -> bytes:
         """Join the arrays of the parts, which cache them."""
+        # Without the brackets; an empty part leaves nothing between two commas.
         arrays = [part.rendered(dialect, searchable)[1:-1] for part in self._parts]
         return b"[%b]" % b",".join([array for array in arrays if array])
 
@@ -117,6 +120,7 @@ class _Layers(Catalog):
 
     def renamed(self, names: Mapping[str, str]) -> Catalog:
         """Rename in one map, since new names may clash between two parts."""
+        # The only reshaping that needs a copy: the names of all parts have to be compared.
         flat = Catalog(self.values(), prefixes=self.prefixes, unavailable=self.unavailable)
         changed = flat.renamed(names)
         return self if changed is flat else changed
@@ -134,6 +138,7 @@ class _Layers(Catalog):
         diffs = [part.diff(other) for part, other in zip(self._parts, newer.parts, strict=True)]
         added = [name for diff in diffs for name in diff.added]
         removed = [name for diff in diffs for name in diff.removed]
+        # A name that has moved between parts would count as added and as removed.
         if not set(added).isdisjoint(removed):
             return super().diff(newer)
         return CatalogDiff(

@@ -25,7 +25,7 @@ It raises `ToolError` or `ToolUnavailable` if the source cannot notify of update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class OfferedEntry:
     """One prompt, resource or resource template.
 
     * `key`: the name of a prompt in this offering, the URI of a resource, the URI template of a template
@@ -47,7 +47,7 @@ class Offered:
         return f"{self.plan.ref.kind} {self.plan.ref.source!r}"
 
 
-def prompt_object(prompt: Offered) -> dict[str, object]:
+def prompt_object(prompt: OfferedEntry) -> dict[str, object]:
     """Return a prompt as MCP lists it: under its wire name, with the canonical one in `_meta` if it differs."""
     wire = wire_name(prompt.key)
     listed: dict[str, object] = {"name": wire, **prompt.fields}
@@ -64,19 +64,19 @@ class Instructions(NamedTuple):
     text: str
 
 
-_NOTHING: Mapping[str, Offered] = MappingProxyType({})
+_NOTHING: Mapping[str, OfferedEntry] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Offering:
     """The prompts by name, the resources by URI and the templates by URI template, each in listing order."""
 
-    prompts: Mapping[str, Offered] = field(default_factory=lambda: _NOTHING)
-    resources: Mapping[str, Offered] = field(default_factory=lambda: _NOTHING)
-    templates: Mapping[str, Offered] = field(default_factory=lambda: _NOTHING)
+    prompts: Mapping[str, OfferedEntry] = field(default_factory=lambda: _NOTHING)
+    resources: Mapping[str, OfferedEntry] = field(default_factory=lambda: _NOTHING)
+    templates: Mapping[str, OfferedEntry] = field(default_factory=lambda: _NOTHING)
     instructions: tuple[Instructions, ...] = ()
 
-    def prompt(self, name: str) -> Offered | None:
+    def prompt(self, name: str) -> OfferedEntry | None:
         """Return the prompt of a canonical or wire name; an exact canonical name wins."""
         found = self.prompts.get(name)
         if found is not None:
@@ -93,18 +93,18 @@ class Offering:
             instructions=tuple(Instructions(prefix, text) for _, text in self.instructions),
         )
 
-    def listed(self, kind: OfferedKind) -> dict[str, dict[str, object]]:
+    def list_entries(self, kind: OfferedKind) -> dict[str, dict[str, object]]:
         """Return the object of each entry as MCP lists it, by key."""
-        entries: Mapping[str, Offered] = getattr(self, kind)
+        entries: Mapping[str, OfferedEntry] = getattr(self, kind)
         as_object = prompt_object if kind == "prompts" else _fields
         return {key: as_object(item) for key, item in entries.items()}
 
 
-def _rename(item: Offered, key: str) -> Offered:
-    return Offered(key=key, fields=item.fields, plan=item.plan, completion=item.completion, follow=item.follow)
+def _rename(item: OfferedEntry, key: str) -> OfferedEntry:
+    return OfferedEntry(key=key, fields=item.fields, plan=item.plan, completion=item.completion, follow=item.follow)
 
 
-def _fields(item: Offered) -> dict[str, object]:
+def _fields(item: OfferedEntry) -> dict[str, object]:
     return dict(item.fields)
 
 
@@ -115,8 +115,8 @@ class OfferedTwice(NamedTuple):
     """Two entries of one name, wire name or URI: `winner` is listed, `loser` is not."""
 
     kind: OfferedKind
-    winner: Offered
-    loser: Offered
+    winner: OfferedEntry
+    loser: OfferedEntry
 
 
 def merged_offerings(parts: Sequence[Offering]) -> tuple[Offering, list[OfferedTwice]]:
@@ -124,19 +124,19 @@ def merged_offerings(parts: Sequence[Offering]) -> tuple[Offering, list[OfferedT
     if len(parts) == 1:
         return parts[0], []
     conflicts: list[OfferedTwice] = []
-    merged: dict[OfferedKind, Mapping[str, Offered]] = {}
+    merged: dict[OfferedKind, Mapping[str, OfferedEntry]] = {}
     for kind in KINDS:
-        entries: Iterable[Offered] = (item for part in parts for item in getattr(part, kind).values())
+        entries: Iterable[OfferedEntry] = (item for part in parts for item in getattr(part, kind).values())
         merged[kind] = _first_of_each(kind, entries, conflicts)
     instructions = tuple(item for part in parts for item in part.instructions)
     return Offering(**merged, instructions=instructions), conflicts
 
 
 def _first_of_each(
-    kind: OfferedKind, entries: Iterable[Offered], conflicts: list[OfferedTwice]
-) -> Mapping[str, Offered]:
-    kept: dict[str, Offered] = {}
-    taken: dict[str, Offered] = {}
+    kind: OfferedKind, entries: Iterable[OfferedEntry], conflicts: list[OfferedTwice]
+) -> Mapping[str, OfferedEntry]:
+    kept: dict[str, OfferedEntry] = {}
+    taken: dict[str, OfferedEntry] = {}
     for item in entries:
         name = wire_name(item.key) if kind == "prompts" else item.key
         winner = taken.setdefault(name, item)

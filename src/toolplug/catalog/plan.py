@@ -46,21 +46,21 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A limit on the calls of a tool, which admits each call or refuses it.
 
-    * `knob`, `used`: the name of the setting, and how much of it is in use, for people
+    * `knob`, `usage`: the name of the setting, and how much of it is in use, for people
     * `refusal`: returns the refusal that a call would get now, None if it would be admitted
     * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
-    * `answered`: called once for each admitted call, with the status that the caller gets
-    * `ended`: called once for each admitted call, when the tool has ended; after a timeout that may be later
+    * `on_answer`: called once for each admitted call, with the status that the caller gets
+    * `on_end`: called once for each admitted call, when the tool has ended; after a timeout that may be later
     """
 
     @property
     def knob(self) -> str: ...
     @property
-    def used(self) -> str: ...
+    def usage(self) -> str: ...
     def refusal(self) -> Refusal | None: ...
     async def admit(self, deadline: float) -> Refusal | None: ...
-    def answered(self, status: str) -> None: ...
-    def ended(self) -> None: ...
+    def on_answer(self, status: str) -> None: ...
+    def on_end(self) -> None: ...
 
 
 class Switch(Protocol):
@@ -74,7 +74,7 @@ class Switch(Protocol):
     def abandon(self) -> None: ...
 
 
-class AbandonedCallLimit(Protocol):
+class AbandonedLimit(Protocol):
     """A limit on a source's calls that were given up but still run; `refusal` is the answer at the limit."""
 
     running: int
@@ -99,7 +99,7 @@ class EndableWork(Protocol):
     def end(self) -> None: ...
 
 
-class CallCounters(Protocol):
+class PlanCounters(Protocol):
     """Counters of the calls of one tool.
 
     * `running`: the calls of all tools, and other work, whose callers wait
@@ -150,17 +150,17 @@ class CallTracer(Protocol):
         ...
 
 
-class CallHooks(Protocol):
+class PlanHooks(Protocol):
     """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 
     * `calls`: counts the running calls, so that no plugin is closed under one
     * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
       whether one has a tracer
-    * `traced`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
+    * `trace`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
     * `refusal`: returns the reason for which a plugin refuses the call, or None, by `until` (`perf_counter`); there is
       nothing to await where plain functions decide
-    * `changed`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
-    * `answered`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
+    * `change_result`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
+    * `report_answer`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
       moment; there is nothing to await where all are plain functions
     """
 
@@ -174,7 +174,7 @@ class CallHooks(Protocol):
     def traces(self) -> bool: ...
     @property
     def calls(self) -> Switch: ...
-    async def traced(
+    async def trace(
         self,
         tool: ToolDefinition | None,
         call: ToolCall,
@@ -184,7 +184,7 @@ class CallHooks(Protocol):
     def refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
     ) -> Awaitable[str | None] | str | None: ...
-    def changed(
+    def change_result(
         self,
         call: ToolCall,
         context: CallContext,
@@ -193,7 +193,7 @@ class CallHooks(Protocol):
         within_s: float,
         max_bytes: int,
     ) -> Awaitable[ToolResult]: ...
-    def answered(
+    def report_answer(
         self,
         call: ToolCall,
         context: CallContext,
@@ -208,14 +208,14 @@ class HookSource(Protocol):
     """Has the current hooks of a host, None while no plugin has any."""
 
     @property
-    def current(self) -> CallHooks | None: ...
+    def current(self) -> PlanHooks | None: ...
 
 
 class _NoHooks:
     """The hooks of plans without a host."""
 
     __slots__ = ()
-    current: CallHooks | None = None
+    current: PlanHooks | None = None
 
 
 NO_HOOKS: HookSource = _NoHooks()
@@ -248,7 +248,7 @@ class Replay(Protocol):
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
 
 
-class Artifacts(Protocol):
+class ArtifactKeeper(Protocol):
     """Storage of results that are over their size limit."""
 
     async def keep(self, text: str, context: CallContext) -> str:
@@ -285,8 +285,8 @@ class Plan:
     target: Target
     schema: Schema
     switch: Switch
-    counters: CallCounters
-    abandoned: AbandonedCallLimit
+    counters: PlanCounters
+    abandoned: AbandonedLimit
     runner: CallRunner
     timeout_s: float
     max_result_bytes: int
@@ -302,7 +302,7 @@ class Plan:
     approval: Approval | None = None
     caller_approves: bool = False
     replay: Replay | None = None
-    artifacts: Artifacts | None = None
+    artifacts: ArtifactKeeper | None = None
     hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
     limits: object = None

@@ -13,7 +13,7 @@ from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, N
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
-from toolplug.catalog.validation.schema_repair import places
+from toolplug.catalog.validation.schema_repair import walk_schemas
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 
@@ -54,7 +54,7 @@ def fragment(definition: ToolDefinition, dialect: Dialect) -> bytes:
     return definition.fragments[dialect]
 
 
-def described(definition: ToolDefinition) -> str:
+def describe(definition: ToolDefinition) -> str:
     """Return the description with the section of notes after it, if there are any (docs/reference/toolsets.md)."""
     if not definition.notes:
         return definition.description
@@ -82,7 +82,7 @@ def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> 
 
 
 def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
-    name, description = definition.wire.encode(), orjson.dumps(described(definition))
+    name, description = definition.wire.encode(), orjson.dumps(describe(definition))
     return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
 
 
@@ -91,7 +91,7 @@ def _with_items(schema: Schema) -> bytes:
     if b'"array"' not in schema.text:
         return schema.text
     value = load_own_json(schema.text)
-    incomplete = [each for each, _ in places(value, ()) if _lacks_items(each)]
+    incomplete = [each for each, _ in walk_schemas(value, ()) if _lacks_items(each)]
     for each in incomplete:
         each["items"] = {}
     return dump_json(value) if incomplete else schema.text
@@ -114,7 +114,7 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts += [b',"icons":', orjson.dumps(icons)] if icons else []
     if output is not None:
         parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
-    if promises := promised(hints):
+    if promises := tool_annotations(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
     if definition.wire != definition.name:
         parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
@@ -183,7 +183,7 @@ def _move(value: object) -> object:
     return moved
 
 
-def promised(hints: ToolHints) -> dict[str, bool]:
+def tool_annotations(hints: ToolHints) -> dict[str, bool]:
     """Return the hints as tool annotations of the Model Context Protocol; hints of None are left out."""
     named = {
         "readOnlyHint": hints.read_only,

@@ -8,7 +8,7 @@ from typing import Final, cast
 from unicodedata import category
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return the number with the noun in its singular or plural: `1 tool`, `2 tools`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -100,7 +100,7 @@ def is_identity(text: str) -> bool:
     return 0 < len(text) <= MAX_IDENTITY and visible
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text without hidden characters (`hidden_character`); CR, CRLF, U+0085, U+2028 and U+2029 become LF.
 
     A joiner is allowed or removed by the characters before it that are left.
@@ -131,9 +131,9 @@ def _belongs(character: str, last: str, before: str) -> bool:
 def cleaned_json(value: object) -> object:
     """Return a JSON value with every text in it cleaned, keys too; the caller has checked its depth."""
     if isinstance(value, str):
-        return cleaned(value)
+        return clean_text(value)
     if isinstance(value, dict):
-        return {cleaned(key): cleaned_json(item) for key, item in cast("dict[str, object]", value).items()}
+        return {clean_text(key): cleaned_json(item) for key, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
         return [cleaned_json(item) for item in cast("list[object]", value)]
     return value
@@ -141,7 +141,7 @@ def cleaned_json(value: object) -> object:
 
 def cleaned_description(text: str) -> str:
     """Return the cleaned description of a tool, without lines that look like the heading of the user's notes."""
-    seen = cleaned(text)
+    seen = clean_text(text)
     if "#" not in seen:
         return seen
     return "".join(line for line in seen.splitlines(keepends=True) if not _FORGED.fullmatch(_ALLOWED.sub("", line)))

@@ -15,7 +15,7 @@ from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
 from toolplug.host.file.configuration import read_beside_host
 from toolplug.host.toolsets.agent_lists import AgentLists
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.toolsets.registered import Allowlist
 
 AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")]
@@ -81,7 +81,7 @@ async def revoke(
 @asynccontextmanager
 async def _agent_lists(options: TenantOptions) -> AsyncGenerator[AgentLists]:
     files = config_file(options.config)
-    entries = read_beside_host(files, os.environ, installed()).toolsets
+    entries = read_beside_host(files, os.environ, find_installed()).toolsets
     async with open_shared_store(files, "agents", "GET and PUT /api/agents/AGENT/toolsets") as store:
         yield AgentLists(entries, store, operator(options.tenant))
 

@@ -12,14 +12,14 @@ from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
 from toolplug.cli.completion import complete_tool, keep_for_completion
 from toolplug.cli.crashes import code_keys
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import print_json, print_progress, print_result
+from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.config.nearest import name_hint
 from toolplug.execution.results import call_answer
 from toolplug.host.host import open_host
-from toolplug.runtime.watchdog import Watchdog
 
 app: typer.Typer = typer.Typer()
 
@@ -44,7 +44,7 @@ async def call(
     log_warnings(options.config, traces=True)
     caller, agent, session = operator(options.tenant), options.agent, options.session
     async with (
-        entered(open_host(config_file(options.config), serving=False)) as host,
+        enter_host(open_host(config_file(options.config), serving=False)) as host,
         Watchdog(partial(code_keys, host), names_host=False),
     ):
         if session is not None:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.catalog.text import pluralize
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
@@ -17,7 +17,7 @@ from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -40,7 +40,7 @@ async def check(
     Example: toolplug check -c providers.yaml --json
     """
     file = config_file(config)
-    found = installed()
+    found = find_installed()
     try:
         configuration = read_configuration(file, os.environ, found)
         if configuration.servers.problems:
@@ -65,7 +65,7 @@ async def _start(file: ConfigFiles, configuration: Configuration) -> list[Proble
     """Start and close the providers. Return failures of those not required; raise `ConfigError` with all others."""
     problems: list[Problem] = []
     tolerated: list[Problem] = []
-    async with entered(open_inspected(file, problems)) as host:
+    async with enter_host(open_inspected(file, problems)) as host:
         for key, failure in failures(host):
             entry = configuration.providers.wanted[key].entry
             (problems if entry.required else tolerated).append(with_place(failure, entry))
@@ -93,7 +93,7 @@ def _print_valid(
     off = sum(item.record is not None and item.record.state == "disabled" for item in entries.wanted.values())
     failed = len(entries.wanted) - on - off
     shown = f", {failed} failed" if failed else ""
-    echo(f"{file} is valid: {counted(on, 'provider')} enabled, {off} disabled{shown}")
+    echo(f"{file} is valid: {pluralize(on, 'provider')} enabled, {off} disabled{shown}")
     for what in unchecked:
         echo(f"not checked: {what}")
     for warning in warnings:

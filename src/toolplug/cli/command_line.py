@@ -30,11 +30,10 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 PARTS = "toolplug.host.file.part_sections"
 """The module that knows the parts, which most commands do not need."""
 
-_OF_PARTS = frozenset(("chat", "discover", "eval"))
+_OF_PARTS = frozenset(("chat", "discover", "eval", "sessions"))
 
 COMMANDS = {
     **{name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS},
-    "sessions": "toolplug.parts.sessions.commands.sessions",
 }
 """The module of each command of the host itself. Each has a Typer application `app`."""
 

@@ -31,7 +31,7 @@ class _Parameter(BaseModel):
     type: object = None
 
 
-class _Parameters(BaseModel):
+class _CommandParameters(BaseModel):
     properties: dict[str, _Parameter | bool] = {}
 
 
@@ -48,7 +48,7 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
         return
     cache = _read(file)
     tools = list(catalog.items())[:MAX_TOOLS]
-    cache.catalogs[_whose(tenant, agent)] = {name: _words(tool.definition.parameters.text) for name, tool in tools}
+    cache.catalogs[_caller_key(tenant, agent)] = {name: _words(tool.definition.parameters.text) for name, tool in tools}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
@@ -77,14 +77,14 @@ def _read_known(params: Mapping[str, object]) -> dict[str, list[str]]:
     file = _file(None if config is None else Path(str(config)))
     if file is None:
         return {}
-    whose = _whose(str(params.get("tenant") or "default"), None if agent is None else str(agent))
+    whose = _caller_key(str(params.get("tenant") or "default"), None if agent is None else str(agent))
     return _read(file).catalogs.get(whose, {})
 
 
 def _words(schema: bytes) -> list[str]:
     """Return `key=` for each parameter, `key=value` for each value of one that has an enumeration or is a boolean."""
     try:
-        shape = _Parameters.model_validate_json(schema)
+        shape = _CommandParameters.model_validate_json(schema)
     except ValidationError:
         return []
     words: list[str] = []
@@ -100,7 +100,7 @@ def _values(parameter: _Parameter) -> list[str]:
     return ["true", "false"] if parameter.type == "boolean" else []
 
 
-def _whose(tenant: str, agent: str | None) -> str:
+def _caller_key(tenant: str, agent: str | None) -> str:
     return json.dumps([tenant, agent])
 
 

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 import yaml
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.monitoring.monitored import monitored
+from toolplug.cli.monitoring.monitored import read_monitored
 from toolplug.cli.monitoring.templates import alerts, board
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 BOARD_FILE = "toolplug-dashboard.json"
 RULES_FILE = "toolplug-alerts.yml"
@@ -49,7 +49,7 @@ def dashboard(
     """
     log_warnings(config)
     files = config_file(config)
-    of = monitored(read_configuration(files, os.environ, installed()))
+    of = read_monitored(read_configuration(files, os.environ, find_installed()))
     shown, rules = board(of), alerts(of)
     if as_json or output == Path("-"):
         print_json({"dashboard": shown, "rules": rules})
@@ -60,5 +60,5 @@ def dashboard(
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=1_000)
     (folder / RULES_FILE).write_text(text, "utf-8")
     panels = sum(panel["type"] != "row" for row in shown["panels"] for panel in (row, *row.get("panels", ())))
-    echo(f"{folder / BOARD_FILE} is written, with {counted(panels, 'panel')}")
-    echo(f"{folder / RULES_FILE} is written, with {counted(len(rules['groups'][0]['rules']), 'alert')}")
+    echo(f"{folder / BOARD_FILE} is written, with {pluralize(panels, 'panel')}")
+    echo(f"{folder / RULES_FILE} is written, with {pluralize(len(rules['groups'][0]['rules']), 'alert')}")

@@ -12,9 +12,9 @@ import typer
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json, print_table
-from toolplug.host.admin.reload import Difference, difference
+from toolplug.host.admin.reload import ConfigurationDifference, difference
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -33,7 +33,7 @@ def diff(
     Example: toolplug diff providers.next.yaml
     """
     log_warnings(config)
-    packages = installed()
+    packages = find_installed()
     old = read_configuration(config_file(config), os.environ, packages)
     new = read_configuration(file, os.environ, packages)
     found = difference(old, new)
@@ -50,7 +50,9 @@ def diff(
         _print(found, providers, {**tools, "other rules": found.replanned})
 
 
-def _print(found: Difference, providers: Mapping[str, Sequence[str]], tools: Mapping[str, Sequence[str]]) -> None:
+def _print(
+    found: ConfigurationDifference, providers: Mapping[str, Sequence[str]], tools: Mapping[str, Sequence[str]]
+) -> None:
     rows = [("provider", key, what) for what, keys in providers.items() for key in keys]
     rows += [("tool", name, what) for what, names in tools.items() for name in names]
     rows += [("section", name, "changed") for name in found.sections]

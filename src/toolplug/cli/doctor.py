@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from starlette.authentication import AuthenticationError
 
-from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.catalog.text import pluralize
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json, print_table, problem_fields, problems_in
@@ -23,7 +23,7 @@ from toolplug.host.file.settings import Auth
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
 """Packages whose versions affect behaviour; the last two come with extras."""
@@ -53,19 +53,19 @@ async def doctor(
     warnings: list[Problem] = []
     try:
         with without_findings(), progress("starting the providers and asking them"):
-            async with entered(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
+            async with enter_host(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
                 costs = tool_costs(host)
                 if tools:
                     found = Findings(errors=tuple(problems), warnings=tuple(tool_warnings(host)))
                 else:
-                    found = await findings(host, installed(), problems)
+                    found = await findings(host, find_installed(), problems)
                     found = found._replace(warnings=(*warnings, *found.warnings, *await _key_set(host.settings.auth)))
                 records = host.records()
     except (ToolplugError, OSError) as error:
         # A store that cannot be opened ends the inspection; what is wrong with its URL is among the problems.
         known = isinstance(error, StoreMisused) and any(item.code == "store_url" for item in problems)
         errors = problems if known else [*problems, *problems_in(error)]
-        found = Findings(errors=tuple(errors), warnings=(*installed().problems, *warnings))
+        found = Findings(errors=tuple(errors), warnings=(*find_installed().problems, *warnings))
     if file is None:
         found = found._replace(warnings=(NO_CONFIGURATION, *found.warnings))
     if as_json:
@@ -109,7 +109,7 @@ def _print_findings(found: Findings) -> None:
     for title, problems in (("error", found.errors), ("warning", found.warnings)):
         for problem in problems:
             echo(f"\n{title}: {problem}")
-    echo(f"\n{counted(len(found.errors), 'error')}, {counted(len(found.warnings), 'warning')}")
+    echo(f"\n{pluralize(len(found.errors), 'error')}, {pluralize(len(found.warnings), 'warning')}")
 
 
 def _versions() -> dict[str, str]:

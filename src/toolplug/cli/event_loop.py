@@ -110,7 +110,7 @@ async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
 
 
 @asynccontextmanager
-async def entered(host: Host) -> AsyncGenerator[Host]:
+async def enter_host(host: Host) -> AsyncGenerator[Host]:
     """Enter the host and log crashes of what its providers leave running. Closing takes at most `LEAVE_S` seconds."""
     await host.__aenter__()
     try:

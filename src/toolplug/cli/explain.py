@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.completion import complete_tool
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
@@ -35,7 +35,7 @@ async def explain(
     Example: toolplug explain file_search --tenant org-2
     """
     problems: list[Problem] = []
-    async with entered(open_inspected(config_file(options.config), problems)) as host:
+    async with enter_host(open_inspected(config_file(options.config), problems)) as host:
         if options.session is not None:
             await host.sessions.find(options.session, options.tenant)
         explanation = host.explain(tool, operator(options.tenant), agent=options.agent, session=options.session)

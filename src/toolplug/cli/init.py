@@ -13,7 +13,7 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -30,7 +30,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     file = config or Path(DEFAULT_FILE)
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(_text(name for name, packages in installed().types.items() if len(packages) == 1))
+            stream.write(_text(name for name, packages in find_installed().types.items() if len(packages) == 1))
     except FileExistsError:
         message, hint = "exists already and is unchanged", "give another name with -c"
         raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None

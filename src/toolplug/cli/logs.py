@@ -13,7 +13,7 @@ from types import MappingProxyType
 from toolplug.cli.crashes import FOLDER, CrashFiles
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import config_folder
-from toolplug.cli.output import coloured
+from toolplug.cli.output import paint
 from toolplug.crashes import Crash
 from toolplug.runtime.timestamp import timestamp
 
@@ -45,7 +45,7 @@ class HumanLines(logging.Formatter):
         line = super().format(record)
         colour = LEVEL_COLOURS.get(record.levelno)
         if colour is not None and sys.stderr.isatty():
-            line = line.replace(record.levelname, coloured(record.levelname, colour), 1)
+            line = line.replace(record.levelname, paint(record.levelname, colour), 1)
         return f"{line}\n{trace}" if trace else line
 
 
@@ -84,7 +84,7 @@ class AuditLines(HumanLines):
         line = json.loads(record.getMessage())
         event, outcome, target = line["event"], line["outcome"], line["target"]
         about = f" {target!r}" if target else ""
-        text = f"{event}{about} {coloured(outcome, 'yellow')}, by {line['principal']!r} of {line['tenant']!r}"
+        text = f"{event}{about} {paint(outcome, 'yellow')}, by {line['principal']!r} of {line['tenant']!r}"
         return super().format(logging.makeLogRecord({**vars(record), "msg": text, "args": ()}))
 
 

@@ -20,7 +20,7 @@ from packaging.version import Version
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.providers.entry_points import InstalledProvider, installed
+from toolplug.providers.entry_points import InstalledProvider, find_installed
 from toolplug.providers.loading import file_module, load, names_file, provider_file
 
 TEMPLATES = "provider_package"
@@ -123,7 +123,7 @@ def new_provider(
     )
     warnings = [
         *(() if code is None else code.warnings),
-        *(_report_taken(key, each) for each in installed().types.get(key, ())),
+        *(_report_taken(key, each) for each in find_installed().types.get(key, ())),
     ]
     fields: dict[str, object] = {"folder": str(folder), "files": [str(file) for file in written]}
     print_answer(as_json, {**fields, **({"warnings": problem_fields(warnings)} if warnings else {})}, text)

@@ -125,11 +125,11 @@ def print_result(output: str, status: str | None, hint: str = "") -> None:
     """Print the output of a call on stdout, and its status, None for a success, on stderr."""
     echo(output)
     if status is not None:
-        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         echo(f"{shown} ({hint})" if hint else shown, err=True)
 
 
-def coloured(text: str, colour: str) -> str:
+def paint(text: str, colour: str) -> str:
     """Return the text in a colour, unless `NO_COLOR` is set. `typer.echo` drops colours where there is no terminal."""
     return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 

@@ -23,13 +23,13 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import config_file, found_config
 from toolplug.cli.output import echo, problems_in
 from toolplug.config.nearest import name_hint
-from toolplug.crashes import CodeOwner, log_crash, outlined
+from toolplug.crashes import CodeOwner, log_crash, outline_error
 from toolplug.errors import ConfigError, InvalidDefinition, NoSuchProvider, Problem, ToolplugError
 from toolplug.host.file.configuration import read_parts
 from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.inspection import tolerated_failures
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.loading import IMPORT_S, ProviderType
 from toolplug.runtime.threads import begun_in_own_thread
 
@@ -51,7 +51,7 @@ def state_folder(key: str, config: Path | None = None) -> Path:
     """
     files = config_file(config)
     problems: list[Problem] = []
-    configuration = read_parts(files, os.environ, installed(), problems)
+    configuration = read_parts(files, os.environ, find_installed(), problems)
     wrong = [problem for problem in problems if problem.path.partition(".")[0] == "store"]
     if wrong:
         raise ConfigError(wrong)
@@ -74,7 +74,7 @@ def read_section(kind: type[M], config: Path | None = None) -> M | None:
     Starts nothing. Raises `ConfigError` with every problem of the file.
     """
     problems: list[Problem] = []
-    configuration = read_parts(config_file(config), os.environ, installed(), problems)
+    configuration = read_parts(config_file(config), os.environ, find_installed(), problems)
     if problems:
         raise ConfigError(problems)
     sections = [part.settings_in(configuration.settings) for part in configuration.parts]
@@ -145,7 +145,7 @@ def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[
     if files is None:
         return (), []
     problems: list[Problem] = []
-    configuration = read_parts(files, os.environ, installed(), problems)
+    configuration = read_parts(files, os.environ, find_installed(), problems)
     loaded = configuration.providers.loaded
     failed: dict[str, Problem] = {}
     for problem in (*problems, *(tolerated_failures(configuration) if optional_too else ())):
@@ -203,7 +203,7 @@ def _isolate(name: str, command: object, owner: CodeOwner) -> None:
         raise InvalidDefinition(f"the command {name!r} is `async def`; write it as `def`, with asyncio.run in it")
 
     @wraps(function)
-    def isolated(*arguments: object, **options: object) -> object:
+    def run_isolated(*arguments: object, **options: object) -> object:
         log_warnings(None)
         try:
             return function(*arguments, **options)
@@ -213,8 +213,8 @@ def _isolate(name: str, command: object, owner: CodeOwner) -> None:
             log_crash(f"the command {name!r}", error, owner)
             raise typer.Exit(1) from None
 
-    command.callback = isolated
+    command.callback = run_isolated
 
 
 def _reason(error: BaseException, package: str) -> str:
-    return str(error) if isinstance(error, InvalidDefinition) else f"`{HOOK}` raised {outlined(error, package)}"
+    return str(error) if isinstance(error, InvalidDefinition) else f"`{HOOK}` raised {outline_error(error, package)}"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
@@ -33,9 +33,9 @@ async def providers(config: ConfigOption = None, hooks: HooksOption = False, as_
     Example: toolplug providers --json
     """
     problems: list[Problem] = []
-    async with entered(open_inspected(found_config(config) or {"store": "memory://"}, problems)) as host:
+    async with enter_host(open_inspected(found_config(config) or {"store": "memory://"}, problems)) as host:
         records = host.records()
-        asked = {name: host.plugins.asked(name) for name in HOOKS}
+        asked = {name: host.plugins.implementers(name) for name in HOOKS}
     if as_json:
         fields = {"providers": [asdict(record) for record in records]}
         print_json({**({"problems": problem_fields(problems)} if problems else {}), **fields})

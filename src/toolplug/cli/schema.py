@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json
 from toolplug.cli.progress import progress
 from toolplug.host.file.schema import file_schema, settings_schemas
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 SCHEMA_FILE = "providers.schema.json"
 
@@ -46,7 +46,7 @@ def schema(
     Example: toolplug schema -o providers.schema.json
     """
     log_warnings(config)
-    types = installed().types
+    types = find_installed().types
     with progress("asking the packages for their settings", len(types)) as done:
         found = settings_schemas(types, done)
     for name, answer in found.items():
@@ -58,4 +58,4 @@ def schema(
         return
     file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
     file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    echo(f"{file} is written, with {counted(len(found), 'provider type')}")
+    echo(f"{file} is written, with {pluralize(len(found), 'provider type')}")

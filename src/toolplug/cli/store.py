@@ -11,13 +11,13 @@ from typing import Annotated, ClassVar, TypeAlias
 import typer
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.catalog.text import counted
-from toolplug.cli.event_loop import entered
+from toolplug.catalog.text import pluralize
+from toolplug.cli.event_loop import enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_file, operator
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_beside_host
 from toolplug.host.host import open_host
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -61,7 +61,7 @@ def open_shared_store(config: ConfigFiles, what: str, instead: str) -> Store:
     `what`: the records that the command needs. `instead`: the request that gets them from a host. Raises `ConfigError`
     for a store in memory and for an invalid configuration.
     """
-    store = read_beside_host(config, os.environ, installed()).store
+    store = read_beside_host(config, os.environ, find_installed()).store
     if store.in_memory:
         message = f"its {what} live in the memory of the process that serves them; no other process can see them"
         hint = f"ask that process: {instead}; or keep them in a file with store: sqlite:///./.toolplug/state.db"
@@ -79,7 +79,7 @@ async def saved_toolsets(options: OwnerOptions | AgentOwnerOptions) -> AsyncGene
     files = config_file(options.config)
     open_shared_store(files, "toolsets", "/api/toolsets")
     owner = Principal(subject=options.subject, tenant=options.tenant, scopes=operator().scopes)
-    async with entered(open_host(files, serving=False)) as host:
+    async with enter_host(open_host(files, serving=False)) as host:
         yield host.saved_toolsets, Caller(owner, options.agent)
 
 
@@ -89,4 +89,4 @@ async def anonymous_hint(saved: SavedToolsets, owner: Caller) -> str:
     lines = [] if others == owner.principal else await saved.saved(owner._replace(principal=others))
     if not lines:
         return ""
-    return f" ({others.subject} has {counted(len(lines), 'saved toolset')}: add --subject {others.subject})"
+    return f" ({others.subject} has {pluralize(len(lines), 'saved toolset')}: add --subject {others.subject})"

@@ -10,9 +10,9 @@ import typer
 from toolplug.catalog.call import Principal
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.completion import keep_for_completion
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_table
 from toolplug.host.host import Host, open_host
@@ -41,7 +41,7 @@ async def tools(
     """
     dialect = "chat" if options.as_json and format is None else format
     agent, session = options.agent, options.session
-    async with entered(open_host(config_file(options.config), serving=False)) as host:
+    async with enter_host(open_host(config_file(options.config), serving=False)) as host:
         caller = operator(options.tenant)
         if session is not None:
             await host.sessions.find(session, options.tenant)
@@ -77,7 +77,7 @@ async def _elsewhere(host: Host, caller: Principal) -> list[str]:
     for agent in sorted(host.toolsets.tools.allowlists.agents(caller.tenant)):
         catalog = await host.catalog_for(caller, agent=agent)
         if catalog:
-            lines.append(f"agent {agent}: {counted(len(catalog), 'tool')} (toolplug tools --agent {agent})")
+            lines.append(f"agent {agent}: {pluralize(len(catalog), 'tool')} (toolplug tools --agent {agent})")
     for server in host.servers.servers(caller.tenant):
         if server.enabled and server.record.status == "never":
             lines.append(f"MCP server {server.id}: its tools are not known yet (toolplug discover {server.id})")

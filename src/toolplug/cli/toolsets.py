@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command
 from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.standard_output import answers
@@ -16,7 +16,7 @@ from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, ano
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
-from toolplug.toolsets.saved.document import Document, document_text
+from toolplug.toolsets.saved.document import ToolsetDocument, document_text
 from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
 
@@ -150,14 +150,14 @@ async def import_toolset(
     _print(shown, options.as_json)
 
 
-def _document(file: Path) -> Document:
+def _document(file: Path) -> ToolsetDocument:
     """Read the document. Raises `ConfigError` with every problem at its position in the file."""
     read = read_document(file)
     section = Section(document=read, path=(), value=read.value)
     try:
-        return Document.model_validate(section.value)
+        return ToolsetDocument.model_validate(section.value)
     except ValidationError as error:
-        raise ConfigError(problems_of(error, section=section, model=Document)) from None
+        raise ConfigError(problems_of(error, section=section, model=ToolsetDocument)) from None
 
 
 def _print(shown: ShownToolset, as_json: bool) -> None:
@@ -167,7 +167,7 @@ def _print(shown: ShownToolset, as_json: bool) -> None:
     toolset = shown.toolset
     noted = {item.tool: len(item.notes) for item in toolset.notes}
     state = "equipped" if shown.equipped else "not equipped"
-    echo(f"{toolset.name}: {state}, version {toolset.version}, {counted(len(toolset.tools), 'tool')}")
+    echo(f"{toolset.name}: {state}, version {toolset.version}, {pluralize(len(toolset.tools), 'tool')}")
     rows = [
         (tool, "yes" if tool in shown.catalog else "no", str(noted.get(tool, 0)), ToolReference.of(tool).ref_id or "")
         for tool in toolset.tools

@@ -156,7 +156,7 @@ class Application:
     @property
     def refused(self) -> Mapping[str, str]:
         """The tools that the host has refused, each with the reason. Raises `RuntimeError` unless entered."""
-        return self._open.session.tools.refused
+        return self._open.session.tools.refusals
 
     @overload
     def tool(self, function: Lent, /) -> Lent: ...
@@ -232,7 +232,7 @@ class Application:
         Raises `HostRefused` if it refuses a change as a whole; `refused` has the tools that it refused. Raises
         `RuntimeError` unless entered.
         """
-        await self._open.session.tools.settled()
+        await self._open.session.tools.wait_until_sent()
 
     async def serve(self) -> None:
         """Wait while calls are answered. Raises `HostError` when the session has ended; never returns otherwise.
@@ -305,7 +305,7 @@ class Application:
 
     def _on_change(self, reason: str) -> None:
         if self._entered is not None:
-            self._entered.session.tools.changed(reason)
+            self._entered.session.tools.schedule_update(reason)
 
 
 def _lend(tool: Tool | Function, around: Mapping[str, object]) -> Tool:

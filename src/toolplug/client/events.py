@@ -53,13 +53,13 @@ class EventStream(Generic[Event]):
     async def events(self, first: Response | None = None) -> AsyncGenerator[Event]:
         """Yield each event once, in order; after missed events, a new snapshot. The caller closes the generator.
 
-        `first`: a connection from `opened`. Raises `SessionOver`, and `HostRefused` if another attempt would be
-        useless; never ends otherwise. If connections break as soon as they are open, the delay between them grows.
+        `first`: a connection from `open_connection`. Raises `SessionOver`, and `HostRefused` if another attempt would
+        be useless; never ends otherwise. If connections break as soon as they are open, the delay between them grows.
         """
         clock = asyncio.get_running_loop().time
         pause_s = 0.0
         while True:
-            response = first or await self._backoff.retry(self.opened)
+            response = first or await self._backoff.retry(self.open_connection)
             first, opened_at = None, clock()
             async with aclosing(response):
                 try:
@@ -78,10 +78,10 @@ class EventStream(Generic[Event]):
             pause_s = min(pause_s * 2, self._backoff.longest_s) if brief else self._backoff.first_s
             await asyncio.sleep(random.uniform(0, pause_s))
 
-    async def opened(self) -> Response:
+    async def open_connection(self) -> Response:
         """Open one connection, which resumes after the last event that was received."""
         headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
-        return await self._host.opened(self._path, headers, self._backoff.silence_s)
+        return await self._host.open_events(self._path, headers, self._backoff.silence_s)
 
     def _read(self, sent: ServerSentEvent) -> Event | None:
         reader = _Error.model_validate_json if sent.event == "error" else self._readers.get(sent.event)
@@ -234,7 +234,7 @@ async def watch(
         client = http or await stack.enter_async_context(AsyncClient())
         host = HostRequests(client, url, api_key, backoff.answer_s)
         stream = EventStream(host, f"/api/sessions/{code}/stream", _READERS, backoff)
-        changes = await stack.enter_async_context(aclosing(stream.events(await stream.opened())))
+        changes = await stack.enter_async_context(aclosing(stream.events(await stream.open_connection())))
         async for change in changes:
             if not isinstance(change, Resumed):
                 yield change

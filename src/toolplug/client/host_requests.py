@@ -91,7 +91,7 @@ class HostRequests:
         """Return requests to the same host with another credential."""
         return HostRequests(self._http, self._url, credential, self._timeout_s)
 
-    async def answered(
+    async def request_answer(
         self,
         method: str,
         path: str,
@@ -100,13 +100,13 @@ class HostRequests:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Return the body of the answer as this type."""
-        response = await self.done(method, path, body, headers)
+        response = await self.request_response(method, path, body, headers)
         try:
             return kind.model_validate_json(response.content)
         except ValidationError:
             raise no_host(response) from None
 
-    async def done(
+    async def request_response(
         self,
         method: str,
         path: str,
@@ -126,7 +126,7 @@ class HostRequests:
             raise refusal(response)
         return response
 
-    async def opened(self, path: str, headers: Mapping[str, str], silence_s: float) -> Response:
+    async def open_events(self, path: str, headers: Mapping[str, str], silence_s: float) -> Response:
         """Open an event stream that fails after so many seconds of silence; the caller closes it."""
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}

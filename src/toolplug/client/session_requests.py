@@ -52,7 +52,7 @@ class _Answer(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
-class Created(_Answer):
+class CreatedSession(_Answer):
     """A new session; this is the only answer with its token."""
 
     code: str
@@ -86,7 +86,7 @@ class Taken(_Answer):
     id: str
 
 
-class Metadata(_Answer):
+class ApplicationMetadata(_Answer):
     """The host's data of this application."""
 
     plugin_type: str | None = None
@@ -115,17 +115,17 @@ class RegistrationInfo(BaseModel):
         }
 
 
-async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> Created:
+async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> CreatedSession:
     """Create a session of the caller's tenant."""
     body: dict[str, object] = {"pluginType": plugin_type}
     if ttl_s is not None:
         body["ttlSeconds"] = ttl_s
-    return await host.answered("POST", "/api/sessions", Created, body)
+    return await host.request_answer("POST", "/api/sessions", CreatedSession, body)
 
 
 async def end(host: HostRequests, code: str) -> None:
     """End a session of the caller's tenant."""
-    await host.done("DELETE", f"/api/sessions/{code}")
+    await host.request_response("DELETE", f"/api/sessions/{code}")
 
 
 class SessionRequests:
@@ -140,21 +140,21 @@ class SessionRequests:
         """The path of the session's event stream."""
         return f"{self._path}/stream"
 
-    async def metadata(self) -> Metadata:
+    async def metadata(self) -> ApplicationMetadata:
         """Return the host's current data of the application."""
-        return await self._host.answered("GET", f"{self._path}/metadata", Metadata)
+        return await self._host.request_answer("GET", f"{self._path}/metadata", ApplicationMetadata)
 
     async def register(self, registration: RegistrationInfo, tools: Sequence[Definition]) -> Registered:
         """Replace all tools of the session."""
         body = {**registration.wire(), "tools": list(tools)}
-        return await self._host.answered("POST", f"{self._path}/register-tools", Registered, body)
+        return await self._host.request_answer("POST", f"{self._path}/register-tools", Registered, body)
 
     async def update(self, difference: Difference, reason: str, revision: int) -> Updated:
         """Change the tools; fails if the session's revision is not the expected one."""
         body = {"toolUpdates": difference.wire(), "reason": reason}
         match = {"If-Match": str(revision)}
-        return await self._host.answered("POST", f"{self._path}/update-tools", Updated, body, match)
+        return await self._host.request_answer("POST", f"{self._path}/update-tools", Updated, body, match)
 
     async def send(self, request_id: str, answer: Answer) -> None:
         """Answer a request, or report its progress."""
-        await self._host.answered("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})
+        await self._host.request_answer("POST", f"{self._path}/tool-results", Taken, {"id": request_id, **answer})

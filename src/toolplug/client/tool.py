@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.render import promised
+from toolplug.catalog.render import tool_annotations
 from toolplug.errors import InvalidArguments, InvalidDefinition
 from toolplug.signatures.annotations import Names, names_around
 from toolplug.signatures.signature import read_function
@@ -130,7 +130,7 @@ def _definition(listed: ToolDefinition, requires: Sequence[CapabilityType | Requ
     }
     if listed.output_schema is not None and listed.output_schema.value.get("type") == "object":  # MCP's rule for tools
         definition["outputSchema"] = listed.output_schema.value
-    if hints := promised(listed.hints):
+    if hints := tool_annotations(listed.hints):
         definition["annotations"] = hints
     if requires:
         definition["requires"] = [item if isinstance(item, str) else item._asdict() for item in requires]

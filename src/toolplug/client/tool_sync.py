@@ -24,7 +24,7 @@ _UNFIT = frozenset({"invalid_tool"})
 
 
 class ToolSync:
-    """Sends changes of `tools`, the application's own mapping, after each call of `changed`.
+    """Sends changes of `tools`, the application's own mapping, after each call of `schedule_update`.
 
     Changes within `gather_s` of the backoff are one update. It contains only the difference from the host's tools;
     without one, nothing is sent.
@@ -46,7 +46,7 @@ class ToolSync:
         self._over: HostError | None = None
 
     @property
-    def refused(self) -> dict[str, str]:
+    def refusals(self) -> dict[str, str]:
         """The tools that the host has refused, each with the reason."""
         return {name: self._refused[name][1] for name, tool in self._tools.items() if self._is_refused(tool)}
 
@@ -56,14 +56,14 @@ class ToolSync:
             await self._read()
         await self._push()
 
-    def changed(self, reason: str) -> None:
+    def schedule_update(self, reason: str) -> None:
         """Schedule an update for this reason; the tools have changed."""
         self._reasons[reason] = None
         if self._settled is None and self._over is None:
             self._settled = asyncio.get_running_loop().create_future()
         self._changed.set()
 
-    async def settled(self) -> None:
+    async def wait_until_sent(self) -> None:
         """Wait until the host has all changes so far. Raises `HostRefused` if it refuses them."""
         if self._over is not None:
             raise self._over
@@ -78,12 +78,12 @@ class ToolSync:
             self._changed.clear()
             error = await self._push_with_retries()
             if not self._changed.is_set():
-                self._settle(error)
+                self._end_wait(error)
 
     def end(self, over: HostError) -> None:
         """Stop sending; `settled` raises this error from then on."""
         self._over = over
-        self._settle(over)
+        self._end_wait(over)
 
     async def _push_with_retries(self) -> HostRefused | None:
         try:
@@ -95,7 +95,7 @@ class ToolSync:
             return refusal
         return None
 
-    def _settle(self, error: HostError | None) -> None:
+    def _end_wait(self, error: HostError | None) -> None:
         settled, self._settled = self._settled, None
         if settled is None:
             return

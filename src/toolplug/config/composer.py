@@ -109,11 +109,11 @@ class Composer:
         self._documents += 1
         if self._documents > 1:
             message = "a second document begins here; the file must hold one"
-            self._report("several_documents", _mark(event), message, "remove the line '---' and what follows it")
+            self._report("several_documents", _position_of(event), message, "remove the line '---' and what follows it")
             raise YamlRefused
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        mark = _mark(event)
+        mark = _position_of(event)
         if event.anchor not in self._anchors:
             self._report("unknown_alias", mark, f"alias '*{event.anchor}' has no anchor '&{event.anchor}' before it")
             node = None
@@ -124,7 +124,7 @@ class Composer:
         self._add(node or ScalarNode(value=None, plain=True, mark=mark, weight=1), mark)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        mark = _mark(event)
+        mark = _position_of(event)
         text: str = event.value
         plain = not event.style and event.tag is None
         node = ScalarNode(
@@ -158,7 +158,7 @@ class Composer:
         self._report("tag", mark, f"the tag {name[:80]!r} is not allowed", "remove the tag; plain values need none")
 
     def _start_collection(self, event: yaml.SequenceStartEvent | yaml.MappingStartEvent) -> None:
-        mark = _mark(event)
+        mark = _position_of(event)
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in {None, "!", f"{_CORE}{'map' if is_mapping else 'seq'}"}:
             self._refuse_tag(event.tag, mark)
@@ -256,5 +256,5 @@ class Composer:
         return _Key(name=None, mark=mark)
 
 
-def _mark(event: yaml.Event) -> Mark:
+def _position_of(event: yaml.Event) -> Mark:
     return Mark(line=event.start_mark.line + 1, column=event.start_mark.column + 1)

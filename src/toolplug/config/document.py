@@ -135,7 +135,7 @@ class Document:
         node = found[-1][1] if len(found) > len(path) else None
         return tuple(node.entries) if isinstance(node, MappingNode) else ()
 
-    def mark(self, path: KeyPath) -> Mark:
+    def position_of(self, path: KeyPath) -> Mark:
         """Return the position of the value; for a path that is not in the file, that of its nearest parent's key."""
         found = self._descend(path)
         return found[-1][1].mark if len(found) > len(path) else found[-1][0]
@@ -146,7 +146,7 @@ class Document:
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
         """Return a problem at the position of the value, or of its key."""
-        mark = self.key_mark(path) if at_key else self.mark(path)
+        mark = self.key_mark(path) if at_key else self.position_of(path)
         return problem_at(self.file, mark, code, message, hint, path)
 
     def _descend(self, path: KeyPath) -> list[tuple[Mark, Node]]:

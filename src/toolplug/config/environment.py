@@ -32,7 +32,7 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{
 def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
     """Return the values at the path with every reference expanded. Raises `KeyError` for a path not in the file."""
     expansion = _Expansion(document=document, environ=environ)
-    value = expansion.expanded(document.node(path), path)
+    value = expansion.expand(document.node(path), path)
     return Section(
         document=document,
         path=path,
@@ -58,21 +58,23 @@ class _Expansion:
     broken: set[KeyPath] = field(default_factory=set[KeyPath])
     withheld: set[str] = field(default_factory=set[str])
 
-    def expanded(self, node: Node, path: KeyPath) -> Value:
+    def expand(self, node: Node, path: KeyPath) -> Value:
         match node:
+            # The look for the two characters first: most scalars have none, and the pattern is slower.
             case ScalarNode(value=str(text)) if "${" in text:
                 return self._scalar(text, path, plain=node.plain)
             case ScalarNode():
                 return node.value
             case ListNode():
-                return [self.expanded(item, (*path, index)) for index, item in enumerate(node.items)]
+                return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
             case MappingNode():
-                return {key: self.expanded(entry.node, (*path, key)) for key, entry in node.entries.items()}
+                return {key: self.expand(entry.node, (*path, key)) for key, entry in node.entries.items()}
 
     def _scalar(self, text: str, path: KeyPath, *, plain: bool) -> ScalarValue:
         expanded = _REFERENCE.sub(lambda found: self._replacement(found, path), text)
         if path in self.broken:
             return None
+        # `port: ${PORT}` becomes a number, as if it had been written there; a part of a longer text stays text.
         whole = _REFERENCE.fullmatch(text)
         return resolve_scalar(expanded) if plain and whole and whole["body"] is not None else expanded
 
@@ -85,14 +87,17 @@ class _Expansion:
             return self._break(path, "bad_reference", "'${' does not begin a reference", hint)
         name, default = body["name"], body["default"]
         value = self.environ.get(name)
+        # An empty value counts as unset here, as with `:-` in a shell.
         if default is not None and not value:
             return default
         if value is None:
             hint = f"set it, or write ${{{name}:-default}}"
             return self._break(path, "unset_variable", f"the environment variable {name!r} is not set", hint)
+        # Python decodes bytes that are no UTF-8 as surrogates, which nothing can be written with.
         if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
             return self._break(path, "not_text", f"the environment variable {name!r} is not UTF-8 text", "")
         if value:
+            # Every value of the environment is masked in messages: which of them are secrets nobody can say.
             self.withheld.add(value)
         return value
 

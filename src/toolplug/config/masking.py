@@ -30,12 +30,15 @@ def holds_credentials(text: str) -> bool:
     return "@" in text.partition("//")[2]
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     """Return the text with each secret masked, escaped forms included; one of up to 3 characters only as a word."""
+    # The longest first: one secret may be a part of another, whose rest would stay readable.
     for secret in sorted(secrets, key=len, reverse=True):
+        # Messages quote values as Python or as JSON, with quotation marks and line breaks escaped.
         for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]}:
             if len(form) >= 4:
                 text = text.replace(form, MASK)
+            # A text of up to three characters occurs in words by chance, and would mask half of a message.
             elif form:
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
     return text
@@ -46,6 +49,7 @@ _NAMED = re.compile(r"(?P<before>(?P<name>[A-Za-z_][\w-]*)(?:=|: *))(?P<value>[^
 _PASSWORD = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^/@\s:]*:(?P<password>[^/\s]+)@")
 _QUERY = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^?\s]*\?(?P<query>[^#\s]+)")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
+# Prefixes of OpenAI, GitHub, GitLab, Slack and AWS, and `eyJ`, with which every JSON Web Token begins.
 _KEY = re.compile(r"(?<![\w-])(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}")
 """API keys of well-known services, by their prefixes."""
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
@@ -97,12 +101,14 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
     `Bearer x` only x), also as a parameter of an address, a pair `name=value;`, a key of JSON or a header; passwords of
     addresses; and the keys of well-known services. References to the environment, `${NAME}`, are none.
     """
+    # Each level is a text within a text: without a limit a crafted argument decides how deep it goes.
     if not text or _depth > _MOST_NESTED or not _REFERENCE.sub("", text).strip():
         return []
     if scheme := _SCHEME.fullmatch(text):
         return [] if _REFERENCE.search(scheme["secret"]) else [Secret(name, scheme["secret"])]
     if looks_secret((name,)):
         return [] if _REFERENCE.search(text) else [Secret(name, text)]
+    # Taken apart first, so that only the secret itself is masked, and the rest of a message stays readable.
     parts = _json_leaves(text) or _pairs(text)
     found = [secret for key, part in parts for secret in find_secrets(part, key or name, _depth=_depth + 1)]
     if not parts:
@@ -171,6 +177,7 @@ def forms_of(secret: str, value: str) -> Iterator[str]:
     if value != secret and _SCHEME.fullmatch(value):
         yield value
     yield secret
+    # Libraries show a password as it was sent, and as they have decoded it.
     if (decoded := unquote(secret)) != secret:
         yield decoded
 

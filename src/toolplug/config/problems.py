@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Section
 from toolplug.config.environment import has_reference
-from toolplug.config.masking import holds_credentials, looks_secret, masked
+from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
@@ -150,7 +150,7 @@ class _Report:
         if scalar and not self._show(fault.path):
             message = "is not valid (the value is not shown)"
         else:
-            message = masked(own_text(fault.error), secrets_of(self.section, self.model)) or "is not valid"
+            message = mask_secrets(own_text(fault.error), secrets_of(self.section, self.model)) or "is not valid"
         return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
 
     def _show(self, path: KeyPath) -> str:

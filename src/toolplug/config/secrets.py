@@ -25,7 +25,7 @@ def read_secret_files(section: Section, model: type[BaseModel]) -> Section:
     the configuration file. Line breaks at the end of a file are dropped. Errors are problems of the section.
     """
     reading = _Reading(section=section)
-    value = reading.filled(section.value, section.path, shapes_of(model))
+    value = reading.fill(section.value, section.path, shapes_of(model))
     return replace(
         section,
         value=value,
@@ -50,16 +50,16 @@ class _Reading:
     withheld: set[str] = field(default_factory=set[str])
     moved: dict[KeyPath, KeyPath] = field(default_factory=dict[KeyPath, KeyPath])
 
-    def filled(self, value: Value, path: KeyPath, shapes: Shapes) -> Value:
+    def fill(self, value: Value, path: KeyPath, shapes: Shapes) -> Value:
         if isinstance(value, list):
-            return [self.filled(item, (*path, index), shapes_at(shapes, index)) for index, item in enumerate(value)]
+            return [self.fill(item, (*path, index), shapes_at(shapes, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         file_keys = dict(_file_keys(shapes))
         filled: dict[str, Value] = {}
         for key, inner in value.items():
             if key not in file_keys:
-                filled[key] = self.filled(inner, (*path, key), shapes_at(shapes, key))
+                filled[key] = self.fill(inner, (*path, key), shapes_at(shapes, key))
             elif file_keys[key] in value:
                 self._refuse((*path, key), f"both {file_keys[key]!r} and {key!r} are given", "keep one of them")
             else:
@@ -102,9 +102,11 @@ def _read(name: Value, folder: Path) -> str:
         raise _Unusable("should be the path of a file")
     path = folder / name
     try:
+        # A pipe or a device would block the start for ever.
         if not stat.S_ISREG(path.stat().st_mode):
             raise _Unusable("is not a regular file")
         with path.open("rb") as stream:
+            # One byte more than allowed tells a file that is too large without reading all of it.
             data = stream.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise _Unusable(f"the file cannot be read: {error.strerror}") from None
@@ -113,6 +115,7 @@ def _read(name: Value, folder: Path) -> str:
     if len(data) > MAX_SECRET_BYTES:
         raise _Unusable("the file is larger than 64 KiB")
     try:
+        # Editors and `echo` end a file with a line break, which no key has.
         text = data.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError:
         raise _Unusable("the file is not UTF-8 text") from None

@@ -10,7 +10,7 @@ import logging
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import accumulate
@@ -23,14 +23,13 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Switch
-from toolplug.execution.limits.cluster import ClusterLimits
+from toolplug.catalog.plan import EndableWork, Limiter, Switch
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
     Breaker,
     ConcurrencyLimit,
-    Rate,
+    RateLimit,
     SourceSwitch,
 )
 from toolplug.runtime.timestamp import timestamp
@@ -86,7 +85,7 @@ def audit(
 
 
 @contextmanager
-def audited(event: str, principal: Principal, request_id: str, target: Callable[[], str]) -> Generator[None]:
+def audit_block(event: str, principal: Principal, request_id: str, target: Callable[[], str]) -> Generator[None]:
     """Write one audit line when the block ends: `done`, or `refused` if it raises; `target` is called then."""
     try:
         yield
@@ -154,13 +153,29 @@ class _ObservedCounters(CallCounters):
         self._on_call(self.provider, self.tool_name, status, seconds)
 
 
-def cumulated(counts: list[int]) -> list[tuple[str, float]]:
+def cumulate(counts: list[int]) -> list[tuple[str, float]]:
     """Return `(upper bound, calls up to it)` for each bucket, as the exposition format of Prometheus has them."""
     return list(zip([*map(str, BUCKETS), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
 LevelKey = tuple[str, ...]
 """The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
+
+
+class SharedLimits(Protocol):
+    """Limits that hold for all processes of a store. Implemented by `toolplug.cluster.limits.ClusterLimits`.
+
+    `level` is the place of a limit, `what` names it for people; with `share`, each process admits its part when the
+    store is unavailable.
+    """
+
+    def rate(self, level: Sequence[str], what: str, count: int, per_s: int, *, share: bool) -> Limiter:
+        """Return the rate of this level, changed to these numbers."""
+        ...
+
+    def permits(self, level: Sequence[str], what: str, size: int, queue: int, *, share: bool) -> ConcurrencyLimit:
+        """Return the concurrency limit of this level, changed to these numbers."""
+        ...
 
 
 class CallAccounting:
@@ -170,8 +185,8 @@ class CallAccounting:
     hold for all processes of the store; None if there is one process.
     """
 
-    def __init__(self, on_call: OnCall | None = None, cluster: ClusterLimits | None = None) -> None:
-        self.cluster: ClusterLimits | None = cluster
+    def __init__(self, on_call: OnCall | None = None, cluster: SharedLimits | None = None) -> None:
+        self.cluster: SharedLimits | None = cluster
         self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
@@ -179,7 +194,7 @@ class CallAccounting:
         self._refusals: dict[str, int] = {}
         self._quotas: dict[str, int] = {}
         self._permits: dict[LevelKey, ConcurrencyLimit] = {}
-        self._rates: dict[LevelKey, Rate] = {}
+        self._rates: dict[LevelKey, RateLimit] = {}
         self._breakers: dict[LevelKey, Breaker] = {}
         self._abandoned: dict[LevelKey, AbandonedCallLimit] = {}
 
@@ -204,9 +219,9 @@ class CallAccounting:
 
         Code that was asked to stop has `ABANDONED_DRAIN_S` to do so.
         """
-        in_time = await switch.drained(within_s)
+        in_time = await switch.drain(within_s)
         ended = self.end_running(switch)  # those in a queue or a pause too: they never run
-        return in_time or (ended > 0 and await switch.drained(ABANDONED_DRAIN_S))
+        return in_time or (ended > 0 and await switch.drain(ABANDONED_DRAIN_S))
 
     def counters(self, provider: str, tool_name: str) -> CallCounters:
         """Return the counters with these two labels; creates them on the first call."""
@@ -232,7 +247,7 @@ class CallAccounting:
         """Return `((provider, method, path), counters)` of each route in the order of their creation."""
         return list(self._routes.items())
 
-    def refused(self, code: str) -> None:
+    def count_refusal(self, code: str) -> None:
         """Count one request that the host refused with this error code."""
         self._refusals[code] = self._refusals.get(code, 0) + 1
 
@@ -260,25 +275,25 @@ class CallAccounting:
             found[_label(level)] = found.get(_label(level), False) or breaker.open
         return found
 
-    def permits(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
+    def concurrency_limit(self, level: LevelKey, size: int, queue: int) -> ConcurrencyLimit:
         """Return the concurrency limit of this level, changed to these numbers."""
         kept = self._permits.setdefault(level, ConcurrencyLimit(size, queue, what_of(level)))
-        kept.resized(size, queue)
+        kept.resize(size, queue)
         return kept
 
-    def rate(self, level: LevelKey, count: int, per_s: int) -> Rate:
+    def rate(self, level: LevelKey, count: int, per_s: int) -> RateLimit:
         """Return the rate window of this level, changed to these numbers."""
-        kept = self._rates.setdefault(level, Rate(count, per_s, what_of(level)))
-        kept.resized(count, per_s)
+        kept = self._rates.setdefault(level, RateLimit(count, per_s, what_of(level)))
+        kept.resize(count, per_s)
         return kept
 
     def breaker(self, level: LevelKey, failures: int, open_for_s: float) -> Breaker:
         """Return the breaker of this level, changed to these numbers."""
         kept = self._breakers.setdefault(level, Breaker(failures, open_for_s, what_of(level)))
-        kept.resized(failures, open_for_s)
+        kept.resize(failures, open_for_s)
         return kept
 
-    def abandoned(self, kind: str, source: str) -> AbandonedCallLimit:
+    def abandoned_limit(self, kind: str, source: str) -> AbandonedCallLimit:
         """Return the limit of one source's calls that were answered at their deadline but still run."""
         return self._abandoned.setdefault((kind, source), AbandonedCallLimit(source))
 
@@ -337,7 +352,7 @@ class CallMetrics(Collector):
             names = [counters.provider, counters.tool_name]
             for status, count in tuple(counters.ended.items()):
                 ended.add_metric([*names, status], count)
-            took.add_metric(names, cumulated(counters.buckets), counters.seconds)
+            took.add_metric(names, cumulate(counters.buckets), counters.seconds)
             running.add_metric(names, counters.in_flight)
         capped = GaugeMetricFamily(
             f"{prefix}_series_capped", f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
@@ -359,7 +374,7 @@ class CallMetrics(Collector):
         for (provider, method, path), counters in self._accounting.every_route():
             for status, count in tuple(counters.ended.items()):
                 ended.add_metric([provider, method, path, status], count)
-            took.add_metric([provider, method, path], cumulated(counters.buckets), counters.seconds)
+            took.add_metric([provider, method, path], cumulate(counters.buckets), counters.seconds)
         return iter((ended, took))
 
     def _refusals(self) -> Iterator[Metric]:

@@ -16,9 +16,9 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.results import denied, limited, unavailable
+from toolplug.execution.results import denied_result, limited_result, unavailable
 from toolplug.runtime.timestamp import timestamp
-from toolplug.signatures.values import canonical, decoded
+from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import Store, key_pages, tenant_digest
 
 DECIDE_SCOPE = "approvals:write"
@@ -27,6 +27,7 @@ LIFE_S = 300.0
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
 
+# Counting reads one page of keys after another; a scrape must not walk through a store without end.
 MAX_COUNTED = 10_000
 """Waiting tickets of all tenants that a scrape counts."""
 
@@ -69,7 +70,7 @@ class Ticket(NamedTuple):
     tenant: str
 
 
-class _Kept(TypedDict):
+class _StoredApproval(TypedDict):
     tool: str
     digest: str
     body: str
@@ -88,7 +89,7 @@ class _Kept(TypedDict):
     tenant: str
 
 
-_KEPT = TypeAdapter(_Kept)
+_KEPT = TypeAdapter(_StoredApproval)
 
 
 class Claim(NamedTuple):
@@ -138,6 +139,7 @@ class Approvals:
         except StoreError as error:
             _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
 
+    # The ticket alone is no secret: the model has seen it. So the subject must be the same, and a person must be there.
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
         """Return the ticket of this caller's own waiting call if the person at its client may decide it, else None.
 
@@ -209,6 +211,8 @@ class Approvals:
         return ticket
 
     async def _decide(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
+        # Two people may decide at once: whoever loses the race reads what the other one has decided, and is refused
+        # with it.
         while True:
             found = await self._record(by.tenant, ticket_id)
             if found is None:
@@ -227,6 +231,8 @@ class Approvals:
                 await self._write(_key(by.tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
+            # After the decision, which is what counts: if the process ends in between, the index expires with the
+            # ticket.
             await self._store.commit(_waiting_key(by.tenant, ticket_id), None)
             if decision == "approve":
                 await self._offer(by.tenant, ticket_id, kept)
@@ -234,11 +240,13 @@ class Approvals:
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
         tenant = context.principal.tenant
+        # Several calls may pass here at once and exceed the limit by as many: it bounds the store, it need not be
+        # exact.
         if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
             plan.counters.limited_by("approvals")
-            return limited(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
-        arguments = decoded(call.arguments)
-        kept: _Kept = {
+            return limited_result(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
+        arguments = decode_arguments(call.arguments)
+        kept: _StoredApproval = {
             "tool": call.name,
             "digest": plan.ref.digest,
             "body": _body(plan, arguments, context),
@@ -257,27 +265,32 @@ class Approvals:
         }
         ticket_id = token_hex(12)
         await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
+        # A key without arguments, so that a scrape can count the waiting without reading what they are about.
         await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
         reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied(call, _GATE, reason, approval=_show(ticket_id, kept))
+        return denied_result(call, _GATE, reason, approval=_show(ticket_id, kept))
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
         tenant = context.principal.tenant
         while True:
             found = await self._record(tenant, ticket_id)
             if found is None:
-                return denied(call, _GATE, "there is no such approval, or it has expired; call again without one")
+                return denied_result(
+                    call, _GATE, "there is no such approval, or it has expired; call again without one"
+                )
             kept, revision = found
-            if kept["body"] != _body(plan, decoded(call.arguments), context):
-                return denied(call, _GATE, "it was given for another call; call again without one")
+            if kept["body"] != _body(plan, decode_arguments(call.arguments), context):
+                return denied_result(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
                 case "waiting":
                     shown = _show(ticket_id, kept)
-                    return denied(call, _GATE, "no decision yet; try again later", approval=shown)
+                    return denied_result(call, _GATE, "no decision yet; try again later", approval=shown)
                 case "denied":
-                    return denied(call, _GATE, f"it was denied by {kept['decided_by']}")
+                    return denied_result(call, _GATE, f"it was denied by {kept['decided_by']}")
+                # The same key is the same call repeated, whose answer was lost on the way: it gets its first result,
+                # not a refusal.
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
-                    return denied(call, _GATE, "it was used already; call again without one")
+                    return denied_result(call, _GATE, "it was used already; call again without one")
                 case "used":
                     return Claim(self, tenant, None)
                 case "approved":
@@ -292,24 +305,25 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = _approved_key(context.principal.tenant, _body(plan, decoded(call.arguments), context), "")
+        prefix = _approved_key(context.principal.tenant, _body(plan, decode_arguments(call.arguments), context), "")
         for key in await self._store.keys(prefix, limit=_MOST_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
                 return claim
         return None
 
-    async def _offer(self, tenant: str, ticket_id: str, kept: _Kept) -> None:
+    async def _offer(self, tenant: str, ticket_id: str, kept: _StoredApproval) -> None:
         """Index the approved ticket under the content of its call, where the next equal call finds it."""
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
 
-    async def _record(self, tenant: str, ticket_id: str) -> tuple[_Kept, int] | None:
+    async def _record(self, tenant: str, ticket_id: str) -> tuple[_StoredApproval, int] | None:
         """Return a ticket as `_find` does; None also if the text cannot be a ticket's id."""
+        # A slash in a caller's text would name a key of another tenant.
         is_id = ticket_id.isalnum() and ticket_id.isascii()
         return await self._find(_key(tenant, ticket_id)) if is_id else None
 
-    async def _find(self, key: str) -> tuple[_Kept, int] | None:
+    async def _find(self, key: str) -> tuple[_StoredApproval, int] | None:
         """Return the ticket at a key and its revision; None if there is none, or, with an error, none can be read."""
         record = await self._store.read(key)
         if record is None:
@@ -320,7 +334,8 @@ class Approvals:
             _LOG.error("record %s cannot be read: it counts as no approval, and expires by itself", key)
             return None
 
-    async def _write(self, key: str, kept: _Kept, revision: int) -> None:
+    async def _write(self, key: str, kept: _StoredApproval, revision: int) -> None:
+        # Stores refuse a time to live of zero; a ticket that expires in this moment lives for another millisecond.
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 
@@ -348,7 +363,7 @@ def _approved_key(tenant: str, body: str, ticket_id: str) -> str:
     return f"approved/{tenant_digest(tenant)}/{body}/{ticket_id}"
 
 
-def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
+def _ticket(ticket_id: str, kept: _StoredApproval) -> Ticket:
     decided_at = kept.get("decided_at")
     return Ticket(
         ticket_id,
@@ -366,6 +381,6 @@ def _ticket(ticket_id: str, kept: _Kept) -> Ticket:
     )
 
 
-def _show(ticket_id: str, kept: _Kept) -> dict[str, object]:
+def _show(ticket_id: str, kept: _StoredApproval) -> dict[str, object]:
     expires_at = timestamp(kept["expires_at"])
     return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}

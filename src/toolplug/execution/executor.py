@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from types import CoroutineType
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -12,9 +13,13 @@ import orjson
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.catalog.strict import strict_schema
-from toolplug.execution.model_formats import Message, functions_of, read_calls, without_absent
 from toolplug.execution.results import timed_out
+
+Message = dict[str, Any]
+"""A tool, or a message, as the API of a model's vendor takes it."""
+
+_MODEL_APIS = "toolplug.model_apis.messages"
+"""Loaded when a program asks for a vendor's format: a host that serves MCP and HTTP needs none."""
 
 Listener = Callable[[CatalogDiff], None]
 Unsubscribe = Callable[[], None]
@@ -68,10 +73,7 @@ class ModelTools(ToolExecutor, Protocol):
         """
         tools: list[Message] = orjson.loads(entered_catalog(self).render(api))
         if strict:
-            for function in functions_of(tools):
-                schema = strict_schema(function["parameters"])
-                if schema is not None:
-                    function.update(parameters=schema, strict=True)
+            import_module(_MODEL_APIS).set_strict_openai(tools)
         return tools
 
     def for_anthropic(self, *, strict: bool = False) -> list[Message]:
@@ -81,10 +83,7 @@ class ModelTools(ToolExecutor, Protocol):
         """
         tools: list[Message] = orjson.loads(entered_catalog(self).render("anthropic"))
         if strict:
-            for function in tools:
-                schema = strict_schema(function["input_schema"]) if "input_schema" in function else None
-                if schema is not None:
-                    function.update(input_schema=schema, strict=True)
+            import_module(_MODEL_APIS).set_strict_anthropic(tools)
         return tools
 
     def for_gemini(self) -> list[Message]:
@@ -101,19 +100,7 @@ class ModelTools(ToolExecutor, Protocol):
         takes none counts as absent, as strict mode asks for. Raises `TypeError` for what is no item of these APIs and
         `ValueError` for a call that is not of a function.
         """
-        found = [(api, call) for item in calls or () for api, call in read_calls(item)]
-        made = [without_absent(self.catalog, call) for _, call in found]
-        results = await asyncio.gather(*(self.execute(call, context) for call in made))
-        answers: list[Message] = []
-        for api in dict.fromkeys(api for api, _ in found):
-            answers += api.messages(
-                [
-                    result._replace(name=call.name)  # that of `call_tool` is the name of the tool that it calls
-                    for (each, call), result in zip(found, results, strict=True)
-                    if each is api
-                ]
-            )
-        return answers
+        return await import_module(_MODEL_APIS).answer_calls(self, calls, context)
 
 
 def entered_catalog(executor: ToolExecutor) -> Catalog:
@@ -201,7 +188,7 @@ class LazyExecutor(ModelTools):
                 return tool.plan.forward(self, call, context)
         return self._inner.execute(call, context)
 
-    async def listed(self) -> Catalog:
+    async def open_catalog(self) -> Catalog:
         """Return the catalog after opening all toolsets."""
         async with self._open("", None) as executor:
             return executor.catalog

@@ -10,16 +10,15 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
-from typing import NotRequired, TypedDict, cast
+from collections.abc import Collection, Mapping
+from typing import NotRequired, Protocol, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.results import denied, limited
+from toolplug.execution.results import denied_result, limited_result
 from toolplug.signatures.values import canonical
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store, name_digest
 
 
@@ -60,6 +59,7 @@ def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
     )
 
 
+# A day, as Stripe and others keep theirs: clients that retry from a queue come back within hours.
 KEPT_S = 86_400.0
 LEASE_BEYOND_DEADLINE_S = 30.0
 """After the deadline and this time a call that has left no result counts as lost, though its process runs."""
@@ -72,7 +72,7 @@ OUTCOME_UNKNOWN = "outcome_unknown"
 _LOG = logging.getLogger("toolplug.execution")
 
 
-class _Entry(TypedDict):
+class _CallEntry(TypedDict):
     """The record of a key: the digest of the call, and its result, None while it runs.
 
     `process` is the name of the process that runs it, `until` the end of its time on the store's clock; both are absent
@@ -85,33 +85,47 @@ class _Entry(TypedDict):
     until: NotRequired[float]
 
 
+class RunningProcesses(Protocol):
+    """The processes that share the store. Implemented by `toolplug.cluster.processes.Processes`."""
+
+    @property
+    def name(self) -> str:
+        """The present name of this process."""
+        ...
+
+    async def running(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of these processes that run. Raises `StoreError`."""
+        ...
+
+
 class Replays:
     """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
 
     `processes` are those that share the store.
     """
 
-    def __init__(self, store: Store, processes: Processes) -> None:
+    def __init__(self, store: Store, processes: RunningProcesses) -> None:
         self._store = store
         self._processes = processes
-        self._running: dict[str, _Entry] = {}
+        self._running: dict[str, _CallEntry] = {}
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """Return the first result or a refusal; None after marking an unused key as running. Raises `StoreError`."""
         key = _key(context)
         lease_s = seconds + LEASE_BEYOND_DEADLINE_S
-        mark: _Entry = {
+        mark: _CallEntry = {
             "body": _body(plan, call, context),
             "result": None,
             "process": self._processes.name,
             "until": self._store.now() + lease_s,
         }
+        # Before anything is awaited: two calls of this process with one key cannot both find it unused.
         first = self._running.setdefault(key, mark)
         if first is not mark:
             return self._answer(plan, call, first, mark["body"], runs=True)
         answer = None
         try:
-            answer = await self._mark(key, mark, plan, call, lease_s)
+            answer = await self._begin_key(key, mark, plan, call, lease_s)
         except asyncio.CancelledError:  # the mark may have been written all the same
             await self.finish(plan, context, None)
             raise
@@ -128,19 +142,23 @@ class Replays:
         mark = self._running.get(key)
         try:
             record = await self._store.read(key)
+            # Another process has taken the key over in between, as after a lease that had ended: its record is not ours
+            # to change.
             if mark is None or record is None or _entry(record.value) != mark:
                 return
             if result is None:
                 await self._store.commit(key, None, expected=record.revision)
             else:
-                kept: _Entry = {**mark, "result": kept_result(result)}
+                kept: _CallEntry = {**mark, "result": kept_result(result)}
                 await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=KEPT_S)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
         finally:
             self._running.pop(key, None)
 
-    async def _mark(self, key: str, mark: _Entry, plan: Plan, call: ToolCall, lease_s: float) -> ToolResult | None:
+    async def _begin_key(
+        self, key: str, mark: _CallEntry, plan: Plan, call: ToolCall, lease_s: float
+    ) -> ToolResult | None:
         """Write the mark and return None; the answer to the call if the key has a record. Raises `StoreError`."""
         while True:
             record = await self._store.read(key)
@@ -153,7 +171,7 @@ class Replays:
                 continue  # another call took the key in between: it is read again
             return None
 
-    async def _runs(self, entry: _Entry) -> bool:
+    async def _runs(self, entry: _CallEntry) -> bool:
         """Return whether the call of a key may still run in another process. Raises `StoreError`.
 
         This process knows its own running calls; a mark of it without one is that of a result which was not kept.
@@ -163,9 +181,9 @@ class Replays:
             return False
         return bool(await self._processes.running([process]))
 
-    def _answer(self, plan: Plan, call: ToolCall, entry: _Entry, body: str, *, runs: bool) -> ToolResult:
+    def _answer(self, plan: Plan, call: ToolCall, entry: _CallEntry, body: str, *, runs: bool) -> ToolResult:
         if entry["body"] != body:
-            return denied(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
+            return denied_result(call, "idempotency", "its key was used for another call", code=KEY_REUSED)
         kept = entry["result"]
         if kept is not None:
             first = result_again(call.id, call.name, kept)
@@ -174,7 +192,7 @@ class Replays:
             return outcome_unknown(call)
         plan.counters.limited_by("idempotency_key")
         refusal = Refusal("a call with its idempotency key runs", RETRY_S)
-        return limited(call, refusal)._replace(metadata={"code": KEY_RUNNING})
+        return limited_result(call, refusal)._replace(metadata={"code": KEY_RUNNING})
 
 
 def outcome_unknown(call: ToolCall) -> ToolResult:
@@ -185,8 +203,8 @@ def outcome_unknown(call: ToolCall) -> ToolResult:
     return ToolResult(call.id, call.name, text, ToolStatus.TOOL_ERROR, metadata={"code": OUTCOME_UNKNOWN})
 
 
-def _entry(value: bytes) -> _Entry:
-    return cast("_Entry", json.loads(value))  # only this module writes under its keys
+def _entry(value: bytes) -> _CallEntry:
+    return cast("_CallEntry", json.loads(value))  # only this module writes under its keys
 
 
 def _key(context: CallContext) -> str:

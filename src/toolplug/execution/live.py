@@ -11,7 +11,7 @@ from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe
 from toolplug.execution.results import unavailable
@@ -294,9 +294,9 @@ class MergedExecutor(_View):
         derive: Derive | None = None,
     ) -> None:
         if derive is None:
-            super().__init__(unknown, executors, lambda catalogs: layered(*catalogs), session)
+            super().__init__(unknown, executors, lambda catalogs: layer_catalogs(*catalogs), session)
         else:
-            super().__init__(unknown, executors, lambda catalogs: derive(layered(*catalogs)), session)
+            super().__init__(unknown, executors, lambda catalogs: derive(layer_catalogs(*catalogs)), session)
 
     def join(self, *executors: ToolExecutor) -> None:
         """Merge these executors from now on, and tell the listeners the difference."""
@@ -326,7 +326,7 @@ async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolR
     try:
         if not hooks.traces:
             return await run(plan, call, context, hooks, listed)
-        return await hooks.traced(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+        return await hooks.trace(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
     finally:
         hooks.calls.leave()
 

@@ -11,14 +11,14 @@ from pydantic import Field
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
-    AbandonedCallLimit,
+    AbandonedLimit,
     Approval,
-    Artifacts,
-    CallCounters,
+    ArtifactKeeper,
     CallRunner,
     Forward,
     Gate,
     Plan,
+    PlanCounters,
     PolicyGate,
     Replay,
     Setting,
@@ -73,7 +73,7 @@ class ToolRule(FileMapping):
     tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1, max_length=10_000)] = None
     offer: Annotated[Offer | None, Field(description="to models, of this tool")] = None
 
-    def offered(self, origin: Callable[[str], str], source: Offered = ALWAYS) -> Offered:
+    def offer_for(self, origin: Callable[[str], str], source: Offered = ALWAYS) -> Offered:
         """Return how models are offered the tool: by this rule, else as its `source` says."""
         return source if self.offer is None else Offered(self.offer, origin("offer"), of_tool=True)
 
@@ -110,7 +110,7 @@ class CallServices:
     runner: TaskRunner = field(default_factory=TaskRunner)
     replay: Replay | None = None
     approvals: Approval | None = None
-    artifacts: Artifacts | None = None
+    artifacts: ArtifactKeeper | None = None
     hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
@@ -126,8 +126,8 @@ class PlanSource(NamedTuple):
 
     target: Target
     switch: Switch
-    counters: CallCounters
-    abandoned: AbandonedCallLimit
+    counters: PlanCounters
+    abandoned: AbandonedLimit
     late_s: float = 0.0
 
 
@@ -244,7 +244,7 @@ class PlanBuilder:
         return limits
 
 
-def limited(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:
+def add_limits(catalog: Catalog, level: LimitLevel, services: CallServices) -> Catalog:
     """Return the tools under the limits of this level in addition to their own (docs/reference/configuration.md).
 
     A timeout or size of a tool's own rule stays; a counter counts the calls of all these tools by all callers. Tools
@@ -279,7 +279,7 @@ def own_tool(
         schema=definition.parameters,
         switch=SourceSwitch(),
         counters=services.accounting.counters(ref.source, ref.name),
-        abandoned=services.accounting.abandoned(ref.kind, ref.source),
+        abandoned=services.accounting.abandoned_limit(ref.kind, ref.source),
         runner=services.runner,
         timeout_s=timeout_s,
         max_result_bytes=max_result_bytes,

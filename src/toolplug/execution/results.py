@@ -23,7 +23,7 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.validation.compiled import MAX_REPORTED
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidArguments, StoreError, ToolError, ToolUnavailable
-from toolplug.signatures.values import as_json, encoded, why_not_json
+from toolplug.signatures.values import as_json, encode_value, why_not_json
 
 MAX_WAITING = 256
 """The most progress reports that wait for a slow client; the oldest is dropped first."""
@@ -86,11 +86,11 @@ _NOTHING_MS = 1e-6
 """Milliseconds; a smaller fraction is a floating-point error."""
 
 
-def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
+def success_result(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """Return the result of a tool that returned this value. Never raises, even if the value's own code does."""
     try:
         if isinstance(value, ToolResult):
-            result = filled(call, value, plan.max_result_bytes)
+            result = check_result(call, value, plan.max_result_bytes)
             if result is None:
                 value = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
             elif result.status is not _SUCCESS or result.structured is None:
@@ -104,7 +104,7 @@ def succeeded(call: ToolCall, value: object, plan: Plan, context: CallContext) -
         lines = plan.output.contradictions(result.output if isinstance(value, str) else result.structured)
         return _contradicting(call, lines, plan, context) if lines else result
     except BaseException as error:  # noqa: BLE001  a serializer is the tool's own code, as part of `run`
-        return failed(call, error, plan, context)
+        return error_result(call, error, plan, context)
 
 
 def _read(call: ToolCall, value: object) -> ToolResult | None:
@@ -115,7 +115,7 @@ def _read(call: ToolCall, value: object) -> ToolResult | None:
     return None if json is None else ToolResult(call.id, call.name, json.text, structured=json.value)
 
 
-def filled(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
+def check_result(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | None:
     """Check a result that a tool or plugin made, and drop structured content and parts over `limit` bytes.
 
     Returns None for a result that is not JSON. Raises `ValueError` for an unknown status.
@@ -155,7 +155,7 @@ def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -
     if fault.__cause__ is not None:
         what = f"the serializer of the result of tool {call.name!r}"
         log_crash(what, fault.__cause__, owner, call_id=call.id, request_id=context.request_id)
-    return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
+    return text_result(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
 
 
 def _contradicting(call: ToolCall, lines: Sequence[str], plan: Plan, context: CallContext) -> ToolResult:
@@ -163,14 +163,14 @@ def _contradicting(call: ToolCall, lines: Sequence[str], plan: Plan, context: Ca
     said, owner = "; ".join(lines[:_LOGGED_LINES]), _owner(plan)
     text = "result of %r (%s): %s, as its output type says (%s)"
     _LOG.error(text, call.name, owner, said, _ids(call, context), extra={CONTRADICTIONS: said})
-    return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" does not match its output type')
+    return text_result(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" does not match its output type')
 
 
 def _ids(call: ToolCall, context: CallContext) -> str:
     return f"call {call.id}, request {context.request_id}" if context.request_id else f"call {call.id}"
 
 
-def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContext) -> ToolResult:
+def error_result(call: ToolCall, error: BaseException, plan: Plan, context: CallContext) -> ToolResult:
     """Return the result of a tool that raised: the text of a `ToolError`; other exceptions are only logged."""
     try:
         if isinstance(error, ToolError):
@@ -182,7 +182,7 @@ def failed(call: ToolCall, error: BaseException, plan: Plan, context: CallContex
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse
     log_crash(f"tool {call.name!r}", error, _owner(plan), call_id=call.id, request_id=context.request_id)
-    return ended(call, ToolStatus.PANIC, f'internal error: builtin tool "{call.name}" panicked')
+    return text_result(call, ToolStatus.PANIC, f'internal error: builtin tool "{call.name}" panicked')
 
 
 def _owner(plan: Plan) -> CodeOwner:
@@ -212,41 +212,41 @@ def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
         found = [line.partition(": ")[0][:MAX_PLACE] for line in lines if line.startswith("/")][:MAX_PLACES]
         _CALLS.info("%s: invalid arguments%s", call.name, f" at {', '.join(map(repr, found))}" if found else "")
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
-    return ended(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
+    return text_result(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
 
 
-def gone(call: ToolCall) -> ToolResult:
+def gone_result(call: ToolCall) -> ToolResult:
     """Return the result for a tool that is hidden or removed: that of an unknown one."""
-    return ended(call, ToolStatus.UNKNOWN_TOOL, no_provider(call.name))
+    return text_result(call, ToolStatus.UNKNOWN_TOOL, no_provider(call.name))
 
 
 def timed_out(call: ToolCall, seconds: float) -> ToolResult:
     """Return the result of a call that did not end within its time, in seconds."""
     # to the nearest: clocks that count whole milliseconds make a little more of the time that was set
-    return ended(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {rounded(round(seconds, 3))} s')
+    return text_result(call, ToolStatus.TIMEOUT, f'tool "{call.name}" timed out after {round_up(round(seconds, 3))} s')
 
 
 DRAINING = "draining"
 """In the metadata of a call that was ended as its source had been switched off for longer than it may drain."""
 
 
-def outlasted(call: ToolCall, seconds: float) -> ToolResult:
+def outlasted_result(call: ToolCall, seconds: float) -> ToolResult:
     """Return the result of a call that ran on for longer than its switched-off source may drain."""
     result = timed_out(call, seconds)
     text = f"{result.output}: it was stopped, as its provider or host ends"
     return result._replace(output=text, metadata={"code": DRAINING})
 
 
-def denied(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:
+def denied_result(call: ToolCall, gate: str, reason: str, **metadata: object) -> ToolResult:
     """Return the refusal of a listed tool; `gate` is the rule that refused it."""
     text = f'tool "{call.name}" is not allowed: {gate}: {reason}'
     return ToolResult(call.id, call.name, text, ToolStatus.DENIED, metadata=metadata or EMPTY)
 
 
-def limited(call: ToolCall, refusal: Refusal) -> ToolResult:
+def limited_result(call: ToolCall, refusal: Refusal) -> ToolResult:
     """Return the refusal of a limiter; `retry_after_s` is at least a millisecond."""
     wait = max(refusal.retry_after_s, 0.001)
-    text = f'tool "{call.name}" is limited: {refusal.what}, retry in {rounded(wait)} s'
+    text = f'tool "{call.name}" is limited: {refusal.what}, retry in {round_up(wait)} s'
     return ToolResult(call.id, call.name, text, ToolStatus.LIMITED, retry_after_s=wait)
 
 
@@ -256,7 +256,7 @@ def unavailable(call: ToolCall, reason: str, **metadata: object) -> ToolResult:
     return ToolResult(call.id, call.name, text, ToolStatus.UNAVAILABLE, metadata=metadata or EMPTY)
 
 
-def ended(call: ToolCall, status: ToolStatus, output: str) -> ToolResult:
+def text_result(call: ToolCall, status: ToolStatus, output: str) -> ToolResult:
     """Return a result with this text and nothing else."""
     return ToolResult(call.id, call.name, output, status)
 
@@ -293,7 +293,7 @@ async def within_size(plan: Plan, result: ToolResult, context: CallContext) -> T
     return cut(result, whole, plan.max_result_bytes, handle)
 
 
-def rounded(seconds: float) -> str:
+def round_up(seconds: float) -> str:
     """Format seconds: rounded up to a millisecond, then to three digits, without trailing zeros."""
     whole = math.ceil(seconds * 1000 - _NOTHING_MS) / 1000
     return f"{whole:.3g}" if whole < 1000 else f"{whole:.0f}"
@@ -332,9 +332,9 @@ def call_answer(result: ToolResult) -> bytes:
     )
     parts = [head[:-1], b',"metadata":', _metadata(result)]
     if result.structured is not None:
-        parts += [b',"structured":', (encoded(result.structured) or "null").encode()]
+        parts += [b',"structured":', (encode_value(result.structured) or "null").encode()]
     if result.parts:
-        parts += [b',"parts":', (encoded(result.parts) or "[]").encode()]
+        parts += [b',"parts":', (encode_value(result.parts) or "[]").encode()]
     if result.retry_after_s is not None:
         parts += [b',"retry_after_s":', orjson.dumps(result.retry_after_s)]
     parts.append(b"}")
@@ -346,4 +346,4 @@ def _metadata(result: ToolResult) -> bytes:
     metadata = result.metadata
     if not metadata:
         return b"{}"
-    return (encoded({name: value for name, value in metadata.items() if name != REPLAYED}) or "{}").encode()
+    return (encode_value({name: value for name, value in metadata.items() if name != REPLAYED}) or "{}").encode()

@@ -13,14 +13,22 @@ from time import perf_counter
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallHooks, Limiter, Plan, Retry, Switch
-from toolplug.execution.results import DRAINING, gone, limited, outlasted, timed_out
-from toolplug.execution.started_call import StartedCall, begin, drain_seconds, finished, limit_seconds, loop_time_of
+from toolplug.catalog.plan import Limiter, Plan, PlanHooks, Retry, Switch
+from toolplug.execution.results import DRAINING, gone_result, limited_result, outlasted_result, timed_out
+from toolplug.execution.started_call import (
+    StartedCall,
+    begin,
+    drain_seconds,
+    limit_seconds,
+    loop_time_of,
+    wait_for_result,
+)
 from toolplug.runtime.backoff import pause_after
 
 ABANDONED = "abandoned"
 """The gate that refuses a call while too many abandoned calls of its provider run."""
 
+# A worker that restarts, or a lock that another call holds, is often over by then.
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 5.0
 
@@ -41,7 +49,7 @@ class PipelineCall:
     context: CallContext
     began: float
     seconds: float
-    hooks: CallHooks | None = None
+    hooks: PlanHooks | None = None
     tool: ToolDefinition | None = None
     shown: ToolCall | None = None
     reached: bool = False
@@ -53,6 +61,7 @@ class PipelineCall:
     _had_s: float = 0.0
 
     def __post_init__(self) -> None:
+        # Once, for all waits: limiters, pauses and attempts then share one deadline, and none adds rounding of its own.
         self.until = loop_time_of(self.began + self.seconds)
 
     @property
@@ -89,19 +98,20 @@ class PipelineCall:
             async with pause:
                 return await waiting
         except TimeoutError:
+            # A `TimeoutError` of what is awaited itself, as a limiter raises at the deadline.
             if not pause.expired():
                 raise
-            return outlasted(self.call, perf_counter() - self.began)
+            return outlasted_result(self.call, perf_counter() - self.began)
         finally:
             self._pause = None
             running.discard(self)
 
-    async def refused(self) -> ToolResult | None:
+    async def ask_limiters(self) -> ToolResult | None:
         """Ask the limit of abandoned calls and then each limiter, in order; return the first refusal, or None."""
         plan = self.plan
         if plan.abandoned.running >= plan.abandoned.limit:
             plan.counters.limited_by(ABANDONED)
-            return limited(self.call, plan.abandoned.refusal())
+            return limited_result(self.call, plan.abandoned.refusal())
         return await self.unless_ended(self._not_admitted()) if plan.limiters else None
 
     async def _not_admitted(self) -> ToolResult | None:
@@ -113,7 +123,8 @@ class PipelineCall:
                 return timed_out(self.call, self.limit_s)
             if refusal is not None:
                 plan.counters.limited_by(limiter.knob)
-                return limited(self.call, refusal)
+                return limited_result(self.call, refusal)
+            # One by one, so that `release_limiters` returns what was taken even if a later limiter refuses or raises.
             self._held.append(limiter)
         return None
 
@@ -122,14 +133,15 @@ class PipelineCall:
         self.ended = False
         if self.left_s <= 0:
             return timed_out(self.call, self.limit_s)
+        # Its provider may have been replaced while the call waited; a target of a closed provider must not be called.
         if not self.plan.switch.open:
-            return gone(self.call)
+            return gone_result(self.call)
         if not self.reached:
             self.reached, self._had_s = True, self.left_s
         outcome = begin(self.plan, self.call, inner, context, self.began, self.seconds)
         if isinstance(outcome, StartedCall):
             self._started = outcome
-            outcome = await finished(self.call, outcome, context)
+            outcome = await wait_for_result(self.call, outcome, context)
         self.ended = outcome is not None
         return timed_out(self.call, self.limit_s) if outcome is None else outcome
 
@@ -140,14 +152,18 @@ class PipelineCall:
         shorter deadline, are no failures of the tool, nor is a call that was ended by a drain.
         """
         late = result.status is ToolStatus.TIMEOUT
+        # `_had_s * 2`: a call that got less than half of its time has spent the rest in queues, which is no fault of
+        # the tool.
         impatient = late and (self.seconds < self.plan.timeout_s or self._had_s * 2 < self.plan.timeout_s)
         drained = late and result.metadata.get("code") == DRAINING
         return result.status if self.reached and not impatient and not drained else ToolStatus.CANCELLED
 
-    def answered(self, status: str) -> None:
+    def release_limiters(self, status: str) -> None:
         """Tell the limiters the status of the answer, and release them when the tool itself has ended."""
+        # Two steps: the breaker needs the answer now, but a place of `max_concurrency` stays taken while the tool runs
+        # on.
         for limiter in self._held:
-            limiter.answered(status)
+            limiter.on_answer(status)
         if self._started is None:
             self._release()
         else:
@@ -155,21 +171,21 @@ class PipelineCall:
 
     def _release(self) -> None:
         for limiter in self._held:
-            limiter.ended()
+            limiter.on_end()
 
 
 async def run_with_retries(it: PipelineCall) -> ToolResult:
     """Return the first refusal of a limiter, or the result of the last attempt; then release the limiters."""
     status: str = ToolStatus.CANCELLED
     try:
-        result = await it.refused()
+        result = await it.ask_limiters()
         if result is None:
             retry = it.plan.retry
             result = await (it.attempt(it.inner, it.context) if retry is None else _again(it, retry))
         status = it.evidence(result)
         return result
     finally:
-        it.answered(status)
+        it.release_limiters(status)
 
 
 async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
@@ -183,6 +199,7 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
 
     attempt = 0
     while True:
+        # The tool may have changed its arguments before it failed; each attempt gets them as they were sent.
         inner = it.inner._replace(arguments=copy.deepcopy(it.inner.arguments))
         result = await it.attempt(inner, context)
         asked = result.status is ToolStatus.TOOL_ERROR and result.retry_after_s is not None
@@ -191,6 +208,7 @@ async def _again(it: PipelineCall, retry: Retry) -> ToolResult:
         pause_s = result.retry_after_s
         if pause_s is None:  # doubled after each attempt, with jitter
             pause_s = pause_after(attempt + 1, FIRST_PAUSE_S, LAST_PAUSE_S)
+            # Calls that failed together, as when a server restarts, would otherwise come back in the same millisecond.
             pause_s = min(pause_s + FIRST_PAUSE_S * random.random(), LAST_PAUSE_S)
         if pause_s >= it.left_s or not it.plan.switch.open:
             return result

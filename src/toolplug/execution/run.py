@@ -17,26 +17,26 @@ from typing import NamedTuple
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
-from toolplug.catalog.plan import NO_HOOKS, Approval, CallCounters, CallHooks, HookSource, Plan
+from toolplug.catalog.plan import NO_HOOKS, Approval, HookSource, Plan, PlanCounters, PlanHooks
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
     ASCII_SAFE,
-    denied,
-    ended,
-    failed,
-    gone,
-    limited,
+    denied_result,
+    error_result,
+    gone_result,
+    limited_result,
     readable,
+    text_result,
     timed_out,
     unavailable,
     within_size,
 )
 from toolplug.execution.retries import ABANDONED, PipelineCall, run_with_retries
-from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, finished, limit_seconds
-from toolplug.signatures.values import decoded, integer_too_long
+from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, limit_seconds, wait_for_result
+from toolplug.signatures.values import decode_arguments, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -68,6 +68,7 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
 
     A source that becomes unavailable during a call does not say when to retry.
     """
+    # With `retry_after_s` the source was unavailable before the call was sent, so the tool cannot have run.
     lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
     return it.reached and (lost or result.status not in _NOT_REACHED)
 
@@ -81,7 +82,10 @@ async def _replay_or_run(it: PipelineCall) -> ToolResult:
     if replay is None or context.idempotency_key is None:
         return await _try(it)
     try:
+        # `it.inner` has the decoded arguments: two spellings of the same JSON are one call.
         first = await replay.begin(plan, it.inner, context, it.seconds)
+    # Refused, not run without a key: the caller has asked for at most one run, and nobody could say later whether it
+    # had been the second one.
     except StoreError as error:
         _LOG.error("the store of idempotent replays fails: %s", error)
         return unavailable(call, "its store cannot answer", code="store_unavailable")
@@ -90,6 +94,7 @@ async def _replay_or_run(it: PipelineCall) -> ToolResult:
     try:
         result = await _try(it)
     except (asyncio.CancelledError, Exception):
+        # A cancelled caller gets no result, but its repetition does: not the result of a second run.
         await replay.finish(plan, context, outcome_unknown(call) if it.reached else None)
         raise
     await replay.finish(plan, context, result if _may_have_run(it, result) else None)
@@ -102,12 +107,13 @@ async def _try(it: PipelineCall) -> ToolResult:
         return result
     if it.hooks is not None and it.hooks.changes:
         limit = it.plan.max_result_bytes
-        result = await it.hooks.changed(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
+        result = await it.hooks.change_result(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
     return await within_size(it.plan, result, it.context)
 
 
 MAX_DEPTH = 16
 
+# What an audit has to show: somebody asked for what he may not have. Failures of tools are in the metrics.
 _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 
 
@@ -115,7 +121,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan: Plan,
     call: ToolCall,
     context: CallContext,
-    hooks: CallHooks | None = None,
+    hooks: PlanHooks | None = None,
     tool: ToolDefinition | None = None,
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
@@ -125,6 +131,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     began = perf_counter()
     result, inner, shown, seconds = None, call, None, plan.timeout_s
     try:
+        # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
         nested = current_frame.get()[1] >= MAX_DEPTH
         if plan.gates or nested or not plan.switch.open:
             result = _check_gates(plan, call, context, nested)
@@ -132,15 +139,20 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             inner = _prepare(plan, call)
             if hooks is not None:
                 shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
+    # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
     except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, failed(call, error, plan, context), context)
+        result = await within_size(plan, error_result(call, error, plan, context), context)
     if result is None:
         try:
+            # Without a deadline of the caller the plan's own time stands, and no clock is read.
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             if hooks is not None and hooks.asks and shown is not None:
                 reason = hooks.refusal(shown, context, tool, began + seconds)
+                # Hooks may be synchronous: those answer without a coroutine and without an await.
                 reason = reason if reason is None or isinstance(reason, str) else await reason
-                result = None if reason is None else denied(call, "hook", reason)
+                result = None if reason is None else denied_result(call, "hook", reason)
+            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
+            # passed.
             if (
                 context.deadline is not None or (hooks is not None and hooks.asks)
             ) and began + seconds <= perf_counter():
@@ -151,26 +163,34 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 result = await run_pipeline(
                     PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown)
                 )
+            # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
+            # is asked.
             elif plan.abandoned.running >= plan.abandoned.limit:
                 plan.counters.limited_by(ABANDONED)
-                result = limited(call, plan.abandoned.refusal())
+                result = limited_result(call, plan.abandoned.refusal())
             else:
                 outcome = begin(plan, call, inner, context, began, seconds)
-                result = await finished(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
+                result = await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is not None and hooks is not None and hooks.changes:
                     left_s = began + seconds - perf_counter()
-                    result = await hooks.changed(shown or call, context, tool, result, left_s, plan.max_result_bytes)
+                    result = await hooks.change_result(
+                        shown or call, context, tool, result, left_s, plan.max_result_bytes
+                    )
                 if result is None:
                     result = timed_out(call, limit_seconds(plan, context, seconds))
+                # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
+                # measure it.
                 elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = await within_size(plan, result, context)
+        # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
+        # nothing can be awaited any more.
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
                 await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
-            result = failed(call, error, plan, context)
+            result = error_result(call, error, plan, context)
     status = result.status
     duration_s = perf_counter() - began
     plan.counters.record(status, duration_s)
@@ -178,7 +198,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        noting = hooks.answered(shown, context, tool, result, duration_s, seconds - duration_s)
+        # None if no hook has to be waited for, as for the hooks that run in the background.
+        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
         if noting is not None:
             await noting
     return result
@@ -189,12 +210,12 @@ async def _note_leaving(
     shown: ToolCall | None,
     context: CallContext,
     tool: ToolDefinition | None,
-    hooks: CallHooks,
+    hooks: PlanHooks,
     duration_s: float,
 ) -> None:
     """Pass the end of a call whose caller has left to the plugins."""
-    result = ended(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-    noting = hooks.answered(shown or call, context, tool, result, duration_s, 0.0)
+    result = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+    noting = hooks.report_answer(shown or call, context, tool, result, duration_s, 0.0)
     if noting is not None:
         await noting
 
@@ -202,7 +223,7 @@ async def _note_leaving(
 class UnknownCalls(NamedTuple):
     """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
 
-    counters: CallCounters
+    counters: PlanCounters
     hooks: HookSource = NO_HOOKS
 
     async def answer(self, call: ToolCall, text: str, context: CallContext) -> ToolResult:
@@ -212,40 +233,43 @@ class UnknownCalls(NamedTuple):
         if hooks is None:
             return _unknown_tool(call, text, context)
 
-        async def answered(context: CallContext) -> ToolResult:
+        async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
             shown = read_only_call(call, nested=False)
-            noting = hooks.answered(shown, context, None, result, 0.0, 0.0)
+            noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
             if noting is not None:
                 await noting
             return result
 
+        # A reload that changes the hooks waits until the calls that began with the old ones have been answered.
         hooks.calls.running += 1
         try:
-            return await hooks.traced(None, call, context, answered)
+            return await hooks.trace(None, call, context, answer_unknown)
         finally:
             hooks.calls.leave()
 
 
 def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult:
     audit("tool.call", ToolStatus.UNKNOWN_TOOL, context.principal, call.name, context.request_id)
-    return ended(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
+    return text_result(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 
 def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
     """Return the refusal of a gate; a hidden tool reads as an unknown one, before any refusal of a visible tool."""
+    # A source that is switched off is as good as not there: its tools must not be told from unknown names.
     hidden = not plan.switch.open
     refusal = None
     for gate in plan.gates:
         reason = gate.refusal(context.principal)
         if reason is not None and gate.hides:
             hidden = True
+        # The first refusal is the answer, but the loop goes on: a hiding gate after it still hides the tool.
         elif reason is not None and refusal is None:
-            refusal = denied(call, gate.name, reason)
+            refusal = denied_result(call, gate.name, reason)
     if hidden:
-        return gone(call)
+        return gone_result(call)
     if refusal is None and nested:
-        return denied(call, "depth", f"tools call one another {MAX_DEPTH} deep")
+        return denied_result(call, "depth", f"tools call one another {MAX_DEPTH} deep")
     return refusal
 
 
@@ -254,10 +278,13 @@ def _prepare(plan: Plan, call: ToolCall) -> ToolCall:
     given = call.arguments
     arguments: dict[str, object]
     if plan.copies or type(given) is not dict:
-        arguments = decoded(given)
+        arguments = decode_arguments(given)
     else:  # every value is a scalar
+        # The caller's own mapping is passed on without a copy: with scalars only, the tool can change nothing that the
+        # caller sees but its keys, and `converted` is a new object where a converter exists.
         arguments = given  # pyright: ignore[reportUnknownVariableType]  a `cast` here is a call of 25 ns
         for key, value in arguments.items():
+            # `type` and not `isinstance`: a bool is an int as well, and has no digits to count.
             if type(value) is int and not TOO_SMALL < value < TOO_LARGE:
                 raise integer_too_long(f"/{key}")
     refusals = plan.schema.refusals(arguments)

@@ -10,7 +10,7 @@ from time import perf_counter
 from toolplug.catalog.call import EMPTY, CallContext, Deadline, ToolCall, ToolResult, ToolStatus, quick_result
 from toolplug.catalog.plan import Plan, Switch
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, limits_of
-from toolplug.execution.results import failed, outlasted, succeeded
+from toolplug.execution.results import error_result, outlasted_result, success_result
 from toolplug.runtime.running_call import RunningCall
 
 _SUCCESS = ToolStatus.SUCCESS
@@ -20,8 +20,10 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
     """Return the seconds that the call may take from `began` on: the plan's, or up to the caller's deadline."""
     if context.deadline is None:
         return plan.timeout_s
+    # Deadlines are loop time and durations `perf_counter`: both are monotonic, but need not have the same zero.
     left = context.deadline - get_running_loop().time()
     most = plan.timeout_s if plan.longest_s is None else plan.longest_s
+    # What has passed since `began` is added, since the result counts from there.
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
@@ -43,8 +45,10 @@ def begin(
 
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
+    # As `loop_time_of`, written out: it runs for each call that wants its context.
     until = get_running_loop().time() + began + seconds - perf_counter() if plan.wants_context else None
     switch, counters = plan.switch, plan.counters
+    # Before the first step: it may suspend, and a reload in that turn must see the call.
     switch.running += 1
     counters.in_flight += 1
     try:
@@ -52,21 +56,24 @@ def begin(
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()
-        return failed(call, error, plan, context)
+        return error_result(call, error, plan, context)
     if type(outcome) is RunningCall:
         return StartedCall(plan, outcome, began, loop_time_of(began + seconds) if until is None else until)
     counters.in_flight -= 1
     switch.leave()
+    # The usual answer of a tool, and the fastest way: an ASCII text has no lone surrogate and needs no repair.
     if type(outcome) is str and plan.output is None and outcome.isascii():
         return quick_result(ToolResult, (call.id, call.name, outcome, _SUCCESS, None, (), EMPTY, None))
-    return succeeded(call, outcome, plan, context)
+    return success_result(call, outcome, plan, context)
 
 
-async def finished(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
+async def wait_for_result(call: ToolCall, started: StartedCall, context: CallContext) -> ToolResult | None:
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
         in_time = await running.wait(started.until - get_running_loop().time())
+        # A remote end knows the deadline too and answers at it, with a better reason than ours: that answer is on its
+        # way.
         if not in_time and plan.late_s and not started.outlasted:
             in_time = await running.wait_longer(plan.late_s) and running.error is None
     except (asyncio.CancelledError, GeneratorExit):
@@ -74,11 +81,11 @@ async def finished(call: ToolCall, started: StartedCall, context: CallContext) -
         raise
     if not in_time:
         started.abandon()
-        return outlasted(call, perf_counter() - started.began) if started.outlasted else None
+        return outlasted_result(call, perf_counter() - started.began) if started.outlasted else None
     error = running.error
     if error is not None:
-        return failed(call, error, plan, context)
-    return succeeded(call, running.value, plan, context)
+        return error_result(call, error, plan, context)
+    return success_result(call, running.value, plan, context)
 
 
 class StartedCall:
@@ -98,6 +105,7 @@ class StartedCall:
         self._abandoned = False
         self._then: Callable[[], None] | None = None
         plan.counters.running.add(self)
+        # Last: it calls back at once if the tool has already ended, and then everything must be set.
         running.when_done(self._on_end)
 
     @property
@@ -125,6 +133,7 @@ class StartedCall:
     def abandon(self) -> None:
         """Count the tool as abandoned until it ends: its caller is answered without it."""
         self.plan.counters.running.discard(self)
+        # Counted once, though both the deadline and the caller's own cancellation may lead here.
         if not self.running.done and not self._abandoned:
             self._abandoned = True
             self.plan.abandoned.abandon()

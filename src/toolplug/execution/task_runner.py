@@ -55,6 +55,8 @@ if sys.version_info >= (3, 12):
             loop = get_running_loop()
             if until is not None:
                 context = context.until(until)
+            # A box that both sides have: it tells whether the first step has ended, which the task itself only says in
+            # its next turn of the loop.
             first: list[object] = []
             work = _work(loop, first, target, call, context)
             task = Task(work, loop=loop, name="toolplug-call-worker", eager_start=True)
@@ -97,7 +99,7 @@ if sys.version_info >= (3, 12):
             running.finish(value, error)
 
 else:
-    from toolplug.execution.task_runner_py311 import TaskRunner
+    from toolplug.task_runner_py311 import TaskRunner
 
 
 class ThreadRunner:
@@ -114,6 +116,7 @@ class ThreadRunner:
         loop = get_running_loop()
         if until is not None:
             context = context.until(until)
+        # Copied here, not in the thread: what the caller sets afterwards must not reach the tool.
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)
         running = RunningCall(loop, None)

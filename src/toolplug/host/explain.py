@@ -11,10 +11,10 @@ from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.errors import AccessError
+from toolplug.execution.host_sessions import HostSession
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.host.explain_gates import (
-    AWAY,
     NO_SCOPE,
     GateVerdict,
     Verdict,
@@ -35,8 +35,6 @@ from toolplug.host.file.tool_servers import KIND as OF_SERVER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
-from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.tools.session_tool import KIND as LENT
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral
@@ -114,7 +112,7 @@ class Explainer:
         self._agents = parts.toolsets.tools
         self._configuration = parts.configuration
 
-    def explain(self, name: str, principal: Principal, agent: str | None, session: Session | None) -> Explanation:
+    def explain(self, name: str, principal: Principal, agent: str | None, session: HostSession | None) -> Explanation:
         """Return whether and why this principal can call the tool of this name; counts no call."""
         way = agent_path(self._agents, name, principal, agent, None if session is None else session.code)
         if way is None:
@@ -128,7 +126,7 @@ class Explainer:
         if tool is None and way is None:  # without an agent: a toolset may have it
             tool, before = self._of_agents_only(name, principal, session)
         if tool is None:
-            gates = (*before, *self._hidden_of(session, name), *self._where_it_lives(name, principal.tenant))
+            gates = (*before, *self._of_parts(name, None, session), *self._where_it_lives(name, principal.tenant))
             near = self._likely(name, principal, agent, session)
             return Explanation(name=name, found=False, gates=gates, nearest=tuple(near))
         return Explanation(
@@ -140,7 +138,7 @@ class Explainer:
         )
 
     def _of_agents_only(
-        self, name: str, principal: Principal, session: Session | None
+        self, name: str, principal: Principal, session: HostSession | None
     ) -> tuple[Tool | None, tuple[GateVerdict, ...]]:
         """Return the tool of a toolset of this name, with a gate that tells which agents have it."""
         path = toolset_path(self._agents, name, principal.tenant, None if session is None else session.code)
@@ -150,7 +148,7 @@ class Explainer:
         return path.tool, (*path.gates, verdict("agent", refusal, "the request", ""))
 
     def _explain_offer(
-        self, tool: Tool, principal: Principal, agent: str | None, session: Session | None
+        self, tool: Tool, principal: Principal, agent: str | None, session: HostSession | None
     ) -> Iterator[Setting]:
         """Yield how models are offered the tool if that is configured, and for a deferred one how it is found."""
         offered = tool.definition.offered
@@ -186,9 +184,9 @@ class Explainer:
                 detail = f"provider {ref.source!r} comes first; {key!r} has a tool of this name, too"
                 yield verdict("conflict", None, generation.entry.origin(), detail)
 
-    def _gates(self, tool: Tool, principal: Principal, session: Session | None) -> Iterator[GateVerdict]:
+    def _gates(self, tool: Tool, principal: Principal, session: HostSession | None) -> Iterator[GateVerdict]:
         plan = tool.plan
-        owner = ToolsetOwner(principal.tenant, principal.subject, session and session.code)
+        owner = ToolsetOwner(principal.tenant, principal.subject, None if session is None else session.code)
         equipped = self._parts.equipment.of(owner)
         if equipped is not None:
             yield equipped_gate(equipped, always_listed(self._parts.current), tool, tool.definition.name)
@@ -200,22 +198,15 @@ class Explainer:
         for gate in given.values():
             yield _make_verdict(gate.name, gate, principal, "admits", gate.origin)
         yield from limit_gates(plan)
-        asked = self._registry.plugins.asked("before_call")
+        asked = self._registry.plugins.implementers("before_call")
         if asked:
             names = ", ".join(map(repr, asked))
             yield verdict("hook", None, "code", f"before_call of {names} is asked at each call, and may refuse it")
-        if plan.ref.kind == LENT and session is not None:
-            away = None if session.reachable else AWAY
-            known = self._parts.sessions.serving
-            state = f"application {session.plugin_status}" if known else "GET /v1/explain of the running host tells"
-            yield verdict("session", away, "POST /api/sessions/{code}/register-tools", state)
+        yield from self._of_parts(tool.definition.name, tool, session)
 
-    def _hidden_of(self, session: Session | None, name: str) -> Iterator[GateVerdict]:
-        """Yield the policy that hides a tool of the session."""
-        hides = self._configuration.settings.sessions.policy == "disable"
-        if hides and session is not None and name in session.state.tools.tools:
-            detail = "the session was lent it, and the policy of sessions is disable"
-            yield verdict("policy", detail, self._configuration.origin("sessions", "policy"), "")
+    def _of_parts(self, name: str, tool: Tool | None, session: HostSession | None) -> Iterator[GateVerdict]:
+        """Yield what parts decide about a tool, or about a name that no catalog lists."""
+        yield from (verdict(*gate) for gate in self._parts.running.explain(name, tool, session))
 
     def _where_it_lives(self, name: str, tenant: str) -> Iterator[GateVerdict]:
         """Yield providers and servers that have the tool, or its name, with why it is not listed."""
@@ -245,7 +236,7 @@ class Explainer:
         return (*self._registry.idle(), *only_installed(entries.installed, entries.types.values()))
 
     def _likely(
-        self, name: str, principal: Principal, agent: str | None, session: Session | None
+        self, name: str, principal: Principal, agent: str | None, session: HostSession | None
     ) -> Iterator[LikelyName]:
         """Yield at most `MOST` tools with similar names, the nearest first, then a provider that does not run.
 

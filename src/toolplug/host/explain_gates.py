@@ -12,7 +12,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
-from toolplug.execution.results import rounded
+from toolplug.execution.results import round_up
 from toolplug.host.file.settings import MCP
 from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.views import CREDENTIAL, acting_agent
@@ -98,7 +98,6 @@ def ask_detail(plan: Plan) -> str:
 
 
 NO_SCOPE = f"the scope {CALL_SCOPE!r} is missing"
-AWAY = "the application that lends it is not connected (plugin_gone)"
 
 
 def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:
@@ -111,7 +110,7 @@ def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:
     return f"only for agent{'s' if len(agents) > 1 else ''} {named}, by toolset {toolset.id!r}"
 
 
-def unexposed(server: str) -> str:
+def explain_unexposed(server: str) -> str:
     """Return why nobody can call the tools of an MCP server that neither a toolset nor a prefix exposes."""
     return f"MCP server {server!r} has it, and is called through a toolset that has from: mcp:{server}, or its prefix"
 
@@ -152,7 +151,7 @@ def where_a_server_has_it(servers: ToolServers, tools: AgentTools, tenant: str, 
             detail = f"in quarantine: MCP server {view.id!r} has changed its tool {wanted!r}; nobody accepted it yet"
             yield verdict("quarantine", detail, _DISCOVERY.format(id=view.id), "")
         else:
-            yield verdict("toolset", unexposed(view.id), view.origin, "")
+            yield verdict("toolset", explain_unexposed(view.id), view.origin, "")
 
 
 def _is_below(name: str, server: str, tools: AgentTools, tenant: str) -> bool:
@@ -182,9 +181,9 @@ def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
     origins = {knob: iter([item.origin for item in plan.settings if item.knob == knob]) for knob in knobs}
     for limiter in plan.limiters:
         said = limiter.refusal()
-        text = None if said is None else f"{said.what}, retry in {rounded(said.retry_after_s)} s"
+        text = None if said is None else f"{said.what}, retry in {round_up(said.retry_after_s)} s"
         origin = next(origins[limiter.knob], DEFAULT_ORIGIN)
-        yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.used)
+        yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.usage)
 
 
 class ToolsetPath(NamedTuple):

@@ -20,6 +20,7 @@ from toolplug.errors import Problem
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
@@ -31,18 +32,15 @@ from toolplug.host.file.settings import HostSettings, Scope
 from toolplug.host.file.tool_servers import ToolServers
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
-from toolplug.host.parts import CodedParts, Parts, Serves, listed
-from toolplug.host.quota_use import QuotaUse
+from toolplug.host.parts import CodedParts, Parts, Serves, open_catalog
+from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.parts.sessions.queued_calls import QueuedCalls
-from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Session
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
-from toolplug.providers.entry_points import Installed, installed
+from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.host_part import HostPart
-from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike
 from toolplug.providers.registry import FunctionRegistry, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
@@ -210,14 +208,9 @@ class Host:
         return self._require_entered().decision_key
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> HostSessions:
         """The sessions of applications that lend their tools."""
-        return self._require_entered().sessions
-
-    @property
-    def queued(self) -> QueuedCalls:
-        """The calls whose callers fetch the result later."""
-        return self._require_entered().queued
+        return self._require_entered().running.sessions
 
     @property
     def toolsets(self) -> ToolsetService:
@@ -315,7 +308,7 @@ class Host:
 
     async def load_session(self, code: str) -> None:
         """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
-        await self._require_entered().sessions.bring(code)
+        await self.sessions.bring(code)
 
     async def catalog_for(
         self,
@@ -328,7 +321,7 @@ class Host:
     ) -> Catalog:
         """Return what `executor_for` lists, after opening the toolsets that list nothing before they are opened."""
         chosen = self.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
-        return await listed(chosen)
+        return await open_catalog(chosen)
 
     def executor_for(
         self,
@@ -413,7 +406,6 @@ class Host:
         """End every event stream; calls go on until the host is left."""
         self.stopping.send()
         self.registry.stop()
-        self.sessions.stop()
         self._require_entered().running.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:
@@ -458,8 +450,8 @@ class Host:
         environ = os.environ if self._environ is None else self._environ
         prefixes = {name: toolset.prefix for name, toolset in self._coded.coded.items()}
         agents = frozenset(agent for item in self._coded_mcp.values() for agent in item.agents)
-        source = seen_from(self._entered_in, self._source)
-        return self._reader(source, environ, installed(), Coded(prefixes, self._providers, agents))
+        source, hooks = seen_from(self._entered_in, self._source), specifications(self._plugins)
+        return self._reader(source, environ, find_installed(), Coded(prefixes, self._providers, agents, hooks))
 
     def _require_entered(self) -> Parts:
         if self._open is None:
@@ -483,6 +475,6 @@ def _say_wrong_servers(configuration: Configuration) -> None:
         _LOG.error("%s; going on without it", problem)
 
 
-def _session(opened: Parts, code: str | None, principal: Principal) -> Session | None:
+def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
     """Return the principal's session of this code, None for no code. Raises `AccessError`."""
-    return None if code is None else opened.sessions.known(code, principal.tenant)
+    return None if code is None else opened.running.sessions.known_session(code, principal.tenant)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Note
-from toolplug.catalog.render import described, notes_section
+from toolplug.catalog.render import describe, notes_section
 from toolplug.config.nearest import name_hint
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
 from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
-from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, recorded
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, record_of
 from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
@@ -158,7 +158,7 @@ def _conflicts(host: Host) -> Iterator[Problem]:
 
 def _long_descriptions(host: Host) -> Iterator[Problem]:
     for definition in host.registry.catalog.definitions():
-        length = len(described(definition))
+        length = len(describe(definition))
         if length > MAX_DESCRIPTION:
             message = f"the description of the tool {definition.name!r} has {length} characters"
             hint, path = f"some model APIs refuse more than {MAX_DESCRIPTION}", f"providers.{definition.ref.source}"
@@ -252,4 +252,4 @@ def _make_refused(configuration: Configuration, key: str, problems: list[Problem
     )
     state = next((_STATES[item.code] for item in mine if item.code in _STATES), ProviderState.CONFIG_INVALID)
     reason = "; ".join(str(item) for item in mine)
-    return DesiredProvider(entry, None, recorded(entry, state, reason, mine[0].hint if mine else ""))
+    return DesiredProvider(entry, None, record_of(entry, state, reason, mine[0].hint if mine else ""))

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, cast
 from pydantic import BaseModel, BeforeValidator, Field
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, at_pointer, references, subschemas
 from toolplug.config.environment import has_reference
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
@@ -54,7 +54,7 @@ class ToolCost(NamedTuple):
 def tool_costs(host: Host) -> list[ToolCost]:
     """Return the size of each definition."""
     sizes = {
-        item: len(item.name) + len(described(item)) + len(item.parameters.text)
+        item: len(item.name) + len(describe(item)) + len(item.parameters.text)
         for item in host.registry.catalog.definitions()
     }
     return [ToolCost(item.name, item.ref.source, size, -(-size // CHARACTERS_A_TOKEN)) for item, size in sizes.items()]
@@ -80,7 +80,7 @@ def _find_undescribed(key: str, definition: ToolDefinition) -> Iterator[Problem]
     if untyped:
         message = f"parameters of the tool {name!r} have no type: {', '.join(untyped)}"
         yield _of_tool(key, name, "no_parameter_type", message, "annotate them")
-    unsaid = [repr(item) for item, shape in parameters.properties.items() if not parameters.described(shape)]
+    unsaid = [repr(item) for item, shape in parameters.properties.items() if not parameters.is_described(shape)]
     if unsaid:
         message = f"parameters of the tool {name!r} have no description: {', '.join(unsaid)}"
         hint = "name them under Args: in the docstring, or Annotated[…, Field(description=…)]"
@@ -131,7 +131,7 @@ class _Parameters(BaseModel):
     properties: dict[str, _Shape] = {}
     defs: Annotated[dict[str, _Shape], Field(alias="$defs")] = {}
 
-    def described(self, shape: dict[str, object]) -> bool:
+    def is_described(self, shape: dict[str, object]) -> bool:
         """Return whether the parameter, or the model that it refers to, has a description."""
         model = self.defs.get(str(shape.get("$ref", "")).rpartition("/")[2], {})
         return bool(shape.get("description") or model.get("description"))

@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.approvals import Approvals
-from toolplug.runtime.durations import Durations
+from toolplug.host.measured_store import Durations, MeasuredStore
 from toolplug.runtime.tasks import SingleFlight
-from toolplug.stores.measured import MeasuredStore
 
 _READY_KEPT_S = 60.0
 
@@ -132,7 +131,7 @@ class Operations(Collector):
         for names, count in tuple(self._statuses.items()):
             ended.add_metric(names, count)
         for names, durations in tuple(self._requests.items()):
-            took.add_metric(names, durations.cumulated(), durations.seconds)
+            took.add_metric(names, durations.cumulate(), durations.seconds)
         return iter((ended, took))
 
     def _collect_stored(self) -> Iterator[Metric]:
@@ -142,6 +141,6 @@ class Operations(Collector):
         )
         failed = CounterMetricFamily(f"{prefix}_errors", "Operations of the store that failed.", labels=["operation"])
         for operation, durations in self._store.took.items():
-            took.add_metric([operation], durations.cumulated(), durations.seconds)
+            took.add_metric([operation], durations.cumulate(), durations.seconds)
             failed.add_metric([operation], self._store.failed[operation])
         return iter((took, failed))

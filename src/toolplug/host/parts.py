@@ -12,43 +12,42 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.definition import SEARCH_SOURCE, Offered
+from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.catalog.plan import Tool
+from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.approvals import Approvals
-from toolplug.execution.artifacts import SOURCE, Artifacts, read_result
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
+from toolplug.execution.host_sessions import HostSessions
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.cluster import ClusterLimits
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
-from toolplug.execution.plans import CallServices, ToolPolicy
+from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.admin.store_identity import hash_key, host_id
+from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.tool_servers import ConfiguredServer, NoServers, ServerServices, ToolServers, server_kind
+from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
-from toolplug.host.quota_peers import QuotaPeers
-from toolplug.host.quota_use import QuotaUse
-from toolplug.host.running_parts import PartTools, RunningParts
-from toolplug.host.stored_bytes import CountingStore
+from toolplug.host.quotas.quota_peers import QuotaPeers
+from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.stored_bytes import CountingStore
+from toolplug.host.running_parts import RunningParts
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.net.egress import Egress
-from toolplug.parts.sessions.queued_calls import QueuedCalls
-from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.tools.plans import Planner
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry, RegistryServices
 from toolplug.providers.site import Services, TemporaryRoot, stored_sites
-from toolplug.stores.measured import MeasuredStore
+from toolplug.sqlite.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.open import enter_with_retries
-from toolplug.stores.process_requests import ProcessRequests
-from toolplug.stores.processes import Processes
-from toolplug.stores.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets, Stays
@@ -84,15 +83,22 @@ def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> 
     return service
 
 
-class HostReservedNames:
-    """The names that are taken in a tenant's catalogs, and the tools of a session without tools of its own."""
+class ToolsForParts:
+    """The `HostTools` of the parts: the names that are taken in a tenant's catalogs, and the tools of callers."""
 
-    def __init__(self, registry: FunctionRegistry, toolsets: ToolsetService, views: Views) -> None:
+    def __init__(
+        self,
+        registry: FunctionRegistry,
+        toolsets: ToolsetService,
+        views: Views,
+        sessions: Callable[[], HostSessions],
+    ) -> None:
         self._registry = registry
         self._toolsets = toolsets
         self._views = views
+        self._sessions = sessions
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
         catalog = self._registry.catalog.visible_to(Principal(tenant=tenant))
         tool = catalog.find(name)
@@ -104,17 +110,13 @@ class HostReservedNames:
             return f"the toolset of the prefix {prefix!r}"
         return None
 
-    def default_tools(self, tenant: str) -> ToolExecutor | None:
-        """Return the tools of a session without tools of its own; None if no toolset is configured for it."""
-        return self._views.default_tools(tenant, self._toolsets.default_toolset)
+    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
+        return self._views.toolset(tenant, toolset)
 
-
-def session_planner(configuration: Configuration, services: CallServices) -> Planner:
-    """Return the planner of session tools under this configuration."""
-    settings = configuration.settings.sessions
-    policy = ToolPolicy(settings.policy, configuration.origin("sessions", "policy"))
-    offered = Offered(settings.offer, configuration.origin("sessions", "offer"))
-    return Planner(services, policy, offered)
+    def executor_for(self, principal: Principal, agent: str | None, session: str) -> ToolExecutor:
+        """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
+        return self._views.executor_for(principal, agent, self._sessions().known_session(session, principal.tenant))
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +127,10 @@ class CurrentConfiguration:
 
     def __call__(self) -> Configuration:
         return self.configuration
+
+    def origin(self, *path: str) -> str:
+        """Return the place of a path as `file:line`; `default` if the file does not have it."""
+        return self.configuration.origin(*path)
 
 
 def call_services(
@@ -166,6 +172,7 @@ def registry_services(
     """
     configuration = current()
     settings = configuration.settings
+    plugins.specify(hooks_of_plugins(configuration.providers))
     folder = configuration.store.state_folder
     root = TemporaryRoot() if folder is None else folder.absolute
     return RegistryServices(
@@ -225,8 +232,6 @@ class Parts:
     servers: ToolServers
     infos: ToolInfos
     approvals: Approvals
-    sessions: Sessions
-    queued: QueuedCalls
     equipment: EquippedToolsets
     saved: SavedToolsets
     running: RunningParts
@@ -247,40 +252,44 @@ class Parts:
             processes, cluster = await life.enter_async_context(_processes(store, serving=serves.sessions))
             metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
-            artifacts = Artifacts(store, lambda: current().settings.sessions.ttl)
+            artifacts = Artifacts(store, lambda: current().results_ttl_s)
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            asked = _offer_services(saved, lambda: parts.running)
-            own = registry_services(current, store, services, artifacts, asked, coded.plugins)
+            offered = _offer_services(saved, lambda: running)
+            own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            given = ServerServices(store, services, requests, current, coded.servers, serves.servers)
-            servers = await life.enter_async_context(_open_servers(configuration, given))
+            needed = ServerServices(store, services, requests, current, coded.servers, serves.servers)
+            servers = await life.enter_async_context(_open_servers(configuration, needed))
             host = host_id(await hash_key(store))
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests, host)
             await life.enter_async_context(toolsets)
-            part_tools = PartTools(services)
-            views = Views(registry, toolsets.tools, own.tail, equipment, part_tools.of)
+            views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
-            planner, names = session_planner(configuration, services), HostReservedNames(registry, toolsets, views)
-            sessions = await life.enter_async_context(
-                Sessions(
-                    *(store, planner, names),
-                    limits=settings.session_limits,
-                    begun=toolsets.begin_session,
-                    over=lambda code: parts.session_over(code),  # noqa: PLW0108  later
-                    serving=serves.sessions,
-                    processes=processes,
-                )
+            namespace = settings.metrics.namespace
+            operations = Operations(measured, services.accounting, approvals, namespace)
+            metrics.register(operations)
+            given = PartServices(
+                store=store,
+                processes=processes,
+                serving=serves.sessions,
+                end_conversation=toolsets.tools.end,
+                calls=services,
+                tools=ToolsForParts(registry, toolsets, views, lambda: running.sessions),
+                metrics=metrics,
+                namespace=namespace,
+                quotas=lambda: current().settings.quotas,
+                origin=current.origin,
+                session_begun=toolsets.begin_session,
+                session_over=partial(_end_session, views, toolsets, saved, lambda: running),
+                plugins=coded.plugins,
+                offering_changed=services.offering_changed.listen,
             )
-            operations = Operations(measured, services.accounting, approvals, settings.metrics.namespace)
-            _register_metrics(metrics, operations, sessions, servers, settings.metrics.namespace)
-            queued = QueuedCalls(store, lambda who, agent, code: parts.in_session(who, agent, code), processes)  # noqa: PLW0108  later
-            life.push_async_callback(queued.aclose)
-            changes = part_tools.refresh, services.offering_changed.listen
-            offered = PartServices(store, processes, serves.sessions, toolsets.tools.end, coded.plugins, *changes)
-            running = await life.enter_async_context(RunningParts(offered, configuration, part_tools))
+            running = RunningParts(given, configuration)
+            await life.enter_async_context(running)
+            for collector in servers.collectors(namespace):
+                metrics.register(collector)
             parts = cls(
                 current=current,
                 services=services,
@@ -295,16 +304,12 @@ class Parts:
                 servers=servers,
                 infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
                 approvals=approvals,
-                sessions=sessions,
-                queued=queued,
                 equipment=equipment,
                 saved=saved,
                 running=running,
                 quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
             )
-        if serves.sessions:
-            queued.resume(sessions.load)
         return parts
 
     @property
@@ -324,8 +329,6 @@ class Parts:
         self.current.configuration = configuration
         await self.servers.configure(configuration.servers)
         self.toolsets.configure(configuration)
-        planner = session_planner(configuration, self.services)
-        self.sessions.reconfigure(configuration.settings.session_limits, planner)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         await self.running.configure(configuration)
 
@@ -335,22 +338,21 @@ class Parts:
             self.servers.register(item.server)
         self.toolsets.register_mcp(item)
 
-    def in_session(self, principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        """Return the tools of a principal, an agent of its or None, and a session. Raises `AccessError`."""
-        return self.views.executor_for(principal, agent, self.sessions.known(code, principal.tenant), None)
-
     async def unchosen(self, caller: Caller) -> Catalog:
         """Return the caller's catalog as if nothing were equipped. Raises `AccessError` and `StoreError`."""
         principal, agent, code, _ = caller
-        session = None if code is None else await self.sessions.find(code, principal.tenant)
-        return await listed(self.views.unchosen(principal, agent, session))
+        session = None if code is None else await self.running.sessions.find(code, principal.tenant)
+        return await open_catalog(self.views.unchosen(principal, agent, session))
 
-    def session_over(self, code: str) -> None:
-        """Close and forget the views, toolsets and MCP state of a session that has ended."""
-        self.views.end(code)
-        self.toolsets.tools.end(code)
-        self.saved.end(code)
-        self.running.session_over(code)
+
+def _end_session(
+    views: Views, toolsets: ToolsetService, saved: SavedToolsets, running: Callable[[], RunningParts], code: str
+) -> None:
+    """Close and forget the views and toolsets of a session that has ended, and what parts know of it."""
+    views.end(code)
+    toolsets.tools.end(code)
+    saved.end(code)
+    running().session_over(code)
 
 
 def _longest_drain_s(configuration: Configuration) -> float:
@@ -399,15 +401,6 @@ async def _processes(store: Store, *, serving: bool) -> AsyncGenerator[tuple[Pro
             yield processes, cluster
 
 
-def _register_metrics(
-    registry: CollectorRegistry, operations: Operations, sessions: Sessions, servers: ToolServers, namespace: str
-) -> None:
-    registry.register(operations)
-    registry.register(SessionMetrics(sessions, namespace))
-    for collector in servers.collectors(namespace):
-        registry.register(collector)
-
-
 @asynccontextmanager
 async def _open_servers(configuration: Configuration, services: ServerServices) -> AsyncGenerator[ToolServers]:
     """Run the servers whose tools toolsets can have."""
@@ -419,9 +412,9 @@ async def _open_servers(configuration: Configuration, services: ServerServices) 
         yield servers
 
 
-async def listed(executor: ToolExecutor) -> Catalog:
+async def open_catalog(executor: ToolExecutor) -> Catalog:
     """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
-    return await executor.listed() if isinstance(executor, LazyExecutor) else executor.catalog
+    return await executor.open_catalog() if isinstance(executor, LazyExecutor) else executor.catalog
 
 
 async def _quota_use(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -16,13 +16,14 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
+from toolplug.execution.host_sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
-from toolplug.providers.host_part import HostPart, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited
+from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 _LOG = logging.getLogger("toolplug.host")
@@ -117,7 +118,7 @@ class PartTools:
         self._labels.add((part, name))
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{part}", name)
-        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned(KIND, part))
+        source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned_limit(KIND, part))
         builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
 
@@ -145,6 +146,12 @@ class _OpenPart(NamedTuple):
         except BaseException as error:  # noqa: BLE001  code of a plugin
             log_crash(f"{what} of the part {self.part.name!r}", error, entry.owner)
 
+    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Sequence[PartGate]:
+        """Return what it decides about a call of this tool, or of a name that no catalog lists."""
+        gates: list[PartGate] = []
+        self.call("explain()", lambda: gates.extend(self.running.explain(name, tool, session)))
+        return gates
+
     async def reason(self) -> str:
         """Return why it cannot do its work now; empty if it can."""
         entry, said = self.part.entry, [""]
@@ -155,7 +162,7 @@ class _OpenPart(NamedTuple):
             said[0] = str(await self.running.ready())
 
         try:
-            await awaited(entry, "ready()", ask, READY_S)
+            await await_step(entry, "ready()", ask, READY_S)
         except ProviderError as error:
             return error.summary
         return said[0]
@@ -167,7 +174,7 @@ class _OpenPart(NamedTuple):
             await self.running.aclose()
             return
         try:
-            await awaited(entry, "aclose()", self.running.aclose, CLOSE_S)
+            await await_step(entry, "aclose()", self.running.aclose, CLOSE_S)
         except ProviderError as error:
             log_crash(f"closing the part {self.part.name!r}", error, entry.owner)
 
@@ -175,14 +182,15 @@ class _OpenPart(NamedTuple):
 class RunningParts:
     """Opens the parts that need no section or that a configuration has one for, and closes them in reverse order.
 
-    `tools` lists those of the parts to their callers.
+    `tools` lists those of the parts to their callers. `sessions` are those of the part that has them.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration, tools: PartTools) -> None:
-        self._services = services
+    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+        self.tools: PartTools = PartTools(services.calls)
+        self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
-        self._tools = tools
         self._open: dict[str, _OpenPart] = {}
+        self.sessions: HostSessions = NO_SESSIONS
 
     async def __aenter__(self) -> Self:
         try:
@@ -203,7 +211,9 @@ class RunningParts:
         The part of a plugin whose section or plugin is gone is closed, and one whose code has changed is opened anew.
         Raises `ConfigError` and `StoreError` of a part that cannot be opened.
         """
-        for part in configuration.parts:
+        before = {*self._open.values()}
+        # What is always on is opened first, and so closed last: a response has its session until it has ended.
+        for part in sorted(configuration.parts, key=lambda part: part.settings is not None and not part.always):
             settings = part.settings_in(configuration.settings)
             wanted = settings is not None or part.settings is None
             opened = self._open.get(part.name)
@@ -216,7 +226,11 @@ class RunningParts:
         known = {part.name for part in configuration.parts}
         for name in [name for name in self._open if name not in known]:
             await self._close(name)
-        self._tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
+        of_parts = (opened.running.sessions for opened in self._open.values())
+        self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
+        for opened in [opened for opened in self._open.values() if opened not in before]:
+            opened.call("begin()", opened.running.begin)
 
     async def _begin(self, part: HostPart[Any], settings: object) -> None:
         """Open a part, in place of an older one. Raises `ConfigError` and `StoreError`, unless it is not required."""
@@ -233,7 +247,7 @@ class RunningParts:
             begun.append(running)
 
         try:
-            await awaited(entry, f"open() of the part {part.name!r}", begin, START_S)
+            await await_step(entry, f"open() of the part {part.name!r}", begin, START_S)
         except ProviderError as error:
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None
@@ -262,6 +276,11 @@ class RunningParts:
         """Let each part forget a session that has ended."""
         for opened in self._open.values():
             opened.call("session_over()", partial(opened.running.session_over, code))
+
+    def explain(self, name: str, tool: Tool | None, session: HostSession | None) -> Iterator[PartGate]:
+        """Yield what each part decides about a call of this tool, or of a name that no catalog lists."""
+        for opened in self._open.values():
+            yield from opened.explain(name, tool, session)
 
     def stop(self) -> None:
         """Let each part end its event streams."""

@@ -15,13 +15,13 @@ import orjson
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
+from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
-from toolplug.host.explain_gates import AWAY, Verdict, equipped_gate, only_agents, plan_verdict, unexposed
+from toolplug.host.explain_gates import Verdict, equipped_gate, explain_unexposed, only_agents, plan_verdict
 from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
-from toolplug.parts.sessions.session import Session
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -81,7 +81,7 @@ class ToolInfos:
             _PAGES
         )
 
-    def page(self, principal: Principal, agent: str | None, session: Session | None) -> CatalogPage:
+    def page(self, principal: Principal, agent: str | None, session: HostSession | None) -> CatalogPage:
         """Return the tools of providers, the session, toolsets, servers with a prefix, then of the other servers.
 
         With an agent, or for a credential of one: those of its toolsets and of the session. Raises `AgentRequired`
@@ -108,11 +108,11 @@ class ToolInfos:
             self._pages.put(key, kept)
         return kept[1]
 
-    def _sections(self, principal: Principal, session: Session | None) -> Iterator[_Section]:
+    def _sections(self, principal: Principal, session: HostSession | None) -> Iterator[_Section]:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
             yield from _filter_seen(_Section(session.executor.catalog), principal)
-        listed = self._servers.listed(principal.tenant)
+        listed = self._servers.catalogs_of(principal.tenant)
         exposed: set[str] = set()
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
             section = self._of_toolset(toolset, principal, session, listed)
@@ -129,23 +129,23 @@ class ToolInfos:
         for server, catalog in listed.items():
             if server not in exposed:
                 record = self._servers.record(principal.tenant, server)
-                visible, refusal = catalog.visible_to(principal), unexposed(server)
+                visible, refusal = catalog.visible_to(principal), explain_unexposed(server)
                 yield _Section(visible, f"{server}/", None, server, record, refusal)
 
-    def _of_agent(self, principal: Principal, reach: AgentReach, session: Session | None) -> Iterator[_Section]:
-        listed = self._servers.listed(principal.tenant)
+    def _of_agent(self, principal: Principal, reach: AgentReach, session: HostSession | None) -> Iterator[_Section]:
+        listed = self._servers.catalogs_of(principal.tenant)
         for toolset in reach.toolsets:
             yield from _filter_seen(self._of_toolset(toolset, principal, session, listed), principal)
         if session is not None:
             yield from _filter_seen(_Section(session.executor.catalog), principal)
 
     def _of_toolset(
-        self, toolset: Toolset, principal: Principal, session: Session | None, listed: Mapping[str, Catalog]
+        self, toolset: Toolset, principal: Principal, session: HostSession | None, listed: Mapping[str, Catalog]
     ) -> _Section:
         kind, named = split_source(toolset.shown) or ("", "")
         server = named if kind == MCP else None
         record = None if server is None else self._servers.record(principal.tenant, server)
-        opened = self._toolsets.opened(toolset, None if session is None else session.code)
+        opened = self._toolsets.session_catalog(toolset, None if session is None else session.code)
         if server is not None and opened is None:  # its prefixed catalog need not be built for names
             known = listed.get(server, EMPTY_CATALOG)
             return _Section(

@@ -15,17 +15,17 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
-from toolplug.execution.artifacts import SOURCE
 from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
+from toolplug.execution.host_sessions import HostSession
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
+from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
-from toolplug.parts.sessions.session import Session
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.toolsets.agent_tools import AgentTools, Choice
@@ -54,7 +54,7 @@ def _left_out(catalog: Catalog) -> Catalog:
     """Return a catalog that lists nothing, and refuses each call of these tools with their own plans."""
     refused = catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NOT_REQUESTED)))
     listed = Catalog(refused.values(), prefixes=refused.prefixes)
-    return Catalog(prefixes=catalog.prefixes, unavailable=layered(listed, refused.unavailable or EMPTY_CATALOG))
+    return Catalog(prefixes=catalog.prefixes, unavailable=layer_catalogs(listed, refused.unavailable or EMPTY_CATALOG))
 
 
 _NEWEST = 1_000
@@ -96,7 +96,7 @@ class WithReadResultLast:
             lambda catalog: catalog.where(lambda tool: tool.definition.ref.source not in (SOURCE, SEARCH_SOURCE))
         )
         self.tail: CachedValue = CachedValue(self.reader_for)
-        self.whole: CachedValue = CachedValue(lambda catalog: layered(self.body(catalog), self.tail(catalog)))
+        self.whole: CachedValue = CachedValue(lambda catalog: layer_catalogs(self.body(catalog), self.tail(catalog)))
 
     def reader_for(self, catalog: Catalog) -> Catalog:
         """Return the reader if a result of these tools may be kept, else nothing."""
@@ -110,7 +110,7 @@ class _MergedOfferings:
         self._recent: LeastRecentlyUsed[tuple[Offering, ...], Offering] = LeastRecentlyUsed(_NEWEST)
         self._warned: LeastRecentlyUsed[tuple[str, str, str], bool] = LeastRecentlyUsed(_NEWEST)
 
-    def merged(self, parts: tuple[Offering, ...]) -> Offering:
+    def merge(self, parts: tuple[Offering, ...]) -> Offering:
         """Return the parts one after another; the first of a name or URI wins."""
         known = self._recent.get(parts)
         if known is not None:
@@ -168,8 +168,8 @@ class Views:
         self._equipment = equipment
         self._of_parts = of_parts
         self._recent = RecentViews()
-        self._searchable = registry.search.added
-        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.added(catalog)))
+        self._searchable = registry.search.add_search_tools
+        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.add_search_tools(catalog)))
         self._nothing = merged_executor(self._unknown())
         self._offerings = _MergedOfferings()
 
@@ -177,7 +177,7 @@ class Views:
         self,
         principal: Principal,
         agent: str | None,
-        session: Session | None,
+        session: HostSession | None,
         only: frozenset[str] | None = None,
         within: Hashable = None,
     ) -> ModelTools:
@@ -193,12 +193,12 @@ class Views:
         code = None if session is None else session.code
         key = (principal, code, session and session.executor, only is None, self._of_parts(principal))
 
-        def made() -> LiveCatalog:
+        def make_view() -> LiveCatalog:
             view = self._chooser(principal, session)(self._without_agent(principal, session, only))
             view.default_context = CallContext(principal=principal, session=code)
             return view
 
-        return self._recent.view(key, made, session=code)
+        return self._recent.view(key, make_view, session=code)
 
     def offering_for(self, principal: Principal, agent: str | None, within: Hashable = None) -> Offering:
         """Return the caller's prompts and resources, whatever tools are equipped. Raises like `executor_for`."""
@@ -210,9 +210,9 @@ class Views:
             parts = (*own, *self._agents.offerings(Choice("", servers=True)))
         else:
             parts = tuple(self._agents.offerings(Choice(principal.tenant, acting), within))
-        return self._offerings.merged(parts)
+        return self._offerings.merge(parts)
 
-    def _chooser(self, principal: Principal, session: Session | None) -> Choose:
+    def _chooser(self, principal: Principal, session: HostSession | None) -> Choose:
         """Return a function that joins parts as the owner has equipped them, with tools that search deferred ones."""
         code = None if session is None else session.code
         owner = ToolsetOwner(principal.tenant, principal.subject, code)
@@ -223,7 +223,7 @@ class Views:
         """Drop the views of a session that has ended."""
         self._recent.end(session)
 
-    def unchosen(self, principal: Principal, agent: str | None, session: Session | None) -> ToolExecutor:
+    def unchosen(self, principal: Principal, agent: str | None, session: HostSession | None) -> ToolExecutor:
         """Return the caller's tools as if nothing were equipped. Raises like `executor_for`."""
         if acts_as_nobody(principal, agent):
             return self._nothing
@@ -236,7 +236,7 @@ class Views:
         self,
         principal: Principal,
         agent: str | None,
-        session: Session | None,
+        session: HostSession | None,
         only: frozenset[str] | None,
         choose: Choose,
         within: Hashable = None,
@@ -246,14 +246,14 @@ class Views:
             return choose(self._without_agent(principal, session, only))
         choice = Choice(principal.tenant, acting, only=only)
 
-        def composed(key: Hashable) -> ToolExecutor:
+        def compose_view(key: Hashable) -> ToolExecutor:
             return choose(self._in_session(self._of_agent(choice, key), principal, session))
 
         code = None if session is None else session.code
         context = CallContext(principal=principal, agent=acting, session=code)
-        return LazyExecutor(self._agents, choice, within if session is None else code, composed, context)
+        return LazyExecutor(self._agents, choice, within if session is None else code, compose_view, context)
 
-    def _without_agent(self, principal: Principal, session: Session | None, only: frozenset[str] | None) -> Parts:
+    def _without_agent(self, principal: Principal, session: HostSession | None, only: frozenset[str] | None) -> Parts:
         tools = self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
         of_parts = self._of_parts(principal)
         return tools if of_parts is None else (*tools, self._seen_by(principal, of_parts))
@@ -266,14 +266,12 @@ class Views:
         others = self._agents.executor(choice._replace(only=None, without=choice.only), session)
         return merged_executor(self._unknown(), tools, others.view(self._left_out))
 
-    def default_tools(self, tenant: str, toolset: str | None) -> ToolExecutor | None:
-        """Return one toolset under its prefix as a tenant sees it, None for no toolset."""
-        if toolset is None:
-            return None
+    def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
         caller = Principal(tenant=tenant)
         return self._agents.executor(Choice(tenant, None, (toolset,))).view(lambda catalog: catalog.visible_to(caller))
 
-    def _in_session(self, tools: LiveCatalog, principal: Principal, session: Session | None) -> Parts:
+    def _in_session(self, tools: LiveCatalog, principal: Principal, session: HostSession | None) -> Parts:
         """Return these tools, then the session's, then the readers of results that are kept of either."""
         order = self._order
         if session is None:
@@ -331,7 +329,7 @@ class AgentReach(NamedTuple):
         """Return what the tenant's agents can reach by their present allowlists."""
         found: dict[str, Toolset] = {}
         for agent in agents:
-            found.update({toolset.id: toolset for toolset in tools.chosen(Choice(tenant, agent))})
+            found.update({toolset.id: toolset for toolset in tools.choose(Choice(tenant, agent))})
         sources: dict[str, set[str]] = {PROVIDER: set(), MCP: set()}
         for toolset in found.values():
             kind, name = split_source(toolset.shown) or (None, "")

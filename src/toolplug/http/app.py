@@ -38,7 +38,7 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
-from toolplug.http.auth.protected_resource import challenged
+from toolplug.http.auth.protected_resource import add_challenge
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
@@ -55,7 +55,7 @@ from toolplug.http.requests import (
     unfinished_bodies,
 )
 from toolplug.http.routes import host_routes
-from toolplug.http.routing import HostRoute, HostRouter, PathRoute, routes_of
+from toolplug.http.routing import HostRoute, HostRouter, PathRoute
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
 
@@ -91,11 +91,13 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
 
     Raises `HttpProblem`, for an application's own session `AccessError`, and `StoreError`.
     """
+    # Read from the scope: Starlette's wrapper costs more than the check itself.
     state: HostState = request.scope["state"]
     if route.audience != "callers":
-        token = plugin_token(state["headers"])
+        sessions = state["host"].sessions
+        token = plugin_token(state["headers"], sessions)
         if token is not None:
-            session = await session_of_token(state["host"].sessions, token, request.path_params["code"])
+            session = await session_of_token(sessions, token, request.path_params["code"])
             state["session"] = session
             state["principal"] = Principal(PLUGIN, session.tenant)
             return
@@ -106,6 +108,7 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
         raise insufficient_scope(route.scope)
 
 
+# Clients of MCP are given URLs with and without a slash at the end, and a redirect would lose their POST.
 _MCP_WITH_SLASH = re.compile(r"(?:/api/sessions/[^/]+)?/mcp/")
 
 
@@ -117,8 +120,11 @@ class _HostApp:
         routes = host_routes(lambda: host.parts)
         self._router = HostRouter(routes, self._serve_route, default=self._serve_provider)
         self._refusals = Refusals()
+        # The providers' routes change with each reload; their router is made from the registry at the time of a
+        # request.
         self._provided = ProviderRoutes(self._refusals, self._reach, self._open_stream)
         self._checks: RequestChecks | None = None
+        # Bound once: a bound method is a new object at each look-up, and every request gets it.
         self._readmits = self._readmit
         self._bodies = unfinished_bodies(lambda: host.settings.http.edge.body_memory)
 
@@ -136,10 +142,12 @@ class _HostApp:
         state["host"] = self._host
         state["bodies"] = self._bodies
         state["readmit"] = self._readmits
+        # Around everything that follows, so that an error after the first byte is known to be too late for a response.
         sent = SentResponse(scope, send, state["request_id"])
         began = perf_counter()
         try:
             await self._serve(state["path"], scope, receive, sent)
+        # Nobody is left to be answered, and it is no fault of ours.
         except ClientDisconnect:
             pass
         except Exception as error:  # noqa: BLE001  a named boundary: the client learns that it failed, the log where
@@ -150,10 +158,12 @@ class _HostApp:
                 known = self._note_refusal(scope, state, known)
             if isinstance(error, StoreRefused):  # the caller learns only that the store cannot answer
                 _LOG.error("%s %s: %s", scope["method"], state["template"], error)
-            if not sent.started:  # else the response ends too early, and the server closes the connection
+            if not sent.has_started:  # else the response ends too early, and the server closes the connection
                 await (known or internal()).response(state["request_id"])(scope, receive, sent)
         finally:
             matched = scope.get("route")
+            # Only templates of our own are labels of metrics: paths that clients make up would fill the memory of
+            # Prometheus.
             if type(matched) is PathRoute and self._host.entered:
                 method = scope["method"] if scope["method"] in matched.counted_methods else OTHER_METHOD
                 seconds = (sent.started_at or perf_counter()) - began
@@ -161,6 +171,7 @@ class _HostApp:
 
     async def _serve(self, path: str, scope: Scope, receive: Receive, sent: SentResponse) -> None:
         if not self._host.entered:
+            # The process lives although the host does not serve yet: an orchestrator must not kill it while it starts.
             if path != healthz.path:
                 message = "the host has not been started; enter it with host.lifespan or `async with host`"
                 raise HttpProblem(503, "not_started", message)
@@ -168,6 +179,7 @@ class _HostApp:
             await response(scope, receive, sent)
             return
         checks = self._current_checks()
+        # Before the route is looked up: a stranger must not learn which paths exist.
         checks.check(scope, path, sent)
         if path[-1] == "/":
             if path == "/":
@@ -178,6 +190,7 @@ class _HostApp:
             ):  # Litestar ends the path of a mount so, and people the URL of an MCP server
                 scope["path"] = scope["path"][:-1]
                 path = scope["state"]["path"] = path[:-1]
+        # By the first segments of the path, so that the routes of a part are imported when one of them is asked for.
         router = self._router.router_for(path)
         if router is None and self._router.is_later(path):
             router = await self._router.load(path)
@@ -190,6 +203,7 @@ class _HostApp:
         state: HostState = scope["state"]
         state["template"] = matched.path
         checks = self._current_checks()
+        # A browser sends a preflight without credentials, and expects no 401.
         if checks.is_preflight(scope, state["path"]):
             await preflight_response(scope, matched.by_method)(scope, receive, send)
             return
@@ -202,26 +216,21 @@ class _HostApp:
             await response(scope, receive, send)
             return
         await admit(route, request, checks.callers)
+        # Context variables, which handlers and the audit log read without passing them through every function.
         token, origin = enter_tenant(state["principal"]), audit_origin.set(self._refusals.origin(scope))
         try:
             response = await route.endpoint(request)
             await response(scope, receive, send)
         finally:
             audit_origin.reset(origin)
+            # A server may run the next request of a connection in the same context.
             leave_tenant(token)
 
     def _serve_provider(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a provider's route at a path that begins as some of the host's do, but matches none of them."""
-        if self._router.is_later(scope["state"]["path"]):
-            return self._serve_later(scope, receive, send)
         assert isinstance(send, SentResponse)
         checks = self._current_checks()
         return self._provided.serve(self._host.registry, scope, receive, send, checks.callers, checks.max_body)
-
-    async def _serve_later(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a route that a part has below first segments of the host."""
-        router = await self._router.load(scope["state"]["path"])
-        await router.app(scope, receive, send)
 
     async def _readmit(self, request: HostRequest) -> None:
         """Authenticate and authorize the request again, under the configuration as it is now."""
@@ -236,7 +245,7 @@ class _HostApp:
     def _note_refusal(self, scope: Scope, state: HostState, problem: HttpProblem) -> HttpProblem:
         """Audit and count the problem; return the one to send to the client."""
         if self._host.entered:
-            problem = challenged(self._refusals.braked(scope, problem), Request(scope))
+            problem = add_challenge(self._refusals.apply_brake(scope, problem), Request(scope))
             self._note(scope, state, problem)
         return problem
 
@@ -255,6 +264,7 @@ class _HostApp:
 
     def _current_checks(self) -> RequestChecks:
         """Return the checks for the current configuration, built again when it has changed."""
+        # By identity: a reload replaces the settings as a whole, and an unchanged file keeps them.
         checks, settings = self._checks, self._host.settings
         if checks is None or checks.settings is not settings:
             was_open = checks is not None and checks.open
@@ -266,7 +276,7 @@ class _HostApp:
                 authenticators=self._authenticators,
             )
             self._refusals.proxies = checks.proxies
-            self._router.offer({path: partial(routes_of, part) for part in self._host.parts for path in part.paths})
+            self._router.offer(self._host.parts)
             self._refusals.counts_stored_bytes = settings.quotas.sets("stored_bytes")
             if checks.open and not was_open:
                 reach = "" if self._insecure_no_auth else "; only this machine is served"
@@ -285,6 +295,7 @@ def provider_routes(
     application's. `max_body`: bytes.
     """
     given = (auth,) if callable(auth) or isinstance(auth, AuthenticationBackend) else auth
+    # No API keys of a configuration here: there is no host, and so no file.
     return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
 
 

@@ -67,6 +67,7 @@ def _show(ticket: Ticket) -> ApprovalAnswer:
 
 _ALL = "/v1/approvals"
 _ONE = "/v1/approvals/{id}"
+# Arguments of calls are in the answers, which no cache may keep.
 _NO_STORE = {"cache-control": "no-store"}
 
 
@@ -116,6 +117,8 @@ async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer
     """
     state = request.state
     body, host = await read_json(request, DecisionBody), state["host"]
+    # Without `auth` every request has the same principal, so that only the key tells the person from the model's
+    # client.
     by_caller = state["principal"] is ANYBODY and not host.decision_key.matches(state["headers"].get(_DECISION_KEY))
     ticket = await host.approvals.decide(
         request.path_params["id"],

@@ -108,6 +108,7 @@ class HttpProblem(Exception):
     def response(self, request_id: str) -> Response:
         """Return the response that reports this error."""
         response = Response(self.body(request_id), self.status, self.headers, "application/json")
+        # Raw: Starlette's mapping encodes each name and value again.
         response.raw_headers.append(NOSNIFF)
         if self.status in _OF_THE_CALLER and "cache-control" not in response.headers:
             response.raw_headers.append(_NO_STORE)
@@ -171,6 +172,7 @@ RETRY_AFTER_S = "1"
 
 def as_problem(error: HTTPException) -> HttpProblem:
     """Convert Starlette's exception: the code is the status's name, and a 429 has a `Retry-After`."""
+    # Lower case, as ASGI wants it: providers write `Retry-After`.
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         headers.setdefault("retry-after", RETRY_AFTER_S)
@@ -207,6 +209,7 @@ _CODES: Mapping[int, str] = {
     502: "backend_broke_off backend_error backend_garbage backend_refused backend_timeout backend_unreachable",
 }
 """The codes of `ApiError`, by status."""
+# Turned around once, at the import; the table above reads better by status.
 STATUS: Mapping[str, int] = {code: status for status, codes in _CODES.items() for code in codes.split()}
 _SHORTEST_WAIT_S = 1
 
@@ -225,6 +228,8 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
         return store_unavailable()
     if isinstance(error, NoSuchProvider):
         return HttpProblem(404, "provider_not_found", str(error), param="key")
+    if isinstance(error, HTTPException):  # of a part: our own handlers raise `HttpProblem`
+        return as_problem(error)
     return None
 
 
@@ -241,6 +246,7 @@ def api_problem(error: ApiError) -> HttpProblem:
 
 
 def _retry_after(seconds: float | None) -> Headers:
+    # Whole seconds by RFC 9110, and never 0, which clients take for "at once".
     return {"Retry-After": str(max(math.ceil(seconds or 0), _SHORTEST_WAIT_S))}
 
 

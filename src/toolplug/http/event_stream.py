@@ -41,6 +41,7 @@ class ClientWatch:
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
+        # In the next turn: work that never suspends is over by then, and no task was made for it.
         self._handle = loop.call_soon(self._begin)
         return self
 
@@ -53,6 +54,7 @@ class ClientWatch:
             self._watcher.cancel()
         if not self.gone or self._task is None:
             return False
+        # Quiet only if our own cancellation is the only one: one of the server has to go on.
         return self._task.uncancel() == 0 and kind is asyncio.CancelledError
 
     def hang_up(self) -> None:
@@ -71,7 +73,7 @@ class ClientWatch:
         self.hang_up()
 
 
-class EventStream:
+class ServedEventStream:
     """One response's open stream, which starts with its first chunk, or with `start`."""
 
     __slots__ = ("_response", "_send", "hang_up", "started")
@@ -112,7 +114,7 @@ def open_stream(request: HostRequest) -> AbstractContextManager[None]:
     return request.state["host"].quotas.stream(*key_of(request.scope, request.scope["state"]))
 
 
-Write = Callable[[EventStream], Awaitable[Response | None]]
+Write = Callable[[ServedEventStream], Awaitable[Response | None]]
 """Sends the events. A response that it returns, before anything was sent, is sent in place of the stream."""
 
 
@@ -129,20 +131,21 @@ class EventStreamResponse(Response):
         self.background: BackgroundTask | None = None
         self._write = write
         self._detached = detached
+        # `Response.__init__` would render a body and set a content length.
         self.init_headers(_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `write`, and send what it returns, or the end of the stream."""
         if self._detached:
-            response = await self._write_to(EventStream(self, send, lambda: None))  # nothing to cancel
+            response = await self._write_to(ServedEventStream(self, send, lambda: None))  # nothing to cancel
         else:
             response = None
             with ClientWatch(receive) as watch:
-                response = await self._write_to(EventStream(self, send, watch.hang_up))
+                response = await self._write_to(ServedEventStream(self, send, watch.hang_up))
         if response is not None:
             await response(scope, receive, send)
 
-    async def _write_to(self, stream: EventStream) -> Response | None:
+    async def _write_to(self, stream: ServedEventStream) -> Response | None:
         response = await self._write(stream)
         if response is None:
             await stream.end()

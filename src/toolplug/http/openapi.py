@@ -42,6 +42,7 @@ def provider_paths(mounted: Iterable[MountedRoute], security: Sequence[JsonObjec
         method = item.route.method
         if method in _DESCRIBABLE:
             _, path, _ = compile_path(item.path)
+            # `/notes/{id}` and `/notes/{key}` are one path to OpenAPI.
             path = shapes.setdefault(_PARAMETER.sub("{}", path), path)
             paths.setdefault(path, {})[method.lower()] = _provider_operation(item, path, security)
     return paths
@@ -52,7 +53,7 @@ def _provider_operation(item: MountedRoute, path: str, security: Sequence[JsonOb
     scope = route.scope or CALL
     operation: dict[str, object] = {
         "operationId": f"{item.key}_{route.method.lower()}_{_UNSAFE.sub('_', path).strip('_')}",
-        "summary": item.shown,
+        "summary": item.label,
         "tags": [item.key],
         "security": [] if item.public else security,
         "responses": {"default": {"description": "The provider's own answer"}},
@@ -114,6 +115,7 @@ class Description:
     async def answer(self, request: HostRequest) -> Response:
         """Return the document as a response; its paths begin where the application is mounted."""
         mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
+        # The document is made once: anybody may ask for it.
         written = self._written
         if written is None or written[0] is not mounted or written[1] != root:
             text = orjson.dumps(document((*await in_own_thread(self._described), self.route), mounted, root))
@@ -125,7 +127,7 @@ def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root:
     """Return the whole description; `root` is the prefix under which the application is mounted."""
     paths: dict[str, dict[str, object]] = {}
     for item in routes:
-        paths.setdefault(item.path, {})[item.method.lower()] = _operation(item)
+        paths.setdefault(item.path.replace(":path}", "}"), {})[item.method.lower()] = _operation(item)
     for path, operations in provider_paths(mounted, _SECURITY).items():
         paths.setdefault(path, {}).update(operations)
     return {
@@ -172,7 +174,7 @@ def _path_parameters(route: HostRoute) -> list[JsonObject]:
     first = "/".join(route.path.split("/")[:3])
     given = {item.name: item.pattern for item in route.parameters if item.place == "path"}
     parameters: list[JsonObject] = []
-    for name in re.findall(r"{([^}]*)}", route.path):
+    for name in re.findall(r"{([^:}]*)", route.path):
         pattern = given.get(name, _PATTERNS.get((first, name)))
         schema = {"type": "string", **({} if pattern is None else {"pattern": pattern})}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
@@ -239,6 +241,7 @@ def _schemas(routes: Iterable[HostRoute]) -> JsonObject:
         for model in (route.body, route.answered.model, *route.answered.others.values())
         if model
     }
+    # Sorted, as a set has no order: the document must come out byte-equal for the same routes.
     named = sorted((*models, ErrorAnswer), key=lambda model: model.__name__)
     inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[object]]] = [
         (model.__name__, "validation", TypeAdapter(model)) for model in named

@@ -50,6 +50,9 @@ _LINKS = (
     ("/healthz", "whether the process lives"),
 )
 
+_OF_PARTS = frozenset({"/api/sessions"})
+"""Those of them that a part of the host serves."""
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -97,7 +100,9 @@ async def readyz(request: HostRequest) -> OrjsonResponse[Readiness]:
 async def metrics(request: HostRequest) -> Response:
     """Answer in the format that the scraper requests: Prometheus text, or OpenMetrics."""
     registry: CollectorRegistry = await request.state["host"].scrape()
+    # prometheus-client decides by the `Accept` header, as its own server does.
     encode, content_type = choose_encoder(request.headers.get("accept") or "")
+    # In a thread: collectors of providers run here, and may block.
     body = await in_own_thread(partial(encode, registry))
     return Response(body, media_type=content_type)
 
@@ -107,7 +112,7 @@ _CONSOLE = "/console"
 
 def console_path(registry: FunctionRegistry) -> str | None:
     """Return the path of the console that a plugin offers to everyone; None if there is none."""
-    offered = any(each.public and each.shown == f"GET {_CONSOLE}" for each in registry.routes)
+    offered = any(each.public and each.label == f"GET {_CONSOLE}" for each in registry.routes)
     return _CONSOLE if offered else None
 
 
@@ -120,7 +125,9 @@ async def links_page(request: HostRequest) -> Response:
     if console is not None:
         return RedirectResponse(mount + console)
     root = escape(mount)
-    links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in _LINKS)
+    served = {path for part in request.state["host"].parts for path in part.paths}
+    there = [(path, text) for path, text in _LINKS if path not in _OF_PARTS or path in served]
+    links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in there)
     page = _PAGE.format(root=root, links=links)
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 

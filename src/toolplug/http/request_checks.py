@@ -18,16 +18,17 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import Scope
 
+from toolplug.execution.host_sessions import HostSessions
 from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
-from toolplug.parts.sessions.service import Sessions
 from toolplug.runtime.duplicates import first_repeated
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
+# A name or an IPv6 address in brackets, and a port; no user, no path and no blank.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+)(?::[0-9]{1,5})?")
 
 LOCAL = "localhost"
@@ -41,12 +42,14 @@ def check_host(scope: Scope, headers: Mapping[bytes, bytes], allowed: Collection
     """
     found = headers.get(b"host")
     raw: RawHeaders = scope["headers"]
+    # The mapping has the last of each name: only where it is shorter can one have come twice.
     if found is None or (len(headers) < len(raw) and sum(name == b"host" for name, _ in raw) > 1):
         raise _refuse_host("the request must have exactly one Host header")
     name = host_name(found.decode("latin-1"))
     if name is None:
         raise _refuse_host("the Host header is no host name with an optional port")
     if name not in allowed:
+        # The address that the connection came in at: a client on this machine may use it without any configuration.
         bound = scope.get("server")
         if bound is None or name != bound[0].lower():
             raise _refuse_host("this server is not known by the name in the Host header")
@@ -73,6 +76,7 @@ def check_origin(headers: Mapping[bytes, bytes], allowed: Collection[str]) -> No
         return
     origin = given.decode("latin-1").lower()
     host = headers[b"host"].decode("latin-1").lower()
+    # Both schemes, since a proxy in front of the host may end TLS.
     if origin in {f"http://{host}", f"https://{host}"} or origin in allowed:
         return
     message = "pages of this origin may not call; list it under http.allowed_origins"
@@ -94,6 +98,7 @@ def check_headers(
     """Raise `HttpProblem` for too many, too large or doubled headers; `headers` holds the last of each name."""
     if len(raw) > MAX_HEADERS:
         raise _too_large(f"{len(raw)} headers, {MAX_HEADERS} are allowed")
+    # A loop and not `sum` of a generator: it runs for each request, over some twenty headers.
     size = 0
     for name, value in raw:
         size += len(name) + len(value)
@@ -119,6 +124,7 @@ def check_loopback(scope: Scope, forwarded_for: bytes | None) -> None:
     since a trusted proxy may name any peer, and so is `X-Forwarded-For`: a proxy on this machine serves others.
     """
     peer, bound = scope.get("client"), scope.get("server")
+    # A proxy on this machine connects from loopback for everyone: the addresses that it names must be local as well.
     via = () if forwarded_for is None else forwarded_for.decode("latin-1").split(",")
     is_remote = peer is None or not all(is_loopback(address.strip()) for address in (peer[0], *via))
     if is_remote or (bound is not None and _is_foreign(bound[0])):
@@ -134,6 +140,7 @@ def is_loopback(address: str) -> bool:
         ip = ip_address(address)
     except ValueError:
         return False
+    # A dual-stack socket names an IPv4 peer as `::ffff:127.0.0.1`, which is no loopback by itself.
     mapped = getattr(ip, "ipv4_mapped", None)
     return (mapped or ip).is_loopback
 
@@ -148,7 +155,6 @@ def _is_foreign(address: str) -> bool:
 
 
 SHARED = (
-    "/api/sessions",
     "/.well-known/oauth-protected-resource",
     "/toolplug.js",
 )
@@ -186,6 +192,7 @@ _PREFLIGHT = {
 def preflight_response(scope: Scope, methods: Iterable[str]) -> Response:
     """Return the 204 with the methods and headers that a page may send; it needs no credentials."""
     headers = {"Access-Control-Allow-Methods": ", ".join(sorted(methods)), **_PREFLIGHT}
+    # Chrome asks so before a public page may reach a host in a private network.
     if (b"access-control-request-private-network", b"true") in scope["headers"]:
         headers["Access-Control-Allow-Private-Network"] = "true"
     return Response(status_code=204, headers=headers)
@@ -201,7 +208,7 @@ class RequestChecks:
     def __init__(
         self,
         settings: HostSettings,
-        sessions: Callable[[], Sessions],
+        sessions: Callable[[], HostSessions],
         *,
         insecure_no_auth: bool,
         authenticators: Sequence[AuthFunction],
@@ -236,6 +243,7 @@ class RequestChecks:
         if path.startswith(self.shared):
             origin = headers.get(b"origin")
             sharing = () if origin is None else ((b"access-control-allow-origin", origin), _EXPOSED)
+            # `Vary` also without an `Origin`: a cache must not give the answer without CORS headers to a page.
             sent.headers += (_VARY, *sharing)
         if self._loopback_only:
             check_loopback(scope, headers.get(b"x-forwarded-for"))

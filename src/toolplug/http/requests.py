@@ -25,11 +25,11 @@ from toolplug.catalog.call import (
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_sessions import HostSession
 from toolplug.host.host import Host
-from toolplug.host.parts import listed
+from toolplug.host.parts import open_catalog
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.parts.sessions.session import Session
 from toolplug.runtime.duplicates import first_repeated
 
 CLIENT_GONE = 499
@@ -67,7 +67,7 @@ class HostState(TypedDict):
     headers: Mapping[bytes, bytes]
     request_id: str
     principal: Principal
-    session: Session | None
+    session: HostSession | None
     max_body: int
     bodies: BodyMemory
     readmit: Callable[[HostRequest], Awaitable[None]]
@@ -126,6 +126,7 @@ def initial_state(scope: Scope) -> HostState:
 
     It is a new mapping, with everything that was there before: a server may give many requests the same one.
     """
+    # uvicorn shares one mapping among all requests; ours is per request, and keeps a reference to that one.
     server_state: Mapping[str, Any] = scope.get("state", _NO_STATE)
     headers: dict[bytes, bytes] = dict(scope["headers"])
     state = {
@@ -159,7 +160,7 @@ class SentResponse:
         self.status: int = CLIENT_GONE
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the response has started."""
         return self.started_at > 0
 
@@ -168,6 +169,7 @@ class SentResponse:
         if message["type"] == "http.response.start":
             self.started_at = perf_counter()
             self.status = message["status"]
+            # Ours first, and never joined: a handler may set `Vary` as well, and both count.
             message["headers"] = [*self.headers, *message.get("headers", ())]
         elif self.drops_body and message["type"] == "http.response.body":
             message = {**message, "body": b""}
@@ -177,6 +179,7 @@ class SentResponse:
 def _request_id(given: bytes | None) -> str:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode()
+    # Not from `secrets`: the id is no secret, and random bytes of the system cost a call of it.
     return f"{getrandbits(64):016x}"
 
 
@@ -184,6 +187,7 @@ def path_below_mount(scope: Scope) -> str:
     """Return the request's path without the prefix under which the application is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
+    # The third condition: `/tools` is no prefix of `/toolset`.
     if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
         return path[len(root) :] or "/"
     return path
@@ -305,4 +309,4 @@ async def catalog_of(
     within: Hashable = None,
 ) -> Catalog:
     """Return the caller's catalog, once every toolset that it needs is open. Raises like `executor_of`."""
-    return await listed(await executor_of(host, principal, agent, session, toolsets, within))
+    return await open_catalog(await executor_of(host, principal, agent, session, toolsets, within))

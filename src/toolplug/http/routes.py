@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
@@ -11,32 +12,47 @@ from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in, routes_of
-from toolplug.parts.sessions.http import calls, event_stream
-from toolplug.parts.sessions.http import handlers as sessions
 from toolplug.providers.host_part import HostPart
 
-_BEFORE_PARTS = (pages, protected_resource, tools, tool_stream, admin)
-_AFTER_PARTS = (approvals, sessions, event_stream, calls, toolsets, saved, catalog)
+_ORDER: tuple[ModuleType | str, ...] = (
+    pages,
+    protected_resource,
+    tools,
+    tool_stream,
+    admin,
+    "responses",
+    approvals,
+    "sessions",
+    toolsets,
+    "mcp",
+    saved,
+    "/api/mcp-servers",
+    catalog,
+)
+"""The host's own routes in the order of the description, and between them the names of parts; other parts come last.
 
-_OF_HOST = tuple(route for module in _BEFORE_PARTS for route in routes_in(module))
-_OF_HOST_AFTER = tuple(route for module in _AFTER_PARTS for route in routes_in(module))
+A path is that of the first of a part's routes that are elsewhere than the others.
+"""
 
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    following: dict[str, list[HostRoute]] = {}
+    of_parts: dict[str, list[HostRoute]] = {}
     for part in parts:
-        place = _OF_HOST_AFTER[0].path
+        place = part.name
         for route in routes_of(part):
-            place = part.before.get(route.path, place)
-            following.setdefault(place, []).append(route)
-    after = [each for route in _OF_HOST_AFTER for each in (*following.pop(route.path, ()), route)]
-    return (*_OF_HOST, *after, *(route for routes in following.values() for route in routes))
+            place = route.path if route.path in _ORDER else place
+            of_parts.setdefault(place, []).append(route)
+    described = [
+        route for item in _ORDER for route in (of_parts.pop(item, ()) if isinstance(item, str) else routes_in(item))
+    ]
+    return (*described, *(route for routes in of_parts.values() for route in routes))
 
 
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:
     """Return the routes of the host but for those of its parts, which only the description asks for."""
-    return (*_OF_HOST, *_OF_HOST_AFTER, Description(lambda: described_routes(parts())).route)
+    own = (route for item in _ORDER if not isinstance(item, str) for route in routes_in(item))
+    return (*own, Description(lambda: described_routes(parts())).route)
 
 
 def all_routes() -> tuple[HostRoute, ...]:

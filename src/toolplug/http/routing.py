@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
-from starlette.routing import Route, Router, compile_path
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import DELEGATE, HOST_SCOPES
@@ -127,19 +128,19 @@ def route(
 ) -> Callable[[Answered], HostRoute]:
     """Make a route of the decorated handler, whose name is the operation's id.
 
-    * `path` is a path of Starlette's, whose parameters have no convertors.
+    * `path` is a path of Starlette's, whose parameters have no convertor but `path`, for a name that may have slashes.
     * `scope` is what a caller needs. None: a route for callers is open.
     * `max_body`: bytes, where the route takes more than others do.
     * `body_required` False: a request without a body is one with an empty object.
     """
 
-    def made(answered: Answered) -> HostRoute:
+    def make_route(answered: Answered) -> HostRoute:
         endpoint = answered.endpoint
         operation = getattr(endpoint, "__name__", path)
         described = (summary, body, body_required, parameters, audience, max_body)
         return HostRoute(method, path, scope, *described, endpoint, answered, operation)
 
-    return made
+    return make_route
 
 
 def routes_in(module: ModuleType) -> tuple[HostRoute, ...]:
@@ -204,8 +205,6 @@ class PathRoute(Route):
         return route
 
 
-LaterRoutes = Callable[[], Iterable[HostRoute]]
-
 Serve = Callable[[PathRoute, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -221,21 +220,22 @@ class HostRouter:
     def __init__(self, routes: Iterable[HostRoute], serve: Serve, *, default: ASGIApp) -> None:
         self._serve = serve
         self._default = default
-        self._own = tuple(routes)
-        self._routers = dict(self._build(self._own))
-        self._later: Mapping[str, LaterRoutes] = {}
-        self._loaded: Mapping[str, tuple[HostRoute, ...]] = {}
+        self._own: dict[str, list[HostRoute]] = {}
+        for route in routes:
+            self._own.setdefault(first_segments(route.path), []).append(route)
+        self._routers = {prefix: self._build(own) for prefix, own in self._own.items()}
+        self._later: Mapping[str, tuple[HostPart[Any], ...]] = {}
 
-    def offer(self, later: Mapping[str, LaterRoutes]) -> None:
-        """Have these routes in place of those that were offered before.
-
-        The key is their first segments, or the whole path of a route whose first segments others have, too.
-        """
-        same = {key: routes for key, routes in self._loaded.items() if self._later[key] == later.get(key)}
-        self._later = later
-        if same != self._loaded:
-            self._loaded = same
-            self._routers = self._with_loaded()
+    def offer(self, parts: Iterable[HostPart[Any]]) -> None:
+        """Have the routes of these parts in place of those that were offered before."""
+        later: dict[str, tuple[HostPart[Any], ...]] = {}
+        for part in parts:
+            later |= {prefix: (*later.get(prefix, ()), part) for prefix in part.paths}
+        changed = {prefix for prefix in (*self._later, *later) if self._later.get(prefix) != later.get(prefix)}
+        routers = {prefix: router for prefix, router in self._routers.items() if prefix not in changed}
+        for prefix in changed & self._own.keys() - later.keys():
+            routers[prefix] = self._build(self._own[prefix])
+        self._routers, self._later = routers, later
 
     def router_for(self, path: str) -> Router | None:
         """Return the router of a path without the mount prefix; None if no route of the host begins like it."""
@@ -245,39 +245,25 @@ class HostRouter:
         """Return whether a part has the routes of a path that no router has, and they are not loaded."""
         return self._key_of(path) is not None
 
-    async def load(self, path: str) -> Router:
-        """Load the routes of the part of a path, and return their router; one without routes if it has none there."""
-        key = self._key_of(path)
-        if key is not None:
-            routes = tuple(await in_own_thread(self._later[key]))
-            self._loaded = {**self._loaded, key: routes}
-            self._routers = self._with_loaded()
-        return self._routers.get(first_segments(path)) or Router(redirect_slashes=False, default=self._default)
+    async def load(self, path: str) -> Router | None:
+        """Load the routes of the parts of a path, and return their router, with the host's own routes."""
+        prefix = first_segments(path)
+        parts = self._later[prefix]
+        found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        routes = [*self._own.get(prefix, ()), *(each for each in found if first_segments(each.path) == prefix)]
+        router = self._build(routes)
+        if self._later.get(prefix) == parts:  # else a reload has changed the parts meanwhile
+            self._routers = {**self._routers, prefix: router}
+        return router
 
-    def _key_of(self, path: str) -> str | None:
-        """Return the key of the routes of a path that are not loaded; None if there are none."""
-        first = first_segments(path)
-        for key in self._later:
-            if (
-                key not in self._loaded
-                and first_segments(key) == first
-                and (key == first or compile_path(key)[0].fullmatch(path))
-            ):
-                return key
-        return None
-
-    def _with_loaded(self) -> dict[str, Router]:
-        return dict(self._build((*self._own, *(route for routes in self._loaded.values() for route in routes))))
-
-    def _build(self, routes: Iterable[HostRoute]) -> Iterator[tuple[str, Router]]:
+    def _build(self, routes: Iterable[HostRoute]) -> Router:
+        """Return the router of routes that begin with the same segments."""
         paths: dict[str, dict[str, HostRoute]] = {}
         for route in routes:
             paths.setdefault(route.path, {})[route.method] = route
-        groups: dict[str, list[PathRoute]] = {}
-        for path in sorted(paths, key=lambda path: "{" in path):  # /toolsets/active comes before /toolsets/{name}
-            groups.setdefault(first_segments(path), []).append(PathRoute(path, paths[path], self._serve))
-        for prefix, group in groups.items():
-            yield prefix, Router(group, redirect_slashes=False, default=self._default)
+        # /toolsets/active comes before /toolsets/{name}
+        ordered = [PathRoute(path, paths[path], self._serve) for path in sorted(paths, key=lambda path: "{" in path)]
+        return Router(ordered, redirect_slashes=False, default=self._default)
 
 
 def first_segments(path: str) -> str:

@@ -47,7 +47,7 @@ from toolplug.execution.results import REPLAYED, Reports, call_answer, unavailab
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
-from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
 from toolplug.http.requests import (
     HostRequest,
     HostState,
@@ -142,7 +142,7 @@ _NOT_PASSED_ON = frozenset({ADMIN, OPERATOR, DELEGATE})
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def delegated(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal:
+def delegate(principal: Principal, headers: Mapping[bytes, bytes]) -> Principal:
     """Return the caller that the header names, with the scopes and agents of the key; the key's holder without one.
 
     Raises `HttpProblem` for a key without the scope `delegate`, and for an invalid header.
@@ -282,7 +282,7 @@ async def call_tool(request: HostRequest) -> Response:
     state: HostState = request.scope["state"]
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
-    state["principal"] = delegated(state["principal"], state["headers"])
+    state["principal"] = delegate(state["principal"], state["headers"])
     via = hosts_on_the_way(state["headers"])
     await state["host"].quotas.count_call(state["principal"])
     executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
@@ -328,7 +328,7 @@ async def call_response(
 
 
 async def _stream_call(
-    executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem, stream: EventStream
+    executor: ToolExecutor, call: ToolCall, context: CallContext, problem: Problem, stream: ServedEventStream
 ) -> None:
     """Run the call and send its progress, then its result. The stream starts with the first report of progress."""
     reports = Reports(stream.send)

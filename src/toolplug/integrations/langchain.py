@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
+from toolplug.catalog.render import describe
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from langchain_core.tools import BaseTool, ToolException
@@ -31,9 +31,9 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     error.
     """
     return [
-        _Tool(
+        _LangchainTool(
             name=item.definition.wire,
-            description=described(item.definition) or item.definition.wire,
+            description=describe(item.definition) or item.definition.wire,
             args_schema=_schema(item.definition, strict),
             executor=executor,
             context=context,
@@ -47,7 +47,7 @@ def _schema(definition: ToolDefinition, strict: bool) -> dict[str, Any]:
     return (strict_schema(schema) if strict else None) or schema
 
 
-class _Tool(BaseTool):
+class _LangchainTool(BaseTool):
     """`StructuredTool` would take arguments named `config`, `callbacks` or `run_manager` for its own."""
 
     executor: Any

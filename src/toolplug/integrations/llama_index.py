@@ -7,11 +7,11 @@ from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
+from toolplug.catalog.render import describe
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from llama_index.core.base.llms.types import ImageBlock, TextBlock
@@ -30,12 +30,12 @@ def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict:
     `raw_output` is its structured value. A tool that is gone answers with an error.
     """
     return [
-        _Tool(
+        _LlamaIndexTool(
             executor,
             context,
             _Metadata(
                 name=item.definition.wire,
-                description=described(item.definition),
+                description=describe(item.definition),
                 schema=_schema(item.definition, strict),
             ),
         )
@@ -58,7 +58,7 @@ class _Metadata(ToolMetadata):
         return self.schema
 
 
-class _Tool(AsyncBaseTool):
+class _LlamaIndexTool(AsyncBaseTool):
     def __init__(self, executor: ToolExecutor, context: CallContext | None, metadata: ToolMetadata) -> None:
         self._executor = executor
         self._context = context

@@ -6,11 +6,11 @@ from typing import Any
 
 from toolplug.catalog.call import CallContext, ToolCall, data_url, is_image, text_of_result
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
+from toolplug.catalog.render import describe
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
@@ -46,7 +46,7 @@ def _tool(
 
     return FunctionTool(
         name=name,
-        description=described(definition),
+        description=describe(definition),
         params_json_schema=rewritten or schema,
         on_invoke_tool=invoke,
         strict_json_schema=rewritten is not None,

@@ -11,11 +11,11 @@ from pydantic_core import SchemaValidator, core_schema
 from toolplug.catalog.call import CallContext, ToolCall, ToolStatus, is_image, text_of_result
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition as Definition
-from toolplug.catalog.render import described
-from toolplug.catalog.strict import strict_schema
+from toolplug.catalog.render import describe
 from toolplug.execution.executor import ToolExecutor, entered_catalog
-from toolplug.execution.model_formats import without_absent
 from toolplug.exports import not_installed
+from toolplug.model_apis.messages import without_absent
+from toolplug.model_apis.strict import strict_schema
 
 try:
     from pydantic_ai import AbstractToolset, ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -71,7 +71,7 @@ class _Toolset(AbstractToolset[Any]):
             toolset=self,
             tool_def=ToolDefinition(
                 name=definition.wire,
-                description=described(definition),
+                description=describe(definition),
                 parameters_json_schema=strict or schema,
                 strict=strict is not None,
             ),

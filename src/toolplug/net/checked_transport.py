@@ -14,10 +14,12 @@ import httpx2
 from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable
 from toolplug.runtime.threads import in_own_thread
 
+# Answers are read whole before they are looked at, so this is memory for each request that runs.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5.0
 PORTS = {"http": 80, "https": 443}
 
+# Sockets count against the limit of files of the process, 1,024 on many systems, which the host's own callers need.
 _MAX_CONNECTIONS = 256
 _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),)
 """Tells of a peer that went without a word, on streams that may be silent for hours."""
@@ -25,7 +27,7 @@ _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KE
 _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
 
     A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
@@ -62,6 +64,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Try the host's addresses in turn. Raises `httpcore2.ConnectError`, also if an address is not permitted."""
         failure: Exception | None = None
+        # No "happy eyeballs": two attempts at once would double the connections that one request may open.
         for address in await self._addresses(host, port):
             try:
                 return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
@@ -106,6 +109,8 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `httpx2.ConnectError`, `AnswerRefused` and other `httpx2.TransportError`s."""
+        # A kilobyte of compressed zeros is a megabyte: without compression the size that is read is the size that was
+        # sent.
         request.headers["Accept-Encoding"] = "identity"
         sent = httpcore2.Request(
             method=request.method,
@@ -121,6 +126,8 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         )
         try:
             answer = await self._pool.handle_async_request(sent)
+        # Kept apart from the errors below: nothing was sent yet, so that a caller may try again without doing something
+        # twice.
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             raise httpx2.ConnectError(str(error) or "the connection timed out") from error
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
@@ -138,6 +145,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
                 if media_type == "text/event-stream"
                 else httpx2.ByteStream(await _whole(body, self._max_answer_bytes))
             )
+        # Also for a cancelled caller: a response that is not closed keeps its connection out of the pool.
         except BaseException:
             await body.aclose()
             raise
@@ -173,7 +181,7 @@ async def checked_transport(
     places = {(url.raw_host.decode("ascii"), url.port or PORTS.get(url.scheme, 0)) for url in urls}
     tls = await in_own_thread(httpx2.create_ssl_context)  # reads a tenth of a second of certificates
     return PinnedTransport(
-        CheckedNetwork(egress, resolved, places), tls, max_answer_bytes=max_answer_bytes, compressed=compressed
+        CheckedNetwork(egress, resolve_host, places), tls, max_answer_bytes=max_answer_bytes, compressed=compressed
     )
 
 

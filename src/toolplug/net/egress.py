@@ -21,10 +21,14 @@ Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host and port in the order to try them. Raises `OSError` if there are none."""
 
+# Beside RFC 1918 the shared range of carriers (RFC 6598), unique local IPv6 (RFC 4193) and the older site-local range,
+# which systems still route.
 _PRIVATE = tuple(
     ipaddress.ip_network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")
 )
+# The metadata services of AWS and most others, Alibaba, Oracle, Azure, and AWS over IPv6: whoever reads one has the
+# credentials of the machine, so `private` does not include them.
 _METADATA = tuple(
     ipaddress.ip_network(text)
     for text in ("169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32", "fd00:ec2::254/128")
@@ -34,6 +38,8 @@ _NEVER_PUBLIC = (
     *_PRIVATE,
     *_METADATA,
     *_LOOPBACK,
+    # `is_global` is True for some of these in one or another version of Python: Linux connects 0.0.0.0 to itself, and
+    # the IPv4-compatible `::/96` leads to an IPv4 address.
     *(ipaddress.ip_network(text) for text in ("0.0.0.0/8", "fe80::/10", "64:ff9b:1::/48", "::/96")),
 )
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
@@ -65,9 +71,11 @@ class Egress:
 
     def permits(self, host: str, address: Address) -> bool:
         """Return True if a request to this host may be made to this address."""
+        # A trailing dot names the same host, and would pass by every pattern.
         name = host.rstrip(".").lower()
+        # Hosts only: `10.1.0.0/16` as a pattern for names would match nothing, or something surprising.
         listed = any(_network(word) is None and fnmatchcase(name, word.lower()) for word in self.allow)
-        return listed or all(self._permits_address(each) for each in (address, *carried(address)))
+        return listed or all(self._permits_address(each) for each in (address, *embedded_addresses(address)))
 
     def _permits_address(self, address: Address) -> bool:
         if any(_within(address, network) for word in self.allow if (network := _network(word)) is not None):
@@ -75,6 +83,8 @@ class Egress:
         if _in_any(address, _LOOPBACK):
             return "loopback" in self.allow
         if _in_any(address, _PRIVATE):
+            # A metadata address may lie in a private range (100.100.100.200, fd00:ec2::254), hence the second
+            # condition.
             return "private" in self.allow and not _in_any(address, _METADATA)
         return is_public(address)
 
@@ -84,11 +94,12 @@ PUBLIC_ONLY = Egress()
 
 def is_public(address: Address) -> bool:
     """Return True for a globally reachable unicast address. Check the IPv4 addresses that it carries separately."""
-    outward = address.is_global or bool(carried(address))
+    # An address that carries an IPv4 address is not global itself (NAT64, 6to4), and is judged by what it carries.
+    outward = address.is_global or bool(embedded_addresses(address))
     return outward and not address.is_multicast and not _in_any(address, _NEVER_PUBLIC)
 
 
-def carried(address: Address) -> tuple[IPv4Address, ...]:
+def embedded_addresses(address: Address) -> tuple[IPv4Address, ...]:
     """Return the IPv4 addresses that an IPv6 address of a transition mechanism leads to; empty for others."""
     if isinstance(address, IPv4Address):
         return ()
@@ -98,6 +109,7 @@ def carried(address: Address) -> tuple[IPv4Address, ...]:
         return (address.sixtofour,)
     if address.teredo is not None:
         return address.teredo
+    # ISATAP has no network of its own: the marker is in the middle of the interface identifier (RFC 5214).
     number = int(address)
     if _in_any(address, _TRANSLATED) or (number >> 32) & 0xFFFFFFFF in _ISATAP:
         return (IPv4Address(number & 0xFFFFFFFF),)
@@ -113,6 +125,8 @@ async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> t
     found = await resolve(host, port)
     if not found:
         raise OSError(f"{host!r} has no address")
+    # All of them must be permitted, not one: a name server could return a public and an internal address together, and
+    # the connection would be tried to both.
     for text in found:
         if not egress.permits(host, ipaddress.ip_address(text)):
             _LOG.info("%r has the address %s, which egress.allow does not list", host, text)

@@ -8,6 +8,7 @@ def frame(event: str, data: bytes, event_id: int | None = None) -> bytes:
 
     U+0085, U+2028 and U+2029 are escaped: they end no line of an event stream, but `iter_lines` of httpx splits there.
     """
+    # Only inside JSON texts can these bytes stand, where the escapes mean the same.
     data = data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028")
     data = data.replace(b"\xe2\x80\xa9", b"\\u2029")
     if event_id is None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.providers.routes import Endpoint
-from toolplug.signatures.values import encoded, why_not_json
+from toolplug.signatures.values import encode_value, why_not_json
 
 
 class AnswerNotJson(TypeError):
@@ -23,7 +23,7 @@ def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
         value = await method(request)
         if isinstance(value, Response):
             return value
-        text = encoded(value)
+        text = encode_value(value)
         if text is None:
             fault = why_not_json(value)
             raise AnswerNotJson(str(fault)) from fault.__cause__
@@ -36,6 +36,7 @@ def delegating(app: ASGIApp) -> Endpoint:
     """Return an endpoint that passes requests on to a Starlette route of any kind: a function, a class, middleware."""
 
     async def endpoint(request: Request) -> Response:
+        # A response, since an endpoint must return one: it hands the whole exchange over to the other application.
         return _Delegated(app)
 
     return endpoint

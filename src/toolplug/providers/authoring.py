@@ -23,13 +23,7 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
-from toolplug.signatures.annotations import (
-    ClassFunction,
-    Names,
-    UnresolvedAnnotation,
-    class_function,
-    unread_signature,
-)
+from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function, unread_signature
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
 from toolplug.signatures.signature import Signature, read_signature
@@ -54,6 +48,7 @@ class ToolMark:
 
     def __init__(self, options: ToolOptions) -> None:
         self.options = options
+        # Names of a function's scope, for a class that is defined in a test or a factory; dropped once they were used.
         self.around: Names = {}
         self.read: tuple[ToolDefinition, Signature] | None = None
 
@@ -84,16 +79,18 @@ def with_mark(method: Method, mark: object, decorator: str) -> Method:
     kept = (
         other for other in marks_of(own.function) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark)
     )
+    # On the function itself, so that the decorator returns what it was given, and type checkers see the method.
     setattr(own.function, MARKS, (*kept, mark))
     return method
 
 
-def marked(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
+def marked_methods(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
     """Return the methods with a mark of this kind, in the order of definition, base classes first.
 
     Only the final attribute of a name counts: an override without the decorator is not marked.
     """
     final: dict[str, object] = {}
+    # The most derived class last, so that its attribute replaces that of a base, at the place of the base.
     for base in reversed(owner.__mro__):
         final.update(vars(base))
     for attribute, value in final.items():
@@ -189,6 +186,7 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
     if not path.startswith("/"):
         raise InvalidDefinition(f"@route({method!r}, {path!r}): the path begins with /")
     try:
+        # As Starlette will compile it at the start: the author sees the mistake at his line instead.
         library_types.compile_path(path)
     except (AssertionError, ValueError) as error:
         raise InvalidDefinition(f"@route({method!r}, {path!r}): {error}") from None
@@ -213,7 +211,7 @@ class BoundTool(NamedTuple):
 def bound_tools(provider: object) -> list[BoundTool]:
     """Return the `@tool` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked(owner, ToolMark)]
+    return [_bound(getattr(provider, item.attribute), *_read(owner, item)) for item in marked_methods(owner, ToolMark)]
 
 
 def check_declared(owner: type) -> list[ToolDefinition]:
@@ -222,7 +220,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
     Raises `InvalidDefinition`, with the method's line, for an annotation that cannot be resolved in the whole module.
     """
     definitions: list[ToolDefinition] = []
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         try:
             definitions.append(_read(owner, item)[0])
         except InvalidDefinition as error:
@@ -233,7 +231,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
 
 def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
     """Yield each `@tool` method, with its first parameter, if that is not `self`, `cls` or private."""
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         first = next(iter(unread_signature(item.method.function).parameters), "self")
         if item.method.bound and first not in {"self", "cls"} and not first.startswith("_"):
             yield _name(item), first
@@ -241,12 +239,12 @@ def selfless_tools(owner: type) -> Iterator[tuple[str, str]]:
 
 def declared_routes(owner: type) -> list[tuple[str, str]]:
     """Return method and path of the `@route` methods of a class."""
-    return [(item.mark.method, item.mark.path) for item in marked(owner, RouteMark)]
+    return [(item.mark.method, item.mark.path) for item in marked_methods(owner, RouteMark)]
 
 
 def declared_scopes(owner: type) -> frozenset[str]:
     """Return the scopes that the `@route` methods of a class ask for by name."""
-    return frozenset(item.mark.scope for item in marked(owner, RouteMark) if item.mark.scope is not None)
+    return frozenset(item.mark.scope for item in marked_methods(owner, RouteMark) if item.mark.scope is not None)
 
 
 def declare(owner: type, around: Names) -> None:
@@ -255,17 +253,18 @@ def declare(owner: type, around: Names) -> None:
     Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
-    for item in marked(owner, ToolMark):
+    for item in marked_methods(owner, ToolMark):
         if item.attribute in _TAKEN:
             raise InvalidDefinition(
                 f"{owner.__qualname__}.{item.attribute}: every provider has a {item.attribute!r} of its own; "
                 f"call the method something else and write @tool(name={item.attribute!r})"
             )
         item.mark.around = item.mark.around or around
+        # An annotation may name a class further down in the module; `check_declared` reads it again.
         with suppress(UnresolvedAnnotation):
             _read(owner, item)
         _once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
-    for attribute, method, mark in marked(owner, RouteMark):
+    for attribute, method, mark in marked_methods(owner, RouteMark):
         if not (method.is_async and method.takes("request")):
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
@@ -283,6 +282,7 @@ def _once(owner: type, seen: dict[str, str], attribute: str, what: str) -> None:
 
 def _read(owner: type, item: Marked[ToolMark]) -> tuple[ToolDefinition, Signature]:
     mark, options = item.mark, item.mark.options
+    # Read once a class, not once an instance: pydantic builds a validator for each signature.
     if mark.read is None:
         place = f"{owner.__qualname__}.{item.attribute}"
         signature = read_signature(item.method, place, owner, mark.around)
@@ -308,6 +308,7 @@ def _bound(method: Callable[..., object], definition: ToolDefinition, signature:
     return BoundTool(
         definition,
         _target(method, signature.context),
+        # Unwrapped, as a decorator of the author may be a plain function around a coroutine function.
         blocking=not inspect.iscoroutinefunction(inspect.unwrap(method)),
         wants_context=signature.context is not None,
         convert=signature.convert,
@@ -323,10 +324,10 @@ def _target(method: Callable[..., object], context_name: str | None) -> Target:
 
         return plain
 
-    def informed(call: ToolCall, context: CallContext, /) -> object:
+    def call_with_context(call: ToolCall, context: CallContext, /) -> object:
         return method(**call.arguments, **{context_name: context})  # type: ignore[arg-type]
 
-    return informed
+    return call_with_context
 
 
 def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: HostedItem | None) -> Hosted | None:
@@ -338,6 +339,7 @@ def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: Host
         raise InvalidDefinition("@tool(stub_options=…) needs stub=, the type whose options they are")
     schema = dict(schema_of_model(options) if isinstance(options, type) else options)
     if "properties" in schema:
+        # A misspelt option of a stub is an error, unless its author has said otherwise.
         schema.setdefault("additionalProperties", False)
     return Hosted(stubs, Schema(schema), item)
 

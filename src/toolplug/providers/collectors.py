@@ -71,6 +71,8 @@ class ProviderCollectors(Collector):
         givers: dict[str, str] = {}
         for active in self._active():
             for collector in active.collectors:
+                # All are read before the first is yielded: families of one name must come together in the exposition
+                # format.
                 for family in self._families(active, collector):
                     shared = givers.setdefault(family.name, active.owner.key) != active.owner.key
                     _merge(families, family, {"provider": active.owner.key} if active.labelled or shared else {})
@@ -89,6 +91,7 @@ class ProviderCollectors(Collector):
             return [
                 family for family in self._asked_in_time(collector) if self._is_theirs(active.owner.key, family.name)
             ]
+        # SystemExit as well: a scrape runs in a thread, where it would end that without a word.
         except BaseException as error:  # noqa: BLE001  one collector never costs the scrape
             self._errors[active.owner.key] += 1
             if id(collector) in self._asked:
@@ -113,6 +116,7 @@ class ProviderCollectors(Collector):
         """Return the families of a collector. One that still hangs since an earlier scrape is not called again."""
         asked = self._asked.get(id(collector))
         if asked is None or asked.done():
+            # A thread of its own: a collector that hangs would keep the next scrape waiting in any pool.
             asked = begun_in_own_thread(lambda: list(collector.collect()))
             self._asked[id(collector)] = asked
         try:
@@ -126,5 +130,6 @@ def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str
     samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
     kept = families.get(family.name)
     if kept is None:
+        # A new one: the collector may return the same object at each scrape, and samples are added to it.
         kept = families[family.name] = Metric(family.name, family.documentation, family.type, family.unit)
     kept.samples.extend(samples)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer
-from toolplug.crashes import CodeOwner, unmasked
+from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
@@ -95,9 +95,10 @@ class ProviderEntry:
     distribution: str = ""
     version: str = ""
     package: str = ""
+    # Not compared: a line that has moved in the file is no reason to restart the provider.
     place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
-    masked: Callable[[str], str] = field(default=unmasked, compare=False)
+    masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
 
     @property
     def owner(self) -> CodeOwner:
@@ -144,7 +145,7 @@ class DesiredProvider(NamedTuple):
     scopes: frozenset[str] | None = None
 
 
-def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
+def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
     """Return the record of an entry in this state."""
     return ProviderRecord(
         key=entry.key,
@@ -159,4 +160,4 @@ def recorded(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: 
 
 def failed_record(entry: ProviderEntry, error: ProviderError) -> ProviderRecord:
     """Return the record of an entry whose package or start failed."""
-    return replace(recorded(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)
+    return replace(record_of(entry, ProviderState(error.state), str(error), error.fix), summary=error.summary)

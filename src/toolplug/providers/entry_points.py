@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, distributions, version
+from importlib.metadata import Distribution, EntryPoint, PackageMetadata, distributions, version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ GROUP = "toolplug.providers"
 _OURS = "toolplug"
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OUR_NAME = re.compile(rf"\s*{_OURS}(?![\w.-])", re.IGNORECASE)
+# Requirements of extras do not apply to the package itself.
 _NO_EXTRA = {"extra": ""}
 
 
@@ -68,7 +69,7 @@ class Installed:
     problems: tuple[Problem, ...] = ()
 
 
-def installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
+def find_installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:
     """Find provider packages among the distributions in these folders, by default `sys.path`.
 
     `running` is the version of toolplug that they must accept, by default the installed one. Of two copies of a
@@ -78,17 +79,22 @@ def installed(path: Sequence[str] | None = None, *, running: str | None = None) 
     where: dict[str, Any] = {} if path is None else {"path": path}
     seen: set[str] = set()
     outcomes: list[InstalledProvider | Problem] = []
+    # `entry_points(group=…)` would parse the metadata of every installed package, and one broken file would end it.
     for distribution in distributions(**where):
         try:
             if not _mentions_group(distribution):
                 continue  # its metadata is not parsed: that takes 0.2 ms each
-            name = _read_stated(distribution, "Name")
+            metadata = distribution.metadata  # parsed at each use of the property
+            name = _read_stated(metadata, "Name")
             if canonicalize_name(name) in seen:
                 continue
+            # The first copy on the path is the one that an import finds; a second one may be an older version.
             if name and not _mentions_group(next(iter(distributions(name=name, **where)))):
                 continue
-            outcomes += [_outcome(distribution, point, ours) for point in distribution.entry_points.select(group=GROUP)]
+            points = distribution.entry_points.select(group=GROUP)
+            outcomes += [_outcome(distribution, metadata, point, ours) for point in points]
             seen.update((canonicalize_name(name),) if name else ())
+        # One broken package must not hide the others.
         except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
             outcomes.append(_unreadable(distribution, error))
     providers = [item for item in outcomes if isinstance(item, InstalledProvider)]
@@ -103,13 +109,15 @@ def _mentions_group(distribution: Distribution) -> bool:
     return GROUP in (distribution.read_text("entry_points.txt") or "")
 
 
-def _read_stated(distribution: Distribution, field: str) -> str:
+def _read_stated(metadata: PackageMetadata, field: str) -> str:
     """Return a metadata field; empty if it is missing, for which `Distribution.name` warns since Python 3.12."""
-    return next(iter(distribution.metadata.get_all(field, ())), "")
+    return next(iter(metadata.get_all(field, ())), "")
 
 
-def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> InstalledProvider | Problem:
-    name, release = _read_stated(distribution, "Name"), _read_stated(distribution, "Version")
+def _outcome(
+    distribution: Distribution, metadata: PackageMetadata, point: EntryPoint, ours: str
+) -> InstalledProvider | Problem:
+    name, release = _read_stated(metadata, "Name"), _read_stated(metadata, "Version")
     if not (name and release):
         raise ValueError("it has no name or no version")
     if not _TYPE.fullmatch(point.name):
@@ -122,7 +130,7 @@ def _outcome(distribution: Distribution, point: EntryPoint, ours: str) -> Instal
             entry_point=point,
             distribution=name,
             version=release,
-            excluded_by=_excluding(distribution.requires or (), ours),
+            excluded_by=_excluding(metadata.get_all("Requires-Dist") or distribution.requires or (), ours),
             editable=_is_editable(distribution),
         )
     return Problem(
@@ -150,6 +158,7 @@ def _excluding(requires: Iterable[str], ours: str) -> str:
         except InvalidRequirement:
             continue
         applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
+        # A pre-release of toolplug counts as its version: who installs one wants to try it.
         if applies and not requirement.specifier.contains(ours, prereleases=True):
             return str(requirement)
     return ""

@@ -18,11 +18,11 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, awaited, called
+from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
 from toolplug.providers.offering.plans import planned_offering
 from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
-from toolplug.providers.plugins.registration import RunningPlugin
+from toolplug.providers.plugins.registration import RunningPlugin, specifications
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config, enter_site, forget_start, is_started
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
@@ -51,6 +51,7 @@ class Generation:
 
     def switch_off(self, *, keep: bool = False) -> None:
         """Refuse new calls and requests; running ones go on, streams end. `keep`: its provider has another one."""
+        # Before the event: whoever waits for `closing` must find the switch closed.
         self.switch.open = False
         if not keep:
             self.site.closing.set()
@@ -77,7 +78,7 @@ class Generation:
             texts.extend(self.entry.masked(str(text)) for text in found)
 
         try:
-            await awaited(self.entry, "diagnose()", ask, DIAGNOSE_S)
+            await await_step(self.entry, "diagnose()", ask, DIAGNOSE_S)
         except ProviderError as error:
             return [Problem(code="diagnose_failed", message=str(error), path=path)]
         return [Problem(code="provider_warning", message=text, path=path) for text in texts]
@@ -90,15 +91,17 @@ class Generation:
         """
         self.switch_off(keep=keep)
         if hooks is not None and (self.hooks.around_calls or self.tracers):
-            await hooks.drained(within_s)
+            # The hooks of this provider still wait for results of calls that run in other providers.
+            await hooks.drain(within_s)
         if not await self.services.accounting.drain(self.switch, self.drain_s):
             _LOG.warning("%s: still runs calls (%d); closing it", self.entry.owner, self.switch.running)
+        # Not joined: a function that hangs keeps its thread, and the provider closes all the same.
         self.threads.close()
         if not keep:
             await _close(self.entry, self.provider, self.site)
 
 
-async def opened(
+async def open_generation(
     wanted: DesiredProvider, services: CallServices, site_for: SiteFor, running: Generation | None = None
 ) -> Generation:
     """Create and start a provider. Raises `ProviderError`, after closing what had been started.
@@ -108,10 +111,12 @@ async def opened(
     entry, build = wanted.entry, wanted.build
     if build is None:
         raise ValueError(f"{entry.key!r} is not to be built")
-    provider = called(entry, "its constructor", build) if running is None else running.provider
+    provider = run_step(entry, "its constructor", build) if running is None else running.provider
     hooks = hooks_of(plugin_of(provider))
-    if hooks.problems:
-        said = f"{entry.owner}: {'; '.join(hooks.problems)}"
+    site = site_for(entry.key) if running is None else running.site
+    problems = hooks.problems_with(specifications(site.plugins)) if hooks.foreign else hooks.problems
+    if problems:
+        said = f"{entry.owner}: {'; '.join(problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix the signatures in the package")
     try:
         check_config(provider)
@@ -119,11 +124,12 @@ async def opened(
         example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
         raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
     switch, threads = SourceSwitch(), ThreadRunner(entry.key)
-    site = replace(site_for(entry.key), config=provider.config, log=provider.log) if running is None else running.site
+    site = replace(site, config=provider.config, log=provider.log) if running is None else site
+    # Before `start`, which may use the store and the log of its context.
     enter_site(provider, site)
     try:
         if running is None and not is_started(provider):
-            await awaited(entry, "start()", lambda: provider.start(site), START_S)
+            await await_step(entry, "start()", lambda: provider.start(site), START_S)
         return Generation(
             entry=entry,
             provider=provider,
@@ -132,13 +138,14 @@ async def opened(
             tracers=_tracers(entry, provider, hooks, site) if running is None else running.tracers,
             catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
             offering=planned_offering(entry, provider, services, switch, threads),
-            routes=called(entry, "routes()", lambda: tuple(bound_routes(provider))),
-            collectors=called(entry, "collectors()", lambda: tuple(provider.collectors())),
+            routes=run_step(entry, "routes()", lambda: tuple(bound_routes(provider))),
+            collectors=run_step(entry, "collectors()", lambda: tuple(provider.collectors())),
             switch=switch,
             threads=threads,
             services=services,
             drain_s=drain_seconds(entry, services),
         )
+    # What was started is closed, unless it is a running provider, which goes on under its old rules.
     except (ProviderError, asyncio.CancelledError):
         if running is None:
             await _close(entry, provider, site)
@@ -152,13 +159,13 @@ def _tracers(
     name = "call_tracers"
     found = [item.attribute for item in hooks.implementations if item.hook == name]
     asked = (asking(getattr(plugin_of(provider), attribute), name, site) for attribute in found)
-    return tuple(tracer for ask in asked for tracer in called(entry, f"{name}()", lambda ask=ask: tuple(ask())))
+    return tuple(tracer for ask in asked for tracer in run_step(entry, f"{name}()", lambda ask=ask: tuple(ask())))
 
 
 async def _close(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:
     forget_start(provider)
     try:
-        await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
+        await await_step(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:
         if error.__cause__ is None:  # what it raised is in the log already
             _LOG.error("%s", error)
@@ -166,7 +173,7 @@ async def _close(entry: ProviderEntry, provider: FunctionProvider, site: Provide
         site.threads.close()
 
 
-def mounted(generation: Generation) -> tuple[MountedRoute, ...]:
+def mounted_routes(generation: Generation) -> tuple[MountedRoute, ...]:
     """Return the routes of a generation."""
     entry = generation.entry
     return tuple(

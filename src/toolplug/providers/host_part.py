@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pluggy import PluginManager
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Tool
 from toolplug.providers.entry import ProviderEntry
 from toolplug.stores.store import Store
 
@@ -39,6 +41,22 @@ def _no_offering_changed(listener: Callable[[], None]) -> Callable[[], object]:
     return _no_tools_changed
 
 
+class HostTools(Protocol):
+    """The tools of the host, for a part that adds some or calls them."""
+
+    def owner_of(self, tenant: str, name: str) -> str | None:
+        """Return the owner of a name in the tenant's catalogs, as text for messages; None for a free name."""
+        ...
+
+    def toolset(self, tenant: str, toolset: str) -> library_types.ToolExecutor:
+        """Return one toolset under its prefix as a tenant sees it."""
+        ...
+
+    def executor_for(self, principal: Principal, agent: str | None, session: str) -> library_types.ToolExecutor:
+        """Return the tools of a principal, an agent of its or None, in a session (code). Raises `AccessError`."""
+        ...
+
+
 class PartServices(NamedTuple):
     """What a part gets of its host, for as long as it runs.
 
@@ -46,6 +64,11 @@ class PartServices(NamedTuple):
     * `processes`: those that share the store, this one among them
     * `serving`: False for a command that inspects the host next to the process that serves
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
+    * `calls`: what every call of a tool needs
+    * `tools`: the host's own tools
+    * `metrics`: the registry of `/metrics`, for collectors whose names begin with `namespace`
+    * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
+    * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     * `plugins`: the plugin manager of the host, with each running provider under its key
     * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
     * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
@@ -56,16 +79,39 @@ class PartServices(NamedTuple):
     processes: library_types.Processes
     serving: bool
     end_conversation: Callable[[Hashable], object]
+    calls: library_types.CallServices
+    tools: HostTools
+    metrics: library_types.CollectorRegistry
+    namespace: str
+    quotas: Callable[[], library_types.Quotas]
+    origin: Callable[..., str]
+    session_begun: Callable[[Principal], object]
+    session_over: Callable[[str], object]
     plugins: PluginManager
     tools_changed: Callable[[], object] = _no_tools_changed
     offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
 
 
+class PartGate(NamedTuple):
+    """What a part decides about a call, for `explain`: what is asked, and `refusal`, None if the call passes.
+
+    `origin` is the configuration line or API call that decided, `shown` the text of a gate that passes.
+    """
+
+    gate: str
+    refusal: str | None
+    origin: str
+    shown: str
+
+
 class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
-    That of a plugin is open while the file has its section, and closed when a reload removes it.
+    That of a plugin is open while the file has its section, and closed when a reload removes it. `sessions` are those
+    of the host, of the one part that has them.
     """
+
+    sessions: library_types.HostSessions | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""
@@ -75,12 +121,19 @@ class RunningPart(Protocol[S_contra]):
         """End it, before what it uses is closed."""
         ...
 
+    def begin(self) -> None:
+        """Begin what calls tools: every part that the file has is open now."""
+
     async def ready(self) -> str:
         """Return why it cannot do its work now, for `/readyz` and the log; empty if it can."""
         return ""
 
     def session_over(self, code: str) -> None:
         """Forget a session that has ended, the one of this code."""
+
+    def explain(self, name: str, tool: Tool | None, session: library_types.HostSession | None) -> Iterable[PartGate]:
+        """Return what it decides about a call of this tool; None: about a name that the caller's catalog lacks."""
+        return ()
 
     def stop(self) -> None:
         """End its event streams: the host is about to stop, and waits for running calls."""
@@ -101,19 +154,35 @@ def _no_checks(settings: object) -> Iterable[str]:
     return ()
 
 
+class SectionFacts(NamedTuple):
+    """What the section of a part means to the host.
+
+    * `toolsets`: the ids of toolsets that it names, by its keys; `check` reports those that do not exist
+    * `policies`: those of the tools that the part adds
+    * `results_ttl_s`: how long results over their limit are kept, None to leave that to others
+    """
+
+    toolsets: Mapping[str, str] = MappingProxyType({})
+    policies: tuple[library_types.Policy, ...] = ()
+    results_ttl_s: float | None = None
+
+
+def _no_facts(settings: object) -> SectionFacts:
+    return SectionFacts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostPart(Generic[S]):
     """One feature of a host, before any host runs.
 
     * `name`: the key of its section, and the part in messages
-    * `settings`: the model of its section, which has no default: the feature is off without it. None: it has no
-      section, and is always on
+    * `settings`: the model of its section, without which the feature is off. None: it has none, and is always on
+    * `always`: it is on without its section, too, whose keys all have a default
+    * `facts`: of toolplug's own parts, what its section means to the host
     * `open`: starts it once the file has its section. Raises `ConfigError` and `StoreError`.
     * `checks`: returns what else is wrong with its section, a text each. Asked when the file is read, before a start
     * `routes`: returns its HTTP routes (`toolplug.http.routing.HostRoute`), which need no running host
-    * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`; the whole path of a route
-      whose first segments are the host's
-    * `before`: where `/openapi.json` has its routes: the path of the host's that follows, by the path of the first
+    * `paths`: the first two segments of the paths of its routes, such as `/v1/responses`
     * `shared`: those of them that are meant for web pages of allowed origins, with everything below them
     * `address`: the path that `toolplug serve` shows for it when the file has its section
     * `scopes`: those that its routes need besides the host's own; the keys of the file may have them
@@ -125,11 +194,12 @@ class HostPart(Generic[S]):
 
     name: str
     settings: type[S] | None = None
+    always: bool = False
+    facts: Callable[[S], SectionFacts] = _no_facts
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
     checks: Callable[[S], Iterable[str]] = _no_checks
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()
-    before: Mapping[str, str] = field(default_factory=dict[str, str])
     shared: tuple[str, ...] = ()
     address: str = ""
     scopes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolplug.crashes import log_crash, outlined
+from toolplug.crashes import log_crash, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.runtime.loop_timeout import LoopTimeout
@@ -19,20 +19,23 @@ CLOSE_S = 5.0
 DIAGNOSE_S = 15.0
 
 
-def called(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
+def run_step(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
     """Return the value of a synchronous step. Raises `ProviderError` for any exception of it."""
     try:
         return function()
+    # `SystemExit` and the like too: a package that ends the process in its constructor is a broken package.
     except BaseException as error:
         raise _failure(entry, what, error) from error
 
 
-async def awaited(
+async def await_step(
     entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
 ) -> None:
     """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
+    # A task of its own: cancel scopes that a step leaves open would otherwise cancel the host.
     task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
     try:
+        # Not `asyncio.timeout`: on a busy machine other providers import at the same time and hold the loop.
         async with LoopTimeout(within_s):
             await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -75,5 +78,5 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         f"{entry.owner}: {what} raised {said}",
         state=ProviderState.START_FAILED,
         fix=f"{fix}{without}",
-        summary=f"{entry.owner}: {what} raised {outlined(error, entry.owner.package)}",
+        summary=f"{entry.owner}: {what} raised {outline_error(error, entry.owner.package)}",
     )

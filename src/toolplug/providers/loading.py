@@ -24,7 +24,7 @@ from types import FunctionType, ModuleType
 
 from pydantic import BaseModel
 
-from toolplug.crashes import blamed, outlined
+from toolplug.crashes import find_blamed, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.authoring import check_declared, declared_routes, declared_scopes, is_tool
 from toolplug.providers.entry import ProviderState
@@ -39,11 +39,12 @@ from toolplug.providers.plugins.shapes import (
     plugin_of,
     provider_classes,
 )
-from toolplug.providers.provider import FunctionProvider, built, config_model
+from toolplug.providers.provider import FunctionProvider, build_provider, config_model
 from toolplug.runtime.threads import begun_in_own_thread
 from toolplug.signatures.annotations import unread_signature
 
 _LOG = logging.getLogger("toolplug.providers")
+# Large packages take several seconds on a slow disk.
 IMPORT_S = 10.0
 IDLE_SHARE = 0.01
 """An import that used less of a processor than this, of the time for which it was waited, hangs."""
@@ -116,10 +117,11 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
         raise _make_error(found, str(error)) from error
     except ProviderError:
         raise
+    # The order matters: the two above have texts of their own.
     except Exception as error:  # types and values of the author are code, too: they are compared, hashed and shown
         raised = f"reading {found.entry_point.value}" if found.file is None else "reading it"
         said = f"{raised} raised {_describe_error(error, found.module)}"
-        raise _make_error(found, said, f"{raised} raised {outlined(error, found.module)}") from error
+        raise _make_error(found, said, f"{raised} raised {outline_error(error, found.module)}") from error
     if not callable(target) or not _takes_two(target):
         value = found.entry_point.value
         raise _make_error(
@@ -171,12 +173,13 @@ def _building(
     if isinstance(target, FunctionProvider):
         return partial(_configure, target)
     if found.file is None or not isinstance(target, ModuleType) or plugin_of(kind) is not target:
-        return partial(built, kind)
+        return partial(build_provider, kind)
 
     def build(key: str, config: object) -> FunctionProvider:
+        # The module that was executed to find out what it has serves the first provider; each further one gets its own.
         unused = vars(target).pop(_UNUSED, False)
         own = kind if unused else delegating_provider(file_module(found, fresh=True))
-        return built(own or kind, key, config)
+        return build_provider(own or kind, key, config)
 
     return build
 
@@ -190,12 +193,15 @@ def _configure(provider: FunctionProvider, key: str, config: object) -> Function
 
 
 def _import(found: InstalledProvider, within_s: float) -> object:
+    # A thread that can be given up: an import cannot be interrupted.
     outcome = begun_in_own_thread(partial(_import_named, found), name=f"toolplug-import-{found.type}")
     began = looked = process_time()
     while True:
         try:
             return outcome.result(within_s)
         except TimeoutError:
+            # The time of the processor tells an import that works from one that hangs: on a busy machine both take
+            # long.
             before, looked = looked, process_time()
             if looked - began < within_s and looked - before >= within_s * IDLE_SHARE:
                 continue
@@ -209,9 +215,10 @@ def _import_named(found: InstalledProvider) -> object:
     except BaseException as error:
         raised = f"importing {point.module} raised" if found.file is None else "it raised"
         raise _make_error(
-            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outlined(error, found.module)}"
+            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outline_error(error, found.module)}"
         ) from error
     try:
+        # `module:Outer.Inner` is a path of attributes.
         return reduce(getattr, (part for part in (point.attr or "").split(".") if part), module)
     except BaseException as error:
         known = [name for name, value in vars(module).items() if _is_own_provider(value, module.__name__)]
@@ -236,11 +243,17 @@ def _check_class(found: InstalledProvider, kind: type[FunctionProvider]) -> tupl
 
 
 def _checked_hooks(found: InstalledProvider, plugin: object) -> PluginHooks:
+    """Return the hooks of a plugin. Raises `ProviderError` for what is wrong, whatever hooks other plugins specify."""
     hooks = hooks_of(plugin)
-    if hooks.problems:
-        whom = "change the file" if found.file is not None else f"ask the author of {found.distribution} to change it"
-        raise _incompatible(found, "; ".join(hooks.problems), whom)
+    if hooks.own_problems:
+        raise wrong_hooks(found, hooks.problems)
     return hooks
+
+
+def wrong_hooks(found: InstalledProvider, problems: Iterable[str]) -> ProviderError:
+    """Return the error of a plugin with these problems in its hooks."""
+    whom = "change the file" if found.file is not None else f"ask the author of {found.distribution} to change it"
+    return _incompatible(found, "; ".join(problems), whom)
 
 
 def _make(
@@ -258,13 +271,14 @@ def _make(
     except InvalidDefinition as error:
         raise _make_error(found, str(error)) from error
     if provider is None:
-        provider = built(kind, key, config)
+        provider = build_provider(kind, key, config)
     provider.key = key
     return provider
 
 
 def _takes_two(function: Callable[..., object]) -> bool:
     try:
+        # Bound, not counted: defaults, `*args` and keyword-only parameters are all valid shapes.
         unread_signature(function).bind("key", None)
     except (TypeError, ValueError):
         return False
@@ -276,7 +290,7 @@ def _describe_error(error: BaseException, package: str) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg, f" at {error.filename}:{error.lineno}"
     else:
-        text, blame = str(error), blamed(error, package)
+        text, blame = str(error), find_blamed(error, package)
         place = f" at {blame.file}:{blame.line}" if blame is not None else ""
     text = " ".join(text.split())
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
@@ -331,6 +345,7 @@ def provider_file(type_name: str, folder: Path) -> InstalledProvider:
         raise _file_failed(type_name, f"cannot be read: {reason}", f"correct the path; it is below {folder}") from None
     if len(code) > MAX_BYTES:
         raise _file_failed(type_name, f"is over {MAX_BYTES} bytes", "split it into a package")
+    # The digest makes the name unique; the stem makes it readable in tracebacks.
     stem = re.sub(r"\W", "_", path.stem)
     module = f"{_MODULES}{stem}_{hashlib.sha256(code).hexdigest()[:12]}"
     return InstalledProvider(
@@ -357,10 +372,12 @@ def file_module(found: InstalledProvider, *, fresh: bool = False) -> ModuleType:
     module.__spec__ = ModuleSpec(name, None, origin=str(found.file))
     vars(module).update({TITLE: found.file.stem if found.file is not None else name, _UNUSED: not fresh})
     compiled = compile(found.code, str(found.file), "exec", dont_inherit=True)
+    # Before it is executed, as the import system does it: dataclasses and pydantic look up their own module.
     sys.modules[name] = module
     try:
         exec(compiled, vars(module))
     except BaseException:
+        # A module that failed half-way must not be found by the next attempt.
         del sys.modules[name]
         raise
     return module

@@ -17,7 +17,7 @@ from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolPolicy, ToolRule
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import called
+from toolplug.providers.lifecycle import run_step
 from toolplug.providers.provider import FunctionProvider
 from toolplug.runtime.duplicates import first_repeated
 
@@ -30,10 +30,10 @@ def planned_tools(
     entry: ProviderEntry, provider: FunctionProvider, services: CallServices, switch: SourceSwitch, threads: CallRunner
 ) -> list[Tool]:
     """Return the provider's tools, in its own order. Raises `ProviderError`, naming the tool, for an invalid one."""
-    bound = called(entry, "tools()", lambda: _bound(provider))
+    bound = run_step(entry, "tools()", lambda: _bound(provider))
     names = [tool.definition.name for tool in bound]
     _check(entry, names)
-    planner = _Planner(entry, services, switch, threads, provider.accepts_idempotency_key)
+    planner = _ToolPlanner(entry, services, switch, threads, provider.accepts_idempotency_key)
     # The inherited one asks tools() again for each name, to find what it has just given.
     own_can_execute = type(provider).can_execute is not FunctionProvider.can_execute
     listed: list[Tool] = []
@@ -42,7 +42,8 @@ def planned_tools(
         rule = entry.tools.get(name, NO_RULE)
         if rule.policy == "disable":
             continue
-        if own_can_execute and not called(
+        # A provider of its own making may list what it refuses; such a tool would only cost the model a call.
+        if own_can_execute and not run_step(
             entry, f"can_execute({name!r})", lambda name=name: provider.can_execute(name)
         ):
             _LOG.warning("%s lists the tool %r but its can_execute refuses it: left out", entry.owner, name)
@@ -65,6 +66,7 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
         _check_schema(definition)
         method = methods.get(definition.name)
         if method is not None and not own_execute:
+            # The definition that `tools()` has returned: an override may have changed the text of a decorated method.
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
             bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
@@ -81,7 +83,7 @@ def _check_schema(definition: ToolDefinition) -> None:
 
 def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
     for name in names:
-        called(entry, "tools()", lambda name=name: check_provider_tool_name(name))
+        run_step(entry, "tools()", lambda name=name: check_provider_tool_name(name))
     twice = first_repeated(names)
     if twice is not None:
         raise ProviderError(
@@ -105,7 +107,7 @@ def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[Provid
             )
 
 
-class _Planner:
+class _ToolPlanner:
     """Builds the tools of one provider."""
 
     def __init__(
@@ -128,7 +130,7 @@ class _Planner:
         """Return the tool of a bound method with its rule."""
         entry, accounting = self._entry, self._accounting
         origin = partial(entry.origin, "tools", bound.definition.ref.name)
-        definition = bound.definition.owned_by(KIND, entry.key, rule.offered(origin, self._offered))
+        definition = bound.definition.owned_by(KIND, entry.key, rule.offer_for(origin, self._offered))
         ref = definition.ref
         own = LimitLevel(level_of(ref), rule.limits, partial(origin, "limits"))
         plan = self._builder.build(
@@ -137,7 +139,7 @@ class _Planner:
                 bound.target,
                 self._switch,
                 accounting.counters(entry.key, ref.name),
-                accounting.abandoned(KIND, entry.key),
+                accounting.abandoned_limit(KIND, entry.key),
             ),
             ToolPolicy() if rule.policy is None else ToolPolicy(rule.policy, origin("policy")),
             None if rule.limits == NO_LIMITS else own,

@@ -23,7 +23,7 @@ from toolplug.providers.offering.resources import bound_resources, declare_resou
 from toolplug.providers.plugins.implementations import HOOKS, taken_arguments
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import ClassFunction, class_function, names_around, unread_signature
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 
 def config_model(kind: object) -> type[BaseModel] | None:
@@ -82,11 +82,12 @@ def remember_start(kind: type) -> None:
         return
 
     @wraps(start)
-    async def remembered(self: object, site: ProviderContext) -> None:
+    async def start_and_remember(self: object, site: ProviderContext) -> None:
         await start(self, site)
+        # In the instance's own dictionary, past a `__setattr__` of the author's.
         vars(self)[_STARTED] = True
 
-    setattr(kind, "start", remembered)  # noqa: B010  a class takes no item
+    setattr(kind, "start", start_and_remember)  # noqa: B010  a class takes no item
 
 
 def is_started(provider: object) -> bool:
@@ -123,7 +124,7 @@ def adapt_hooks(kind: type) -> None:
         if own is None or hook.asked != "provider":
             continue
         taken = taken_arguments(own.function)[own.bound :]
-        if taken != hook.arguments and set(taken) <= set(hook.accepted):
+        if taken != hook.arguments and set(taken) <= set(hook.accepted_arguments):
             places = [hook.arguments.index(each) if each in hook.arguments else -1 for each in taken]
             adapted = _adapt(found, own, places)
             setattr(kind, name, adapted)
@@ -135,6 +136,7 @@ def _adapt(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..
     @wraps(own.function)
     def passing(self: object, *given: object) -> Any:
         every = (*given, site_of(self))
+        # Bound here and not once, as the class is adapted before any instance exists.
         return found.__get__(self, type(self))(*[every[place] for place in places])
 
     @wraps(own.function)
@@ -170,6 +172,7 @@ class FunctionProvider:
         super().__init_subclass__(**kwargs)
         adapt_hooks(cls)
         remember_start(cls)
+        # The frame of the class statement: annotations may name what is local to a test or a factory.
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         declare(cls, around)
         declare_prompts(cls, around)
@@ -204,7 +207,7 @@ class FunctionProvider:
         if bound is None:
             raise LookupError(f"{type(self).__qualname__} lists {call.name!r} but has no @tool and no execute() for it")
         if bound.convert is not None:
-            call = call._replace(arguments=bound.convert(decoded(call.arguments)))
+            call = call._replace(arguments=bound.convert(decode_arguments(call.arguments)))
         if bound.blocking:
             return await _call_blocking(bound.target, call, context)
         return await bound.target(call, context)
@@ -236,11 +239,12 @@ class FunctionProvider:
         return ()
 
 
-def built(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
+def build_provider(kind: type[FunctionProvider], key: str, config: object) -> FunctionProvider:
     """Return an instance whose key and config are set before its constructor runs. Raises the constructor's errors.
 
     Without `config` it has the class's default.
     """
+    # `__new__` and `__init__` apart, so that a constructor of the author's finds its key and config set.
     provider = kind.__new__(kind)
     provider.key = key
     if config is not None:

@@ -11,7 +11,7 @@ from toolplug import library_types
 from toolplug.crashes import CodeOwner
 from toolplug.errors import InvalidDefinition, Problem
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.providers.authoring import RouteMark, marked
+from toolplug.providers.authoring import RouteMark, marked_methods
 from toolplug.providers.entry import ProviderEntry
 
 Endpoint = Callable[[Any], Awaitable[Any]]
@@ -38,7 +38,7 @@ class GivesRoutes(Protocol):
 
 def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     """Return the `@route` methods of an instance, in the order of definition, then the routes of its `routes()`."""
-    marks, given = list(marked(type(provider), RouteMark)), provider.routes()
+    marks, given = list(marked_methods(type(provider), RouteMark)), provider.routes()
     if not marks and not given:
         return []
     made = import_module(_ANSWERING)
@@ -86,7 +86,7 @@ class MountedRoute(NamedTuple):
         return self.mount + self.route.path
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The route as records show it: `METHOD /path`."""
         return f"{self.route.method} {self.path}"
 
@@ -111,7 +111,7 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
         for method, declared_path in routes:
             path = entry.mount + declared_path
             shown = f"{entry.owner} declares {method} {path}, which is"
-            if reserved(path):
+            if is_reserved(path):
                 message, hint = f"{shown} a path of the host itself", "declare another path"
                 problems.append(entry.problem("route_taken", message, hint))
             elif (first := taken.setdefault((method, _PARAMETER.sub("{}", path)), entry)) is not entry:
@@ -120,6 +120,6 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
     return problems
 
 
-def reserved(path: str) -> bool:
+def is_reserved(path: str) -> bool:
     """Return whether the path belongs to the host."""
     return path in RESERVED or any(path == tree or path.startswith(f"{tree}/") for tree in RESERVED_TREES)

@@ -175,7 +175,7 @@ SiteFor = Callable[[str], ProviderContext]
 """Returns the context of the provider of a key."""
 
 
-class TenantRecords:
+class ProviderRecords:
     """The records of one provider and one tenant."""
 
     def __init__(self, store: Store, prefix: str) -> None:
@@ -213,7 +213,7 @@ def stored_sites(
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def records(principal: Principal) -> ProviderStore:
-            return TenantRecords(store(), f"provider/{key}/{quote(principal.tenant, safe='')}/")
+            return ProviderRecords(store(), f"provider/{key}/{quote(principal.tenant, safe='')}/")
 
         return ProviderContext(
             key=key,

@@ -6,6 +6,8 @@ depends on how long the last one was open.
 
 from __future__ import annotations
 
+# A float overflows at 2.0 ** 1024, and a loop that fails for a week counts that far. Thirty doublings of a millisecond
+# are twelve days, so the cap never shows in the result.
 _MOST_DOUBLINGS = 30
 
 

@@ -13,6 +13,7 @@ class ChangeSignal:
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call the listener from now on; return the function that ends it."""
+        # A key of its own for each: the same function may listen twice, and ending one must not end the other.
         listening = object()
         self._listeners[listening] = listener
 
@@ -23,5 +24,6 @@ class ChangeSignal:
 
     def send(self) -> None:
         """Call every listener."""
+        # A copy, since a listener may end itself or begin another one while it is called.
         for listener in tuple(self._listeners.values()):
             listener()

@@ -18,6 +18,7 @@ class KeyedLocks(Generic[K]):
     """
 
     def __init__(self) -> None:
+        # Weak, so that nobody counts the holders: a waiting task's own frame keeps the lock of its key alive.
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: K) -> asyncio.Lock:

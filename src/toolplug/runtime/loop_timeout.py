@@ -29,6 +29,8 @@ class LoopTimeout:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
+        # It has no time of its own yet: `_end_part` sets one when the last part has ended, and asyncio's own
+        # bookkeeping then tells this cancellation from one of the caller.
         await self._timeout.__aenter__()
         self._begin_part(self._loop.time())
         return self
@@ -47,6 +49,8 @@ class LoopTimeout:
     def _end_part(self) -> None:
         now = self._loop.time()
         self._parts += 1
+        # Late by half a part: the loop was away, and answers that came meanwhile are handled in this same turn. Another
+        # part lets them be read first.
         is_late = now - self._due > self._part_s / 2
         if self._parts < PARTS or (is_late and self._parts < MOST_PARTS):
             self._begin_part(now)

@@ -48,9 +48,11 @@ class RunningCall:
         self.done = True
         self.value = value
         self.error = error
+        # It refers to the tool's task, which would otherwise live as long as this object does.
         self._cancel = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
+        # Taken out before it is called, so that a listener that asks again cannot be called twice.
         listener, self._listener = self._listener, None
         if listener is not None:
             listener()
@@ -77,6 +79,8 @@ class RunningCall:
         timer = self._loop.call_later(max(seconds, 0.0), _expire, waiter)
         try:
             ended = await waiter
+        # `GeneratorExit`: the caller's coroutine is closed without its loop, as when the loop ends first. `cancel`
+        # would then schedule a callback on a closed loop, which raises.
         except (asyncio.CancelledError, GeneratorExit):
             if not self._loop.is_closed():
                 self.cancel()
@@ -84,6 +88,7 @@ class RunningCall:
         finally:
             timer.cancel()
         if not ended and ask:
+            # In the next turn: a tool that ends at once when it is cancelled must not delay the answer to its caller.
             self._loop.call_soon(self.cancel)
         return ended
 

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from anyio import CancelScope
 
+# One slice delays every other task by as much. An answer that waits for one still comes within the time that a person
+# calls instant.
 SLICE_S = 0.005
 
 T = TypeVar("T")
@@ -54,10 +56,14 @@ class JoinedRuns:
         """Wait for a run that begins after this call and includes these keys. Raises what it raises."""
         if self._next is None:
             self._next = set[str](), self._tasks.start(self._begin(), self._name)
+        # Read before waiting: `_begin` takes the pair away as soon as the run begins, and later keys then belong to the
+        # next run.
         wanted, task = self._next
         wanted.update(keys)
+        # One of several that share the run may be cancelled; the others still need it.
         await asyncio.shield(task)
 
+    # The task is awaited through `asyncio.wait`, which raises neither its error nor its cancellation.
     async def aclose(self) -> None:
         """Cancel the runs, and wait until they have ended."""
         await self._tasks.cancel()
@@ -117,7 +123,7 @@ class OwnedTask(Generic[T]):
 
     One task does both, so that what is opened may use task groups and timeouts. `life(owned)` calls `hand_out` once and
     returns after `ended` is set, or earlier by itself, and then `ended` is set too. `on_end` is called once with the
-    error of the life, or None, before those that wait in `opened` hear of it.
+    error of the life, or None, before those that wait in `wait_open` hear of it.
     """
 
     def __init__(
@@ -133,11 +139,11 @@ class OwnedTask(Generic[T]):
         self._task = asyncio.create_task(self._run(life), name=name)
 
     def hand_out(self, value: T) -> None:
-        """Give the value to those that wait in `opened`; without effect once the task was told to end."""
+        """Give the value to those that wait in `wait_open`; without effect once the task was told to end."""
         if not self._opened.done():
             self._opened.set_result(value)
 
-    async def opened(self) -> T:
+    async def wait_open(self) -> T:
         """Wait for the value. Raises `OpeningFailed`."""
         return await asyncio.shield(self._opened)
 
@@ -153,10 +159,13 @@ class OwnedTask(Generic[T]):
             self._task.cancel()
         loop = asyncio.get_running_loop()
         until, cancelled = loop.time() + within_s, None
+        # `asyncio.shield` would not do: an anyio scope around the caller delivers its cancellation again at each await,
+        # so that the loop below would spin instead of waiting.
         with CancelScope(shield=True):
             while not self._task.done() and (left := until - loop.time()) > 0:
                 try:
                     await asyncio.wait({self._task}, timeout=left)
+                # Remembered and raised at the end: what was opened has to be closed even if the caller leaves.
                 except asyncio.CancelledError as error:
                     cancelled = error
         in_time = self._task.done()
@@ -170,11 +179,13 @@ class OwnedTask(Generic[T]):
         try:
             await life(self)
         except asyncio.CancelledError:
+            # A cancellation that `end` has asked for is the expected end; any other one is from outside and goes on.
             if not self.ended.is_set():
                 raise
         except BaseException as error:  # noqa: BLE001  a SystemExit that leaves a task ends the loop
             raised = error
         finally:
+            # In this order: whoever is woken by `on_end` or by the failed future finds the state final.
             self.ended.set()
             if self._on_end is not None:
                 self._on_end(self, raised)

@@ -35,8 +35,11 @@ def begun_in_own_thread(function: Callable[[], T], *, name: str = "toolplug-work
     The function runs with the caller's context variables and cannot be cancelled.
     """
     outcome: Future[T] = Future()
+    # From here on the future cannot be cancelled: its function runs in any case, and a cancelled future would refuse
+    # the result in `_work`.
     outcome.set_running_or_notify_cancel()
     call = partial(copy_context().run, function)
+    # Daemon: a function that hangs must not keep the process from ending.
     threading.Thread(target=_work, args=(outcome, call), name=name, daemon=True).start()
     return outcome
 
@@ -77,18 +80,24 @@ class DaemonThreads:
             raise RuntimeError("the provider is closed")
         loop = asyncio.get_running_loop()
         with self._lock:
+            # Counted by hand: `SimpleQueue.qsize` says what waits, not how many threads are free to take it. Without
+            # the lock two callers could count on the same idle thread, and one piece of work would wait behind a hung
+            # one.
             grows = self._idle == 0
             if not grows:
                 self._idle -= 1
         if grows:
             thread = threading.Thread(target=self._main, name=f"toolplug-{self._name}", daemon=True)
             thread.start()
+            # After `start`, which raises where the process can have no more threads: a thread that never ran is not
+            # kept.
             self._threads.add(thread)
         self._work.put((function, done, loop))
 
     def close(self) -> None:
         """Let the threads end as soon as their work has; one that hangs is left alone."""
         self._closed = True
+        # One None for each: a thread takes exactly one and ends, and those that work take theirs afterwards.
         for _ in tuple(self._threads):
             self._work.put(None)
 
@@ -98,6 +107,8 @@ class DaemonThreads:
                 work = self._work.get(timeout=IDLE_S)
             except Empty:
                 with self._lock:
+                    # `start` has counted on this thread between the timeout and the lock, so its work is about to
+                    # arrive.
                     if self._idle == 0:
                         continue
                     self._idle -= 1
@@ -105,6 +116,7 @@ class DaemonThreads:
             if work is None:
                 break
             self._perform(*work)
+            # Else the frame of an idle thread would keep the arguments of its last call alive for thirty seconds.
             del work
         self._threads.discard(threading.current_thread())
 
@@ -154,6 +166,7 @@ class FairThreads:
     def __init__(self, name: str, threads: int = POOL_THREADS) -> None:
         self._threads = DaemonThreads(name)
         self._free = threads
+        # Half, so that one tenant's slow work always leaves threads to the others; a pool of one thread still works.
         self._share = max(1, threads // 2)
         self._running: dict[str, int] = {}
         self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
@@ -196,6 +209,7 @@ class FairThreads:
             self._running[work.owner] = self._running.get(work.owner, 0) + 1
 
     def _next(self) -> _Waiting | None:
+        # A copy: the loop removes owners and puts them back at the end, which makes the turn go round.
         for owner, queue in [*self._waiting.items()]:
             while queue and queue[0].outcome.done():  # its caller was cancelled
                 queue.popleft()

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 
 _K1, _B = 1.2, 0.75
 _NAME_WEIGHT = 3
@@ -46,10 +46,10 @@ def _without_spaces() -> re.Pattern[str]:
 def words(text: str) -> Iterator[str]:
     """Yield the words of a text, folded: lower case, without a plural `s`, `camelCase` and `snake_case` divided."""
     for run in _RUN.findall(text):
-        yield from _divided(run)
+        yield from _divide_run(run)
 
 
-def _divided(run: str) -> list[str]:
+def _divide_run(run: str) -> list[str]:
     if run.isascii():
         return [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
     if _without_spaces().search(run):
@@ -63,7 +63,7 @@ def _singular(word: str) -> str:
     return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
 
 
-class _Reader:
+class _QueryReader:
     """Reads tools; a run of letters is divided into words once, since tools of one catalog share most of theirs."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _Reader:
         """Return the words of a tool with how much each counts."""
         found: dict[str, int] = {}
         self._add(definition.name, _NAME_WEIGHT, found)
-        self._add(described(definition)[:_MAX_TEXT], 1, found)
+        self._add(describe(definition)[:_MAX_TEXT], 1, found)
         for name, schema in as_object(definition.parameters.value.get("properties")).items():
             self._add(name, 1, found)
             about = as_object(schema).get("description")
@@ -86,7 +86,7 @@ class _Reader:
         for run in _RUN.findall(text):
             divided = known.get(run)
             if divided is None:
-                divided = known[run] = _divided(run)
+                divided = known[run] = _divide_run(run)
             for word in divided:
                 found[word] = found.get(word, 0) + weight
 
@@ -107,7 +107,7 @@ class ToolIndex:
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         self.definitions: Sequence[ToolDefinition] = tuple(definitions)
-        reader = _Reader()
+        reader = _QueryReader()
         lengths = array("I")
         counted: dict[str, _Postings] = {}
         for place, definition in enumerate(self.definitions):

@@ -18,9 +18,9 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Forward, Plan, Tool
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices, own_tool
@@ -28,7 +28,7 @@ from toolplug.execution.run import run
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.index import ToolIndex, search
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 THRESHOLD: Final = 20
 """Below this number of deferred tools all are offered: their definitions cost about as much as one search."""
@@ -56,7 +56,7 @@ class ToolSearch:
         self._indexes: LeastRecentlyUsed[int, tuple[Catalog, asyncio.Future[ToolIndex]]] = LeastRecentlyUsed(_INDEXES)
         self._pairs: LeastRecentlyUsed[tuple[int, int], Catalog] = LeastRecentlyUsed(_PAIRS)
 
-    def added(self, catalog: Catalog) -> Catalog:
+    def add_search_tools(self, catalog: Catalog) -> Catalog:
         """Return the catalog with the two tools last, if `THRESHOLD` are deferred and no provider has their names.
 
         Otherwise the catalog itself, of which every tool is then rendered. A session's tools of these names are left
@@ -68,7 +68,7 @@ class ToolSearch:
         if any(tool.definition.ref.kind == "native" for tool in named):
             return catalog
         rest = catalog.where(lambda tool: not any(tool is each for each in named)) if named else catalog
-        return layered(rest, self.pair(rest.deferred, len(rest)))
+        return layer_catalogs(rest, self.pair(rest.deferred, len(rest)))
 
     def pair(self, deferred: int, total: int) -> Catalog:
         """Return the two tools for a catalog of so many tools, which their descriptions tell the model."""
@@ -173,7 +173,7 @@ def deferral(catalog: Catalog) -> str:
 def target_call(call: ToolCall) -> ToolCall | None:
     """Return the call that a call of `call_tool` stands for; None if its arguments are invalid, or name the two."""
     try:
-        given = decoded(call.arguments)
+        given = decode_arguments(call.arguments)
     except InvalidArguments:
         return None
     name, arguments = given.get("name"), given.get("arguments", {})
@@ -200,7 +200,7 @@ def _bound(definitions: Iterable[ToolDefinition], names: Mapping[int, str]) -> I
     """Yield the tools as a model reads them; what is over the size of a result is cut, the best tool excepted."""
     left = MAX_RESULT_BYTES
     for place, definition in enumerate(definitions):
-        about, parameters = described(definition), definition.parameters
+        about, parameters = describe(definition), definition.parameters
         name, size = names.get(id(definition), definition.wire), len(about.encode()) + len(parameters.text)
         if not place or size <= left:
             left -= size
@@ -234,7 +234,7 @@ class FoundTools:
         """The wire names, in order."""
         return tuple(self._names)
 
-    def shown(self, catalog: Catalog) -> Catalog:
+    def visible_tools(self, catalog: Catalog) -> Catalog:
         """Return the tools that the model sees: those that are not deferred, then those that were found."""
         if not catalog.searchable or not self._names:
             return catalog.shown

@@ -95,7 +95,9 @@ def names_around(frame: FrameType | None) -> Names:
     return found
 
 
-def resolved(annotation: object, function: Callable[..., object], owner: type | None, around: Names) -> object:
+def resolve_annotation(
+    annotation: object, function: Callable[..., object], owner: type | None, around: Names
+) -> object:
     """Return the type that an annotation of a function, or of a method of `owner`, means. Raises `Unresolved`."""
     holder = SimpleNamespace(__annotations__={"it": annotation})
     module = sys.modules.get(function.__module__ if owner is None else owner.__module__)

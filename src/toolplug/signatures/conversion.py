@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from toolplug.catalog.schema_walk import pointer_part
-from toolplug.config.masking import masked
+from toolplug.config.masking import mask_secrets
 from toolplug.config.wording import own_text
 from toolplug.errors import InvalidArguments
 
@@ -60,7 +60,7 @@ def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
     """Yield `/pointer: message` for each of the first 20 errors, without the values of the arguments."""
     for detail in error.errors(include_url=False)[:MAX_REPORTED]:
         texts = list(islice(_texts(detail["input"]), MAX_MASKED + 1))
-        message = masked(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
+        message = mask_secrets(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
         yield f"{_pointer(detail, arguments)}: {message}"
 
 

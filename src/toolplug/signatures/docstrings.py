@@ -26,7 +26,7 @@ class Described(NamedTuple):
     parameters: Mapping[str, str]
 
 
-def described(function: object) -> Described:
+def read_docstring(function: object) -> Described:
     """Read the docstring of a function; without one, summary and parameters are empty."""
     text = inspect.getdoc(function) or ""
     return Described(_summary(text), _parameters(text))

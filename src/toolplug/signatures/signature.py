@@ -20,7 +20,7 @@ from toolplug.signatures.annotations import (
     Names,
     Unresolved,
     UnresolvedAnnotation,
-    resolved,
+    resolve_annotation,
     unread_signature,
 )
 from toolplug.signatures.conversion import Convert, through_model, whole_numbers
@@ -30,7 +30,7 @@ from toolplug.signatures.described_arguments import (
     TerseSchema,
     described_arguments,
 )
-from toolplug.signatures.docstrings import described
+from toolplug.signatures.docstrings import read_docstring
 
 _SCALARS: frozenset[object] = frozenset({str, bool, float, type(None), Any, object})
 _CONTAINERS: frozenset[object] = frozenset({list, dict, Sequence, Mapping})
@@ -110,7 +110,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
     for name, parameter in parameters.items():
         annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
         try:
-            meanings[name] = resolved(annotation, function, owner, around)
+            meanings[name] = resolve_annotation(annotation, function, owner, around)
         except Unresolved as error:
             raise UnresolvedAnnotation(
                 f"{place}: the annotation {_read_annotation(parameter)!r} of parameter {name!r} cannot be resolved"
@@ -121,7 +121,7 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
         raise InvalidDefinition(f"{place}: {' and '.join(contexts)} are both annotated CallContext; one is enough")
     own = {name: (meanings[name], item.default) for name, item in parameters.items() if name not in contexts}
     made = described_arguments(own, place)
-    says = described(function)
+    says = read_docstring(function)
     return Signature(
         summary=says.summary,
         parameters=made.schema(says.parameters),
@@ -173,7 +173,7 @@ def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
 def _output(function: Callable[..., object], owner: type | None, around: Names) -> Mapping[str, object] | None:
     annotation = unread_signature(function).return_annotation
     try:
-        meaning = resolved(annotation, function, owner, around)
+        meaning = resolve_annotation(annotation, function, owner, around)
     except Unresolved:
         return None
     try:

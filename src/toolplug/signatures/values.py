@@ -49,7 +49,7 @@ class Json(NamedTuple):
     value: object
 
 
-def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
+def decode_arguments(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     """Return a copy of the arguments as an object, or their JSON text decoded; empty text is no arguments.
 
     Raises `InvalidArguments` if they are not JSON, not an object, or have more than 128 levels or 65,536 containers.
@@ -77,7 +77,7 @@ def decoded(arguments: Mapping[str, object] | str | bytes) -> dict[str, object]:
     return cast("dict[str, object]", _copy(arguments, "", 1))
 
 
-def encoded(value: object) -> str | None:
+def encode_value(value: object) -> str | None:
     """Return the compact JSON text of a value; None if it is not JSON."""
     json_value = as_json(value)
     return None if json_value is None else json_value.text

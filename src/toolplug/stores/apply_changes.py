@@ -87,6 +87,7 @@ def check_text(text: str) -> None:
         raise StoreMisused(f"key {text!r} is not text: {error.reason}") from error
     if size > MAX_KEY_BYTES:
         raise StoreMisused(f"key {text[:40]!r}… has {size} bytes; a store takes {MAX_KEY_BYTES}")
+    # PostgreSQL has no U+0000 in texts; U+10FFFF is the end of a range in queries by prefix.
     if "\x00" in text or "\U0010ffff" in text:
         raise StoreMisused(f"key {text!r} holds U+0000 or U+10FFFF")
 
@@ -168,12 +169,12 @@ class BatchResult:
         return not (self.removed or self.heads)
 
     @property
-    def touched(self) -> Iterable[str]:
+    def touched_keys(self) -> Iterable[str]:
         """The keys whose logs were changed or removed."""
         return self.removed | self.appended.keys()
 
     @property
-    def changed(self) -> Iterable[str]:
+    def changed_keys(self) -> Iterable[str]:
         """The keys whose records or logs were changed or removed, which does not include renewals."""
         return self.removed | self.values.keys() | self.appended.keys()
 
@@ -197,10 +198,12 @@ def apply_changes(
     Expired records are removed first, whether or not a change names them.
     """
     settlement = BatchResult(counters=counters)
+    # First: a change that names an expired record must find none.
     for key, head in stored.items():
         if not head.alive(now):
             _remove(settlement, key, head.revision)
     for change in changes:
+        # Read for each change: an earlier one of the batch may have written the same record.
         head = _current(settlement, stored, change.key)
         if isinstance(change, Commit):
             settlement.answers.append(_commit(settlement, change, head, now))
@@ -217,9 +220,11 @@ def _current(settlement: BatchResult, stored: Mapping[str, Head], key: str) -> H
 
 def _remove(settlement: BatchResult, key: str, revision: int) -> None:
     settlement.removed.add(key)
+    # What an earlier change of this batch has written goes too, so that the store writes nothing of it.
     settlement.heads.pop(key, None)
     settlement.values.pop(key, None)
     settlement.appended.pop(key, None)
+    # The highest of all removed ones, in one number: a counter for each removed key would grow for ever.
     settlement.counters = settlement.counters._replace(removed=max(settlement.counters.removed, revision))
 
 
@@ -231,6 +236,7 @@ def _commit(settlement: BatchResult, change: Commit, head: Head | None, now: flo
         return _write(settlement, change, change.value, head, now)
     if head is None:
         return 0
+    # One more than the record had: the deletion is a change, whose revision a caller may remember.
     _remove(settlement, change.key, head.revision + 1)
     return head.revision + 1
 
@@ -238,6 +244,7 @@ def _commit(settlement: BatchResult, change: Commit, head: Head | None, now: flo
 def _write(settlement: BatchResult, change: Commit, value: bytes, head: Head | None, now: float) -> int:
     if head is None:
         removed, position = settlement.counters
+        # The log begins at a position of its own, so that a reader of the log before it notices that it is another one.
         position += 1
         settlement.counters = Counters(removed, position)
         head = Head(revision=removed, expires_at=None, origin=position, position=position, appended=0)

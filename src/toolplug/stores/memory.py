@@ -59,6 +59,7 @@ class MemoryStore(Store):
         self._kept_events = kept_events
         self._entries: dict[str, _Entry] = {}
         self._counters = Counters(0, 0)
+        # No timer: the next change after a second removes what has expired, so that an idle store does nothing.
         self._purge_at = clock() + _PURGE_EVERY_S
         self._waiting = Waiting() if waiting is None else waiting
         self._open = False
@@ -99,6 +100,7 @@ class MemoryStore(Store):
             for key, entry in self._entries.items()
             if key.startswith(prefix) and key > after and entry.head.alive(now)
         )
+        # A page of a large store without sorting all of it; the keys are in no order here.
         return heapq.nsmallest(limit, wanted)
 
     async def revisions(self, keys: Collection[str]) -> dict[str, int]:
@@ -182,6 +184,7 @@ class MemoryStore(Store):
         log = entry.log
         if after is None:
             return Events(known=True, entries=tuple(islice(log, limit)))
+        # Nothing was dropped yet, so that a reader from before the first event has missed nothing.
         from_the_start = after == entry.head.origin and len(log) == entry.head.appended
         if not (from_the_start or any(event.id == after for event in log)):
             return Events(known=False)

@@ -21,7 +21,7 @@ from toolplug.stores.store import Store
 BUILT_IN = ("memory", "sqlite")
 """The schemes of the stores of toolplug itself."""
 _HERE = Path()
-_SQLITE = "toolplug.stores.sqlite"
+_SQLITE = "toolplug.sqlite.store"
 MISSING = (
     "a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which keeps nothing"
 )
@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 5.0
 _LOG = logging.getLogger("toolplug.stores")
 
 
-class OpenStore(Protocol):
+class StoreOpener(Protocol):
     """Returns the store that a URL of a plugin's scheme names, as the hook `stores` gives it.
 
     Called when the configuration is read, to check the URL, and for each use of the store: nothing is connected before
@@ -74,6 +74,7 @@ def open_store(
         path, options = folder / _path(parts), _options(parts)
         try:
             sqlite = import_module(_SQLITE)
+        # `from None`: the name of the missing module would only hide what to install.
         except ModuleNotFoundError:
             raise StoreMisused(MISSING) from None
         return sqlite.SqliteStore(path, clock=clock, **({"shared": shared} | options))
@@ -96,6 +97,7 @@ async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None
         except StoreUnavailable as error:
             left_s = give_up_at - loop.time()
             failures += 1
+            # A folder that cannot be written to will not be writable in half a second either.
             if left_s <= 0 or isinstance(error.__cause__, OSError):
                 raise
             _LOG.warning("the store cannot be opened yet: %s; trying again, for %.0f s more", error, left_s)

@@ -260,6 +260,7 @@ async def every_key(store: Store, prefix: str) -> AsyncGenerator[str]:
 
 def name_digest(*parts: str | None) -> str:
     """Return 64 hex digits for a name of several parts, such as tenant and subject, which may hold any character."""
+    # `ascii` of the tuple: it quotes each part, so that ("a", "bc") and ("ab", "c") differ.
     return sha256(ascii(parts).encode()).hexdigest()
 
 

@@ -29,6 +29,7 @@ class Waiting:
         # Parked before the first look: a commit between look and wait rings.
         with self._park(key) as bell:
             while True:
+                # Before the look: a commit that comes while the page is read rings again.
                 bell.clear()
                 events = await page()
                 if events.entries or not events.known or asyncio.get_running_loop().time() >= give_up_at:
@@ -60,9 +61,9 @@ class Waiting:
 
     def tell(self, settlement: BatchResult) -> None:
         """Wake the readers of the logs that were changed, and tell the watches."""
-        self.wake(settlement.touched)
+        self.wake(settlement.touched_keys)
         if self._watches:
-            self._offer(settlement.change(key) for key in settlement.changed)
+            self._offer(settlement.change(key) for key in settlement.changed_keys)
 
     def tell_of(self, changes: Sequence[Change]) -> None:
         """Wake the readers of these logs, and tell the watches; for the changes of another process."""
@@ -77,6 +78,7 @@ class Waiting:
 
     def wake_all(self) -> None:
         """Wake all readers, since any of them may have missed something."""
+        # A copy, as those that are woken may leave.
         self.wake(tuple(self._bells))
         for watch in self._watches:
             watch.miss()
@@ -116,6 +118,7 @@ class _Watch:
 
     def take(self, change: Change) -> None:
         self.changes.append(change)
+        # A reader that is stuck must not hold the changes of a whole day in memory.
         if len(self.changes) > _MOST_BEHIND:
             self.miss()
         self.bell.set()

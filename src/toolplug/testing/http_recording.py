@@ -147,13 +147,13 @@ def _writer() -> object:
 
 
 def _without_secret_headers(names: set[str]) -> Callable[[Any], Any]:
-    def filtered(request: Any) -> Any:
+    def redact(request: Any) -> Any:
         for name in list(request.headers):
             if name.lower() in names or _SECRET_HEADER.search(name):
                 request.headers[name] = REDACTED
         return request
 
-    return filtered
+    return redact
 
 
 def _without_secret_answers(response: dict[str, Any]) -> dict[str, Any]:

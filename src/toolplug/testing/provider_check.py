@@ -14,7 +14,7 @@ from types import MappingProxyType
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import Principal
-from toolplug.providers.provider import FunctionProvider, built, given_config
+from toolplug.providers.provider import FunctionProvider, build_provider, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
 from toolplug.testing.provider_rules.calls import call_rules, cancellation_rules, pressure_rules
@@ -24,7 +24,7 @@ from toolplug.testing.provider_rules.life import bare_rules, life_rules
 from toolplug.testing.provider_rules.metrics import metric_rules, scrape_rules
 from toolplug.testing.provider_rules.offers import offer_rules
 from toolplug.testing.provider_rules.routes import route_rules, stub_rules
-from toolplug.testing.provider_rules.subject import TESTER, Subject, started
+from toolplug.testing.provider_rules.subject import TESTER, Subject, start_subject
 
 Make = Callable[[], FunctionProvider]
 """A provider class, or a function that makes a new instance."""
@@ -39,7 +39,7 @@ def made(make: Make, settings: Mapping[str, object] = NO_SETTINGS, *, key: str =
     Raises `pydantic.ValidationError` for settings that its `Config` refuses.
     """
     if isinstance(make, type):
-        return built(make, key, given_config(make, settings) if settings else None)
+        return build_provider(make, key, given_config(make, settings) if settings else None)
     provider = make()
     provider.key = key
     return provider
@@ -104,7 +104,7 @@ async def check_provider(
     raise_broken(await bare_rules(subject))
     raise_broken(await cancellation_rules(subject))
     raise_broken(await life_rules(subject))
-    async with started(subject) as run:
+    async with start_subject(subject) as run:
         broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]
         broken += await offer_rules(run)
         broken += [*metric_rules(run.generation.collectors), *stub_rules(run)]

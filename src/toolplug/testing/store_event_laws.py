@@ -18,10 +18,10 @@ from toolplug.testing.store_fixtures import (
     StoreFixtures,
     data_of,
     new_log,
-    parked,
+    park_wait,
     position_of,
     record_of,
-    woken,
+    wake_all,
 )
 
 
@@ -118,36 +118,36 @@ class WaitLaws(StoreFixtures):
 
     async def test_a_commit_ends_the_waits_for_its_log(self, store: Store) -> None:
         at = await new_log(store)
-        waits = [await parked(store, "key", at) for _ in range(3)]
+        waits = [await park_wait(store, "key", at) for _ in range(3)]
         await store.commit("key", b"")
         await store.commit("other", b"", events=[b"not for you"])
         await store.commit("key", b"", events=[b"news"])
-        for events in await woken(*waits):
+        for events in await wake_all(*waits):
             assert data_of(events.entries) == [b"news"]
 
     async def test_a_wait_ends_by_itself(self, store: Store) -> None:
         assert await store.events("key", await new_log(store), wait_s=0.01) == Events(known=True)
 
     async def test_deleting_a_record_ends_the_waits_for_its_log(self, store: Store) -> None:
-        wait = await parked(store, "key", await new_log(store))
+        wait = await park_wait(store, "key", await new_log(store))
         await store.commit("key", None)
-        assert await woken(wait) == [Events(known=False)]
+        assert await wake_all(wait) == [Events(known=False)]
 
     async def test_closing_the_store_ends_the_waits(self, open_store: OpenStore, clock: ManualClock) -> None:
         async with open_store(clock=clock) as store:
-            wait = await parked(store, "key", await new_log(store))
+            wait = await park_wait(store, "key", await new_log(store))
         with pytest.raises(StoreUnavailable):
-            await woken(wait)
+            await wake_all(wait)
 
     async def test_a_cancelled_wait_leaves_the_others_waiting(self, store: Store) -> None:
         at = await new_log(store)
-        leaving = await parked(store, "key", at)
-        staying = await parked(store, "key", at)
+        leaving = await park_wait(store, "key", at)
+        staying = await park_wait(store, "key", at)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         assert leaving.cancelled()
         await store.commit("key", b"", events=[b"news"])
-        (events,) = await woken(staying)
+        (events,) = await wake_all(staying)
         assert data_of(events.entries) == [b"news"]
 
     async def test_a_reader_sees_each_event_once_and_in_order(self, open_store: OpenStore, clock: ManualClock) -> None:
@@ -272,10 +272,10 @@ class ExtensionLaws(StoreFixtures):
 
     async def test_an_extension_ends_the_waits_for_its_log(self, store: Store) -> None:
         at = await new_log(store)
-        waits = [await parked(store, "key", at) for _ in range(3)]
+        waits = [await park_wait(store, "key", at) for _ in range(3)]
         await store.extend("key", ttl_s=10)
         await store.extend("key", events=[b"news"])
-        for events in await woken(*waits):
+        for events in await wake_all(*waits):
             assert data_of(events.entries) == [b"news"]
 
     async def test_a_renewal_is_no_event(self, store: Store) -> None:

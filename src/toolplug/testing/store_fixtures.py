@@ -67,7 +67,7 @@ def data_of(entries: Iterable[Event]) -> list[bytes]:
     return [event.data for event in entries]
 
 
-async def parked(store: Store, key: str, after: int) -> asyncio.Task[Events]:
+async def park_wait(store: Store, key: str, after: int) -> asyncio.Task[Events]:
     """Start a wait for events; it has read the log once when this returns, since stores read in order."""
     wait = asyncio.create_task(store.events(key, after, wait_s=LONG_S))
     await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def parked(store: Store, key: str, after: int) -> asyncio.Task[Events]:
     return wait
 
 
-async def woken(*waits: asyncio.Task[Events]) -> list[Events]:
+async def wake_all(*waits: asyncio.Task[Events]) -> list[Events]:
     """Return the results of the waits. Raises `TimeoutError` if one does not end."""
     async with asyncio.timeout(LONG_S / 3):
         return await asyncio.gather(*waits)

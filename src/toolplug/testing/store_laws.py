@@ -30,13 +30,13 @@ from toolplug.testing.store_fixtures import (
     StoreFixtures,
     data_of,
     new_log,
-    parked,
+    park_wait,
     position_of,
     record_of,
-    woken,
+    wake_all,
 )
 from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, RevisionLaws
-from toolplug.testing.store_watch_laws import VolatileLaws, WatchLaws, yielded
+from toolplug.testing.store_watch_laws import VolatileLaws, WatchLaws, next_items
 
 
 class StoreLaws(
@@ -113,9 +113,9 @@ class SharedStoreLaws(StoreFixtures):
     async def test_a_change_for_one_store_is_watched_there(self, store: Store, other: Store) -> None:
         assert store.id != other.id
         async with aclosing(other.watch("")) as watch:
-            await yielded(watch, 1)
+            await next_items(watch, 1)
             revision = await store.commit("key", b"value", to=other.id)
-            (item,) = await yielded(watch, 1)
+            (item,) = await next_items(watch, 1)
             assert item in (Missed(), Change("key", revision, b"value", ()))
 
     async def test_a_change_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:
@@ -125,20 +125,20 @@ class SharedStoreLaws(StoreFixtures):
             lambda: other.commit("key", b"", events=[b"news"]),
             lambda: other.extend("key", events=[b"news"]),
         ):
-            wait = await parked(store, "key", at)
+            wait = await park_wait(store, "key", at)
             await change()
-            (events,) = await woken(wait)
+            (events,) = await wake_all(wait)
             assert data_of(events.entries) == [b"news"]
             at = events.entries[-1].id
 
     async def test_a_watch_hears_of_a_change_elsewhere(self, store: Store, other: Store) -> None:
         async with aclosing(store.watch("")) as watch:
-            assert await yielded(watch, 1) == [Missed()]
+            assert await next_items(watch, 1) == [Missed()]
             for change in (
                 lambda: other.commit("key", b"1"),
                 lambda: other.extend("key", events=[b"event"]),
                 lambda: other.commit("key", None),
             ):
                 await change()
-                (heard,) = await yielded(watch, 1)
+                (heard,) = await next_items(watch, 1)
                 assert heard == Missed() or (isinstance(heard, Change) and heard.key == "key")

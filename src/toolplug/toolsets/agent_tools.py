@@ -11,7 +11,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog, MergedExecutor
-from toolplug.execution.plans import CallServices, limited
+from toolplug.execution.plans import CallServices, add_limits
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.toolsets.registered import Allowlists, Toolsets
 from toolplug.toolsets.session_toolset import LazyToolset, PerCallToolset, SessionToolset
@@ -90,7 +90,7 @@ class AgentTools:
         joints = self._live.get(session)
         if joints is None:
             joints = self._live[session] = WeakValueDictionary()
-            for toolset in self.chosen(choice) if session is not None else ():
+            for toolset in self.choose(choice) if session is not None else ():
                 toolset.used()
         joint = joints.get(choice)
         if joint is None:
@@ -115,7 +115,7 @@ class AgentTools:
 
     def offerings(self, choice: Choice, session: Hashable = None) -> list[Offering]:
         """Return the prompts and resources of each toolset of a choice under its prefix, for a session or shared."""
-        return [self._add_prefix(item, self._offering(item, session)) for item in self.chosen(choice)]
+        return [self._add_prefix(item, self._offering(item, session)) for item in self.choose(choice)]
 
     def _offering(self, toolset: Toolset, session: Hashable) -> Offering:
         source = toolset.source
@@ -132,12 +132,12 @@ class AgentTools:
             known = self._offerings[toolset] = (offering, offering.prefixed(toolset.prefix))
         return known[1]
 
-    def opened(self, toolset: Toolset, session: Hashable) -> LiveCatalog | None:
+    def session_catalog(self, toolset: Toolset, session: Hashable) -> LiveCatalog | None:
         """Return the session's own executor of a toolset, under the prefix; None if it has none."""
         part = self._sessions.get(session, {}).get(toolset)
         return None if part is None else part.live
 
-    def chosen(self, choice: Choice) -> list[Toolset]:
+    def choose(self, choice: Choice) -> list[Toolset]:
         """Return the registered toolsets of a choice, in order."""
         if choice.servers:
             return list(self._toolsets.servers.values())
@@ -152,7 +152,7 @@ class AgentTools:
         """
         if session is not None:
             return bool(self._waiting(choice, session, name))
-        return any(_lists_later(item) and _could_be_of(name, item.prefix) for item in self.chosen(choice))
+        return any(_lists_later(item) and _could_be_of(name, item.prefix) for item in self.choose(choice))
 
     async def open(self, choice: Choice, session: Hashable, name: str = "") -> None:
         """Open, for a session that has an executor, the toolsets for which `waits` is true.
@@ -182,14 +182,14 @@ class AgentTools:
 
     def _waiting(self, choice: Choice, session: Hashable, name: str) -> list[SessionToolset]:
         parts = self._sessions.get(session, {})
-        chosen = [parts[item] for item in self.chosen(choice) if item in parts and _could_be_of(name, item.prefix)]
+        chosen = [parts[item] for item in self.choose(choice) if item in parts and _could_be_of(name, item.prefix)]
         return [part for part in chosen if isinstance(part, SessionToolset) and part.waits]
 
     def _parts(self, choice: Choice, session: Hashable) -> list[LiveCatalog]:
         """Return the parts that an executor joins: one shared part if none is a session's own."""
         parts: list[LiveCatalog] = []
         alone = True
-        for toolset in self.chosen(choice):
+        for toolset in self.choose(choice):
             parts.append(self.part(toolset, session))
             alone = alone and (session is None or isinstance(toolset.source, SharedSource))
         return [self._join(tuple(parts))] if alone and parts else parts
@@ -214,8 +214,8 @@ class AgentTools:
 
     def _of_toolset(self, catalog: Catalog, toolset: Toolset) -> Catalog:
         if toolset.limits is not None:
-            catalog = limited(catalog, toolset.limits, self._services)
-        return toolset.named(catalog)
+            catalog = add_limits(catalog, toolset.limits, self._services)
+        return toolset.rename_tools(catalog)
 
     def _lone_part(self, toolset: Toolset, source: PerSession) -> LiveCatalog:
         part = self._lone.get(toolset)

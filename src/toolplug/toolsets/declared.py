@@ -23,7 +23,7 @@ Use = Callable[[], AbstractAsyncContextManager[ToolExecutor]]
 """The executor for one call; entering raises `NotOpened`."""
 
 
-def declared(
+def declare_tools(
     toolset: Toolset, tools: tuple[ToolDefinition, ...], services: CallServices, switch: SourceSwitch, use: Use
 ) -> Catalog:
     """Return these tools under the toolset's prefix; calls run in the executor that `use` returns, by their own names.
@@ -31,7 +31,7 @@ def declared(
     The host's rules apply to the call, and the executor's own in addition.
     """
     builder = PlanBuilder(services, LimitLevel((KIND, toolset.id)))
-    abandoned = services.accounting.abandoned(KIND, toolset.id)
+    abandoned = services.accounting.abandoned_limit(KIND, toolset.id)
     target = _target(toolset, use)
 
     def tool(item: ToolDefinition) -> Tool:
@@ -40,7 +40,7 @@ def declared(
         source = PlanSource(target, switch, counters, abandoned)
         return Tool(definition, builder.build(definition, source, author_timeout_s=definition.timeout_s))
 
-    return toolset.named(Catalog(tool(item) for item in tools))
+    return toolset.rename_tools(Catalog(tool(item) for item in tools))
 
 
 def _target(toolset: Toolset, use: Use) -> Target:

@@ -45,7 +45,7 @@ class Opened:
         if owned is not None and not owned.ended.is_set():
             try:
                 async with asyncio.timeout(self._open_s):
-                    return await owned.opened()
+                    return await owned.wait_open()
             except TimeoutError:
                 _LOG.error("the factory of toolset %r has not ended after %g s", self._name, self._open_s)
                 await owned.end(0)

@@ -12,7 +12,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
-from toolplug.toolsets.declared import declared
+from toolplug.toolsets.declared import declare_tools
 from toolplug.toolsets.opened import NotOpened, Opened
 from toolplug.toolsets.toolset import OnDemand, PerSession, Toolset
 
@@ -56,7 +56,7 @@ class PerCallToolset:
         self._switch = SourceSwitch()
         listed = EMPTY_CATALOG.prefixed(toolset.prefix)
         if source.tools is not None:
-            listed = declared(toolset, source.tools, services, self._switch, self._opened_once)
+            listed = declare_tools(toolset, source.tools, services, self._switch, self._opened_once)
         self.live: LiveCatalog = LiveCatalog(services.unknown, listed)
 
     def retire(self) -> None:
@@ -85,9 +85,9 @@ class SessionToolset:
         self.waits: bool = source.tools is None
         if source.tools is None:
             self._declared = LiveCatalog(services.unknown)
-            self.live: LiveCatalog = self._joint.view(toolset.named)
+            self.live: LiveCatalog = self._joint.view(toolset.rename_tools)
         else:
-            tools = declared(toolset, source.tools, services, self._switch, self._kept_open)
+            tools = declare_tools(toolset, source.tools, services, self._switch, self._kept_open)
             self.live = self._declared = LiveCatalog(services.unknown, tools)
 
     async def open(self) -> None:

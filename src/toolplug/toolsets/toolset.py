@@ -110,7 +110,7 @@ class Toolset:
         except InvalidDefinition as error:
             raise InvalidDefinition(str(error), at="prefix") from None
 
-    def named(self, catalog: Catalog) -> Catalog:
+    def rename_tools(self, catalog: Catalog) -> Catalog:
         """Return the tools of the source under the prefix, and offered as `offered` says."""
         return (catalog if self.offered is None else catalog.offered(self.offered)).prefixed(self.prefix)
 

@@ -12,7 +12,7 @@ from tests.mcp.client import good
 from tests.mcp.client.conftest import nobody
 from tests.mcp.forking import Forked
 
-from toolplug.parts.mcp.client.connection import Answer, Connect, ServerConnection
+from toolplug.parts.mcp.client.connection import Connect, McpAnswer, ServerConnection
 from toolplug.parts.mcp.client.server_config import Command, Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -23,8 +23,8 @@ ERAS = ["2025-11-25", "2026-07-28"]
 Opened = Callable[..., AbstractAsyncContextManager[ServerConnection]]
 
 
-def said(text: str, structured: object) -> Answer:
-    return Answer([{"type": "text", "text": text}], structured, False)
+def said(text: str, structured: object) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], structured, False)
 
 
 @pytest.fixture(params=ERAS)

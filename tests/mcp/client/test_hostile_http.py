@@ -12,7 +12,7 @@ from tests.mcp.client.conftest import nobody
 from tests.mcp.client.hostile_http import FRAME, HostileHttp
 from tests.mcp.client.serving import dying, serving
 
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Connect, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, Connect, ConnectionFailed, McpAnswer, ServerRefused
 from toolplug.parts.mcp.client.server_config import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 SOON_S = 20.0
 
 
-def said(text: str) -> Answer:
-    return Answer([{"type": "text", "text": text}], None, False)
+def said(text: str) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], None, False)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_a_session_that_the_server_forgot_ends_the_connection(connect: Con
     async with connect(Endpoint(url=f"{url}/forgets"), nobody) as connection, asyncio.timeout(SOON_S):
         with pytest.raises(ConnectionFailed, match="it no longer knows our session"):
             await connection.call("echo", {}, None)
-        await connection.gone()
+        await connection.wait_closed()
         assert not connection.open
 
 
@@ -168,7 +168,7 @@ async def test_the_connection_ends_when_its_server_does(connect: Connect) -> Non
             for reason in ("Server disconnected", "cannot connect"):
                 with pytest.raises(ConnectionFailed, match=reason):
                     await connection.call("echo", {}, None)
-            await connection.gone()
+            await connection.wait_closed()
 
 
 @pytest.mark.parametrize("mode", ["mute", "no-cancellations"])

@@ -10,7 +10,7 @@ from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import OFFERS
 from tests.mcp.client.test_hostile_pipes import SOON_S, names
 
-from toolplug.catalog.sanitise import RemovedParts
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, ServerConnection
 from toolplug.parts.mcp.discovery.offers import MAX_OFFERS, RawOffers, read_offers
 

@@ -12,9 +12,9 @@ import pytest
 from tests.mcp.client.conftest import Opened
 from tests.mcp.client.hostile import FRAME
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.parts.mcp.client.child_process import descendants, kill
-from toolplug.parts.mcp.client.connection import MAX_TOOLS, Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import MAX_TOOLS, BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 
@@ -22,8 +22,8 @@ SOON_S = 20.0
 """For a machine under load; what is shown is that a thing happens at all."""
 
 
-def said(text: str) -> Answer:
-    return Answer([{"type": "text", "text": text}], None, False)
+def said(text: str) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], None, False)
 
 
 def names(tools: object) -> list[str]:
@@ -74,7 +74,7 @@ async def test_calls_of_a_server_that_dies_end_and_so_does_the_connection(hostil
         calls = [asyncio.create_task(connection.call("echo", {}, None)) for _ in range(3)]
         async with asyncio.timeout(SOON_S):
             ends = await asyncio.gather(*calls, return_exceptions=True)
-            await connection.gone()
+            await connection.wait_closed()
         assert [type(end) for end in ends] == [ConnectionFailed] * 3
         assert not connection.open
         with pytest.raises(ConnectionFailed, match="it ended with exit code"):
@@ -144,7 +144,7 @@ async def test_a_flood_ends_the_connection_and_says_what_it_was(hostile_server: 
             async with asyncio.timeout(SOON_S):
                 await connection.call("echo", {}, None)
         assert str(failed.value) == reason
-        await connection.gone()
+        await connection.wait_closed()
 
 
 @pytest.mark.parametrize("mode", ["endless lines", "endless pings", "an endless line", "endless garbage"])
@@ -198,7 +198,7 @@ async def test_garbage_is_logged_a_few_times_and_never_shown(
                 await connection.call("echo", {}, None)
     told = [record.getMessage() for record in caplog.records if record.name == "toolplug.mcp.child_process"]
     assert [line.rpartition(" sent ")[2] for line in told] == [
-        f"a line that is no message: {counted(size, 'byte')}" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
+        f"a line that is no message: {pluralize(size, 'byte')}" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
     ]
     assert all("hostile.py some garbage' sent" in line for line in told), "several servers may run the same program"
 

@@ -17,7 +17,14 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.parts.mcp.client.connection import Answer, Connect, ConnectionFailed, OnChange, Repetition, ServerRefused
+from toolplug.parts.mcp.client.connection import (
+    Connect,
+    ConnectionFailed,
+    McpAnswer,
+    OnChange,
+    Repetition,
+    ServerRefused,
+)
 from toolplug.parts.mcp.client.server_config import Command, Server, Transport
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.listing import ListReader
@@ -33,8 +40,8 @@ def tool(name: str = "now", description: str = "Tell the time.", **more: object)
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
-def said(text: str, *, is_error: bool = False) -> Answer:
-    return Answer([{"type": "text", "text": text}], None, is_error)
+def said(text: str, *, is_error: bool = False) -> McpAnswer:
+    return McpAnswer([{"type": "text", "text": text}], None, is_error)
 
 
 async def _nothing(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
@@ -87,7 +94,7 @@ class ScriptedConnection:
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))
         over = asyncio.ensure_future(self._over.wait())
@@ -104,7 +111,7 @@ class ScriptedConnection:
             over.cancel()
             await asyncio.gather(answer, over, return_exceptions=True)
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         await self._over.wait()
 
 
@@ -142,7 +149,7 @@ class ScriptedServer:
 
     async def answer(
         self, connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
-    ) -> Answer:
+    ) -> McpAnswer:
         """By default: the number of the connection, once `answering` is set where there is such an event."""
         if self.answering is not None:
             await self.answering.wait()

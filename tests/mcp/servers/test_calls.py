@@ -11,10 +11,10 @@ from tests.virtual_time import VIRTUAL
 
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, ConnectionFailed, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
 from toolplug.parts.mcp.client.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
 from toolplug.parts.mcp.content import content_of
-from toolplug.testing import check_executor
+from toolplug.testing.executor_laws import check_executor
 
 pytestmark = pytest.mark.anyio
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
 class Answers:
     """Answers every call alike."""
 
-    def __init__(self, answer: Answer | Exception) -> None:
+    def __init__(self, answer: McpAnswer | Exception) -> None:
         self._answer = answer
 
     async def __call__(
         self, connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
-    ) -> Answer:
+    ) -> McpAnswer:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
@@ -78,7 +78,7 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
     tools = await harness.tools()
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     blocks = [{"type": "text", "text": "one"}, image, {"type": "text", "text": "two"}]
-    harness.script.answer = Answers(Answer(blocks, {"n": 1}, False))
+    harness.script.answer = Answers(McpAnswer(blocks, {"n": 1}, False))
     result = await run(tools.live)
     assert result == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
     assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
@@ -86,7 +86,7 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
 
 async def test_structured_content_alone_is_the_output_too(harness: Harness) -> None:
     tools = await harness.tools()
-    harness.script.answer = Answers(Answer([], {"n": 1}, False))
+    harness.script.answer = Answers(McpAnswer([], {"n": 1}, False))
     assert await run(tools.live) == ToolResult("c", "now", '{"n":1}', structured={"n": 1})
 
 
@@ -94,7 +94,7 @@ async def test_structured_content_alone_is_the_output_too(harness: Harness) -> N
 async def test_structured_content_that_does_not_fit_its_schema_is_left_out_and_the_text_stays(harness: Harness) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tools = await harness.tools(TIME, tool(outputSchema=schema))
-    harness.script.answer = Answers(Answer([{"type": "text", "text": "one"}], {"n": "one"}, False))
+    harness.script.answer = Answers(McpAnswer([{"type": "text", "text": "one"}], {"n": "one"}, False))
     assert await run(tools.live) == ToolResult("c", "now", "one", metadata={"left_out": UNFIT})
 
 
@@ -108,7 +108,7 @@ async def test_structured_content_that_does_not_fit_its_schema_is_left_out_and_t
     ],
 )
 async def test_what_a_server_refuses_is_an_error_of_its_tool(
-    harness: Harness, answer: Answer | Exception, output: str, metadata: Mapping[str, object]
+    harness: Harness, answer: McpAnswer | Exception, output: str, metadata: Mapping[str, object]
 ) -> None:
     tools = await harness.tools()
     harness.script.answer = Answers(answer)
@@ -141,7 +141,7 @@ async def test_progress_reaches_whoever_listens_and_is_asked_for_by_nobody_else(
 
     async def answer(
         connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
-    ) -> Answer:
+    ) -> McpAnswer:
         asked.append(report is not None)
         if report is not None:
             report(1.0, 2.0, "half")

@@ -10,7 +10,7 @@ from tests.cpu_cost import UNBOUNDED, longest_callback
 from tests.mcp.servers.scripted import TIME, Harness, ScriptedConnection, run, tool
 
 from toolplug.catalog.call import Report
-from toolplug.parts.mcp.client.connection import Answer
+from toolplug.parts.mcp.client.connection import McpAnswer
 from toolplug.parts.mcp.client.plans import UNFIT
 
 pytestmark = pytest.mark.anyio
@@ -37,8 +37,8 @@ async def test_arguments_that_are_too_large_to_validate_never_reach_the_server(h
 async def test_a_structured_result_that_is_too_large_to_validate_is_left_out(harness: Harness) -> None:
     async def answer(
         connection: ScriptedConnection, name: str, arguments: Mapping[str, object], report: Report | None
-    ) -> Answer:
-        return Answer([{"type": "text", "text": "all of it"}], VALUE, False)
+    ) -> McpAnswer:
+        return McpAnswer([{"type": "text", "text": "all of it"}], VALUE, False)
 
     tools = await harness.tools(TIME, tool(outputSchema=SCHEMA))
     harness.script.answer = answer

@@ -11,7 +11,7 @@ from tests.mcp.servers.scripted import TIME, ScriptedServer, settled
 
 from toolplug.parts.mcp.client.connection import ConnectionFailed, ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import STEADY_S, PersistentConnection, Restarts, ServerDown
-from toolplug.testing import ManualClock
+from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -104,7 +104,7 @@ async def test_a_call_that_notices_the_end_before_anybody_else_does_not_start_th
 
 async def test_pauses_are_shorter_by_chance(harness: LinkHarness) -> None:
     lucky = Restarts(harness.clock, lambda: 1.0)
-    assert [lucky.failed() for _ in range(8)] == [0.75, 1.5, 3, 6, 12, 24, 45, 45]
+    assert [lucky.record_failure() for _ in range(8)] == [0.75, 1.5, 3, 6, 12, 24, 45, 45]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3)])

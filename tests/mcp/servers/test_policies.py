@@ -10,7 +10,7 @@ from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, 
 
 from toolplug import Principal
 from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
-from toolplug.execution.plans import ToolRule, limited
+from toolplug.execution.plans import ToolRule, add_limits
 from toolplug.parts.mcp.client.server_config import Server
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.record import ServerName
@@ -119,7 +119,7 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(harness
 async def test_the_limits_of_a_toolset_come_between_those_of_server_and_tool(harness: Harness) -> None:
     tools = await harness.tools(ruled(now={"limits": {"timeout": "5s"}}), tool("now"), tool("then"))
     level = LimitLevel(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
-    catalog = limited(tools.live.catalog, level, harness.services)
+    catalog = add_limits(tools.live.catalog, level, harness.services)
     assert [tool.plan.timeout_s for tool in catalog.values()] == [5, 6]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from toolplug import HostedItem, tool
 from toolplug.errors import InvalidDefinition
-from toolplug.parts.responses.items.hosted import shown
+from toolplug.parts.responses.items.hosted import hide_fields
 
 
 @pytest.mark.requirement("C-9-item-types")
@@ -22,6 +22,6 @@ def test_what_is_not_asked_for_is_as_it_was_before_the_call() -> None:
         "acme:look_call", fields={"found": None, "action": {}}, on_include=("found", "action.sources", "extra")
     )
     item = {"type": shape.type, "found": [1], "action": {"type": "look", "sources": [2]}, "extra": 3}
-    assert shown(item, shape, ()) == {"type": shape.type, "found": None, "action": {"type": "look"}}
+    assert hide_fields(item, shape, ()) == {"type": shape.type, "found": None, "action": {"type": "look"}}
     everything = {f"{shape.type}.{path}" for path in shape.on_include}
-    assert shown(item, shape, everything) == item
+    assert hide_fields(item, shape, everything) == item

@@ -10,12 +10,12 @@ from tests.faulty_store import FaultyStore
 from tests.sessions.fixtures import LIMITS, T1, opened, registration
 from tests.virtual_time import virtual_clock
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.stores.memory import MemoryStore
-from toolplug.stores.processes import Processes
 
 
 class Process:

@@ -6,8 +6,8 @@ import pytest
 from tests.faulty_store import FaultyStore
 from tests.virtual_time import pass_time, virtual_clock
 
+from toolplug.cluster.processes import Processes
 from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, StoredCall
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import DelegatingStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-relay")]
@@ -34,7 +34,7 @@ async def test_the_end_of_a_call_is_kept_longer_than_the_call(store: FaultyStore
         assert await here.waiting("code") == []
         await pass_time(0.1)
     assert await here.read("code", "id") is None
-    assert await here.ended("code", "id") is None
+    assert await here.end_of("code", "id") is None
 
 
 async def test_a_call_that_is_written_again_does_not_outlive_its_end(store: FaultyStore) -> None:

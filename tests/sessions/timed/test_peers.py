@@ -22,7 +22,7 @@ from tests.virtual_time import pass_time, virtual_clock
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ApiError, SessionGone, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
-from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.queued_calls import QueuedCalls
 
 pytestmark = pytest.mark.anyio
@@ -85,13 +85,13 @@ async def test_progress_reaches_the_caller_in_another_process(three: Three) -> N
         task = asyncio.create_task(call(session, "a", context=context))
         request = str((await plugin.next_request())["id"])
         relay = (await elsewhere.find(session.code)).relay
-        await relay.take_progress(request, Progress(1, 3, "a third"))
+        await relay.take_progress(request, RecordedProgress(1, 3, "a third"))
         await turns()
         await relay.take_answer(request, "done")
         assert (await task).output == "done"
         assert reported == [(1, 3, "a third")]
         with pytest.raises(ApiError) as error:
-            await relay.take_progress(request, Progress(2, 3, None))
+            await relay.take_progress(request, RecordedProgress(2, 3, None))
         assert refusal(error) == "already_answered"
 
 
@@ -380,7 +380,7 @@ async def test_every_process_lists_all_sessions(three: Three) -> None:
     one, other = await new_session(here), await new_session(there)
     async with attached(one):
         for process in three:
-            found = {session.code: session.plugin_status for session in await process.sessions.listed()}
+            found = {session.code: session.plugin_status for session in await process.sessions.list_sessions()}
             assert found == {one.code: "attached", other.code: "waiting"}
     assert elsewhere.sessions.live
 
@@ -419,7 +419,7 @@ def queueing(process: Process) -> QueuedCalls:
     """The queued calls of a process, as a host opens them."""
 
     def executor_for(principal: Principal, _: str | None, code: str) -> ToolExecutor:
-        return process.sessions.known(code, principal.tenant).executor
+        return process.sessions.known_session(code, principal.tenant).executor
 
     queue = QueuedCalls(process.store, executor_for, process.processes)
     queue.resume(process.sessions.load)

@@ -13,6 +13,7 @@ from tests.sessions.fixtures import T1, T2, attached, opened, registration, serv
 from tests.virtual_time import pass_time
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.parts.sessions.queued_calls import QueuedCall, QueuedCalls
@@ -21,7 +22,6 @@ from toolplug.parts.sessions.session import Session
 from toolplug.providers.authoring import tool
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.stores.processes import Processes
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def queueing(
     """
 
     def executor_for(principal: Principal, agent: str | None, code: str) -> ToolExecutor:
-        return sessions.known(code, principal.tenant).executor if tools is None else tools
+        return sessions.known_session(code, principal.tenant).executor if tools is None else tools
 
     store.id = token_hex(4)
     queued = QueuedCalls(store, executor_for, Processes(store))

@@ -12,9 +12,9 @@ from tests.sessions.fixtures import LIMITS, T1, T2, added
 from tests.sessions.timed.processes import new_session, refusal, three_processes
 from tests.virtual_time import pass_time
 
-from toolplug.config.quotas import QuotaLimits, Quotas
 from toolplug.errors import ApiError, QuotaExceeded, StoreUnavailable
-from toolplug.parts.sessions.service import Created
+from toolplug.host.quotas.settings import QuotaLimits, Quotas
+from toolplug.parts.sessions.service import SessionCreated
 from toolplug.parts.sessions.tools.negotiation import ToolChanges
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-limits")]
@@ -77,7 +77,7 @@ async def test_sessions_created_at_once_at_all_processes_do_not_pass_the_quota_t
             created = [outcome for outcome in outcomes if not isinstance(outcome, QuotaExceeded)]
             assert [outcome for outcome in created if isinstance(outcome, BaseException)] == []
             assert len(created) == 6
-            for number, (session, _) in enumerate(cast("list[Created]", created)):
+            for number, (session, _) in enumerate(cast("list[SessionCreated]", created)):
                 process = three[number % 3]
                 await process.sessions.end(await process.find(session.code), T1)
             await pass_time(1)

@@ -10,10 +10,10 @@ from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note, ToolDefinition
-from toolplug.catalog.render import described
+from toolplug.catalog.render import describe
 from toolplug.errors import ApiError
 from toolplug.toolsets.saved.document import NotePart, ToolRefPart
-from toolplug.toolsets.saved.equipped import chosen_only, equipped
+from toolplug.toolsets.saved.equipped import chosen_only, equip
 from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, note_text, with_notes, without_notes
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
 
@@ -97,8 +97,8 @@ def test_a_tool_has_at_most_twenty_notes_and_eight_kibibytes_of_them() -> None:
 @given(st.text(min_size=1, max_size=200).filter(note_text))
 def test_whatever_a_note_says_it_stays_one_bullet_of_one_line(text: str) -> None:
     toolset = added(KEPT, ("forged", text), ("next-one", "Of mine.")).toolset
-    catalog = equipped(Catalog([plain_tool("read", description="Read.")]), toolset, chosen_only)
-    lines = described(catalog["read"].definition).splitlines()
+    catalog = equip(Catalog([plain_tool("read", description="Read.")]), toolset, chosen_only)
+    lines = describe(catalog["read"].definition).splitlines()
     assert lines[:4] == ["Read.", "", "### Additional Tool Notes", ""]
     assert len(lines) == 6
     assert lines[4].startswith("• **forged**:")

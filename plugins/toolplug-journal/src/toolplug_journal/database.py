@@ -45,7 +45,9 @@ VALUES (max(CAST(:began_at * 1000000 AS INTEGER), (SELECT coalesce(max(id), 0) +
         :uid, :began_at, :tenant, :subject, :tool, :call_id, :arguments, :status, :duration_s)
 ON CONFLICT (uid) DO UPDATE SET status = excluded.status, duration_s = excluded.duration_s
 """
-_READ = "SELECT id, began_at, subject, tool, call_id, arguments, status, duration_s FROM calls WHERE tenant = ? "
+_FIELDS = "id, began_at, subject, tool, call_id, arguments, status, duration_s"
+_READ = f"SELECT {_FIELDS} FROM calls WHERE tenant = ? "
+_READ_ALL = f"SELECT tenant, {_FIELDS} FROM calls WHERE id > ? AND began_at >= ? ORDER BY id LIMIT ?"
 _DROP_OLDEST = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE tenant = ? ORDER BY id LIMIT ?)"
 
 
@@ -105,6 +107,12 @@ class Database:
     def after(self, tenant: str, place: int, limit: int, now: float) -> list[StoredEntry]:
         """The tenant's entries after this place, the oldest first."""
         return self._read("AND id > ? AND began_at >= ? ORDER BY id LIMIT ?", tenant, place, self._since(now), limit)
+
+    def of_all(self, place: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
+        """The entries of every tenant after this place, each with its tenant, the oldest first."""
+        with closing(self.connected()) as connection:
+            rows = connection.execute(_READ_ALL, (place, self._since(now), limit))
+            return [(tenant, StoredEntry(*row)) for tenant, *row in rows]
 
     def newest(self, tenant: str, tool: str | None, limit: int, now: float) -> list[StoredEntry]:
         """The tenant's newest calls that have ended, the newest first; of one tool where it is given."""

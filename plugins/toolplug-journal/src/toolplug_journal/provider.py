@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from time import time
 from typing import Annotated, Any, NamedTuple
@@ -19,6 +19,7 @@ from toolplug import (
     CallContext,
     ConsolePage,
     FunctionProvider,
+    HostPart,
     ProviderContext,
     ToolCall,
     ToolDefinition,
@@ -28,7 +29,7 @@ from toolplug import (
     tool,
 )
 from toolplug_journal.database import FILE, Database, Retention
-from toolplug_journal.entry import Entry, argument_text, short, shown
+from toolplug_journal.entry import Entry, StoredEntry, argument_text, short, shown
 from toolplug_journal.measures import Contents, Measures
 from toolplug_journal.settings import Settings
 from toolplug_journal.writer import Writer
@@ -46,6 +47,15 @@ class _Query(BaseModel):
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
     newest: bool = False
+
+
+def read_query(given: Mapping[str, str]) -> _Query:
+    """Return the query of a page. Raises `HTTPException` with status 400."""
+    try:
+        return _Query.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise HTTPException(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 class _Open(NamedTuple):
@@ -110,6 +120,21 @@ class Journal(FunctionProvider):
         """Add `toolplug journal` to a `typer.Typer`; Typer is an extra that a host may not have."""
         import_module("toolplug_journal.command").add_command(app)
 
+    @staticmethod
+    def host_part() -> HostPart[Any]:
+        """Offer the section `journal`: the entries of every tenant over HTTP, and `/readyz`."""
+        part: HostPart[Any] = import_module("toolplug_journal.part").PART
+        return part
+
+    @property
+    def failing_s(self) -> float:
+        """Seconds since the first of the writes that have failed in a row; 0 if the last one succeeded."""
+        return 0.0 if self._writer is None else self._writer.failing_s
+
+    async def collect(self, after: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
+        """Return the entries of every tenant after this place, the oldest first. Raises `sqlite3.Error`."""
+        return await self._site.in_thread(self._database.of_all, after, limit, now)
+
     def console_pages(self) -> Sequence[ConsolePage]:
         """Show the newest calls in the console."""
         columns = ("ts", "tool", "subject", "status", "duration_s", "call_id")
@@ -166,11 +191,7 @@ class Journal(FunctionProvider):
 
         With `newest=true`, the newest calls that have ended instead, the newest first.
         """
-        try:
-            query = _Query.model_validate(dict(request.query_params))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise HTTPException(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        query = read_query(dict(request.query_params))
         try:
             tenant: str = request.state.tenant
             if query.newest:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import NamedTuple
 
 from toolplug_journal.database import Database
@@ -51,8 +52,14 @@ class Writer:
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="journal-writer", daemon=True)
         self._closed = False
-        self._failing = False
+        self._failing_since = 0.0
         self._thread.start()
+
+    @property
+    def failing_s(self) -> float:
+        """Seconds since the first of the writes that have failed in a row; 0 if the last one succeeded."""
+        since = self._failing_since
+        return max(monotonic() - since, 0.001) if since else 0.0
 
     async def write(self, entry: Entry) -> None:
         """Return when the entry is kept, when that failed, or after a second."""
@@ -108,7 +115,7 @@ class Writer:
                 for entry in entries:
                     self._write(connection, [entry])
             return
-        self._failing = False
+        self._failing_since = 0.0
         self._measures.entries("kept", len(entries))
 
     def _write_alone(self, pending: _Pending) -> None:
@@ -122,6 +129,6 @@ class Writer:
     def _failed(self, error: Exception, count: int) -> None:
         """Count each, and log the first of a row."""
         self._measures.entries("failed", count)
-        if not self._failing:
-            self._failing = True
+        if not self._failing_since:
+            self._failing_since = monotonic()
             self._log.error("the journal cannot be written: %s; calls go on without it", error)

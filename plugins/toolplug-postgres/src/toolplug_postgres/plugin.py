@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolplug.hookspecs import hookimpl
-from toolplug.stores.open import OpenStore
+from toolplug.stores.open import StoreOpener
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
 
 
 @hookimpl
-def stores() -> Mapping[str, OpenStore]:
+def stores() -> Mapping[str, StoreOpener]:
     """Return the function for both schemes of PostgreSQL's URLs."""
     return {"postgresql": _open, "postgres": _open}
 

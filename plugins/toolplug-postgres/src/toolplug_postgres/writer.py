@@ -167,7 +167,7 @@ class Writer:
         changes = (
             (result.change(key), {asked.change.to for asked in by_key[key]})
             for key, result in results.items()
-            if key in result.changed
+            if key in result.changed_keys
         )
         channels = [*notifications(self._server.schema, self._by, changes)]
         known = [(key, rows[key].head) for key in results if key in rows]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolplug.hookspecs import hookimpl
-from toolplug.stores.open import OpenStore
+from toolplug.stores.open import StoreOpener
 from toolplug_redis.address import read_address
 from toolplug_redis.store import RedisStore
 
 
 @hookimpl
-def stores() -> Mapping[str, OpenStore]:
+def stores() -> Mapping[str, StoreOpener]:
     """Return the function that opens a store, for both schemes."""
     return {"redis": open_redis, "rediss": open_redis}
 

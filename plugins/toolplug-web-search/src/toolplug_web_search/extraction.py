@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 
 MAX_CHARACTERS = 400_000
 """Characters of a page that are read; what follows is cut off."""
@@ -61,8 +61,8 @@ def page_text(data: bytes, media_type: str, charset: str) -> PageText:
     The content decides what a page is; `media_type` and `charset`, which its server declares, are hints.
     """
     found = _text_of(_expanded(data), media_type, charset)
-    title = in_one_line(cleaned(found.title))
-    return found._replace(text=cleaned(found.text), title=" ".join(title.split()))
+    title = in_one_line(clean_text(found.title))
+    return found._replace(text=clean_text(found.text), title=" ".join(title.split()))
 
 
 def _text_of(data: bytes, media_type: str, charset: str) -> PageText:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from toolplug import HostedItem, ToolResult
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug_web_search.backends import Hit
 from toolplug_web_search.pages import Page
 from toolplug_web_search.settings import ContextSize, DomainRules
@@ -41,7 +41,7 @@ def one_line(text: str) -> str:
     """Return the text without characters that nobody can see, and without line breaks."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()  # as most are: splitting takes twice as long
-    return " ".join(cleaned(text).split())
+    return " ".join(clean_text(text).split())
 
 
 def distinct(hits: Iterable[Hit]) -> list[Hit]:
@@ -50,7 +50,7 @@ def distinct(hits: Iterable[Hit]) -> list[Hit]:
     for hit in hits:
         key = _page_key(hit.url)
         if key is not None and key not in found:
-            found[key] = Hit(cleaned(hit.url), one_line(hit.title)[:300] or hit.url, one_line(hit.snippet), hit.date)
+            found[key] = Hit(clean_text(hit.url), one_line(hit.title)[:300] or hit.url, one_line(hit.snippet), hit.date)
     return list(found.values())
 
 

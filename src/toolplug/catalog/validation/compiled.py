@@ -107,9 +107,11 @@ class Validators:
         """Compile a schema into its handle, and return it. Raises `InvalidDefinition` for an invalid JSON Schema."""
         compiled = handle.compiled = CompiledSchema(text)
         self._sizes[text] = compiled.size
+        # The last one always stays, even if it is over the limit alone: it is about to be used.
         while len(self._sizes) > 1 and sum(self._sizes.values()) > self._max_bytes:
             oldest = next(iter(self._sizes))
             del self._sizes[oldest]
+            # The handle stays with its schema and compiles again at its next use.
             released = self._handles.get(oldest)
             if released is not None:
                 released.compiled = None
@@ -121,10 +123,12 @@ def compile_schema(text: bytes) -> library_types.Validator:
 
     Raises `InvalidDefinition` for an invalid JSON Schema.
     """
+    # The linear engine: a schema of a server must not choose how long a match takes.
     options = library_types.RegexOptions(size_limit=MAX_AUTOMATON_KIB * 1_024, dfa_size_limit=STATES_KIB * 1_024)
     try:
         return library_types.validator_for(text.decode(), retriever=_refuse, mask=_MASK, pattern_options=options)
     except (ValueError, library_types.ReferencingError) as error:
+        # The rest of the text repeats the schema, which may be megabytes.
         reason = str(error).split("\n", 1)[0]
         raise InvalidDefinition(f"not a valid JSON Schema: {reason}") from None
 
@@ -139,6 +143,7 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _line(error: library_types.ValidationError) -> str:
+    # For `anyOf` the library says only that none fits; a model needs to know what is wrong in the one it meant.
     error = _find_intended(error)
     pointer = "".join(map(pointer_part, error.instance_path)) or "/"
     return _cut(f"{_cut(pointer, MAX_LINE // 2)}: {_message(error)}", MAX_LINE)

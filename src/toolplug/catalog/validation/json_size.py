@@ -35,6 +35,7 @@ _FEW_NAMES = 8 * 1024
 _WIDE = 8
 """Names of an object, on average, above which the parser takes longer than we do to look for duplicates."""
 _PIECE_BYTES = 256 * 1024
+# Searched in a text whose digits are all zeros: `bytes.count` is a search in C, a pattern would visit each digit.
 _LONG = b"0" * 1000
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
@@ -79,7 +80,7 @@ async def measure(text: bytes) -> JsonSize:
     found = _NO_COUNTS
     if _is_small(text):
         return JsonSize()
-    async for found in library_types.in_slices(_counted(text)):
+    async for found in library_types.in_slices(_count_pieces(text)):
         if found.excess():
             break
     return JsonSize(found.excess(), found.wide_names())
@@ -106,7 +107,7 @@ def load_within_limits(text: bytes) -> object:
     if _is_small(text):
         return load_json(text)
     found = _NO_COUNTS
-    for found in _counted(text):
+    for found in _count_pieces(text):
         if found.excess():
             raise TooManyParts(found.excess())
     names = found.wide_names()
@@ -137,6 +138,7 @@ def _members(value: object) -> Iterator[int]:
         if isinstance(part, dict):
             inner = cast("dict[str, object]", part)
             yield len(inner)
+            # A stack, not recursion: the text decides how deep it is.
             parts += [item for item in inner.values() if isinstance(item, dict | list)]
         elif isinstance(part, list):
             yield 0
@@ -144,6 +146,7 @@ def _members(value: object) -> Iterator[int]:
 
 
 def _check_members(members: int, names: int) -> None:
+    # Fewer members than names: some name came twice in its object, and the parser kept the last one.
     if members < names:
         raise InvalidJson("duplicate key", duplicate_key=True)
 
@@ -176,12 +179,14 @@ def count_long_digits(text: bytes) -> int:
     return text.translate(_ZEROS).count(_LONG) * len(_LONG)
 
 
-def _counted(text: bytes) -> Iterator[_Counts]:
+def _count_pieces(text: bytes) -> Iterator[_Counts]:
     """Yield what was found so far, after each piece of the text; punctuation inside texts is not counted."""
     total, marks, in_text, start = _NO_COUNTS, 0, False, 0
     while start < len(text):
         piece = text[start : start + _PIECE_BYTES]
         escapes = len(piece) - len(piece.rstrip(b"\\"))
+        # A piece that ends in a backslash would split an escaped quotation mark from it, and turn inside and outside
+        # around.
         if escapes % 2:  # a pair of characters stays in one piece
             piece += text[start + len(piece) : start + len(piece) + 1]
         start += len(piece)
@@ -191,6 +196,7 @@ def _counted(text: bytes) -> Iterator[_Counts]:
         if marks // 2 > MAX_PARTS:  # enough to refuse it; splitting there would take long
             yield total._replace(texts=marks // 2)
             return
+        # Every second part is outside of texts; which ones depends on where the last piece ended.
         outside = b"".join(bare.split(b'"')[in_text::2])
         in_text ^= bool(found % 2)
         new = _count(outside, 0, outside)

@@ -23,6 +23,7 @@ MAX_PATTERNS = 64
 STATES_KIB = 64
 
 _SIZES_KIB = (2, 4, 16, 64, 256, MAX_AUTOMATON_KIB)
+# Up to ten atoms without groups, alternatives or counted repetitions.
 _SIMPLE = re.compile(r"\^?(?:(?:\\[wWdDsS.\-/+@]|\[[^\]\\]*(?:\\.[^\]\\]*)*\]|[^\\\[\](){}|*+?.^$]|\.)[*+?]?){0,10}\$?")
 _SIMPLE_NS = 5
 
@@ -36,12 +37,14 @@ def character_ns(pattern: object) -> int:
     if not isinstance(pattern, str) or _SIMPLE.fullmatch(pattern):
         return _SIMPLE_NS
     size = automaton_kib(pattern) or MAX_AUTOMATON_KIB
+    # The measurements above, rounded up: 280 ns in the smallest automaton, 700 up to 35 KiB, then 20 for each KiB.
     return 350 if size <= _SIZES_KIB[0] else max(700, 20 * size)
 
 
 @lru_cache(maxsize=512)
 def automaton_kib(pattern: str) -> int | None:
     """Return the size of a pattern's automaton in KiB, rounded up; None if it is too large, not linear or invalid."""
+    # The library does not say how large an automaton is, only whether it is within a limit: so the limits are tried.
     for size in _SIZES_KIB:
         options = library_types.RegexOptions(size_limit=size * 1_024)
         try:

@@ -49,10 +49,12 @@ class References:
         if holders := _circular(in_place):
             raise CircularReferences(holders)
         expanded = [0] * len(targets)
+        # Each group comes after all that it reaches, so that their counts are there.
         for group in _components(targets):
             count = sum(1 + expanded[target] for node in group for target in targets[node])
             for node in group:
                 expanded[node] = count
+        # Number 0 is the document itself, which all others are reached from.
         if expanded[0] > MAX_EXPANDED_REFERENCES:
             raise _too_many_references()
 
@@ -90,7 +92,7 @@ class References:
                 (each, inner, same_value) for inner, same_value in _walk_applied(node) for each in references(inner)
             ]
             for reference, inner, same_value in applied:
-                for target in self.named(reference):
+                for target in self.find_schemas(reference):
                     if id(target) not in numbers:
                         numbers[id(target)] = len(reached)
                         reached.append(target)
@@ -101,10 +103,11 @@ class References:
                     raise _too_many_references()
         return targets, in_place
 
-    def named(self, reference: object) -> Iterator[Node]:
+    def find_schemas(self, reference: object) -> Iterator[Node]:
         """Yield every schema that the reference may mean; none for a remote one, which is refused when compiled."""
         if not isinstance(reference, str):
             return
+        # Decoded before it is divided, as some validators do: rather one schema too many than one too few.
         address, _, fragment = unquote(reference).partition("#")
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
@@ -164,6 +167,7 @@ def _components(targets: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
     waiting: list[int] = []
     done: set[int] = set()
     for start in range(len(targets)):
+        # A stack of iterators in place of recursion: the schema decides how deep it is.
         path = [] if start in found else [(start, iter(targets[start]))]
         while path:
             node, rest = path[-1]
@@ -182,6 +186,7 @@ def _components(targets: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
                     above = path[-1][0]
                     lowest[above] = min(lowest[above], lowest[node])
                 if lowest[node] == found[node]:
+                    # All that was found since this node and belongs to no group yet: the strongly connected ones.
                     group = tuple(waiting[waiting.index(node) :])
                     del waiting[-len(group) :]
                     done.update(group)

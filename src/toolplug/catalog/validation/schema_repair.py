@@ -32,21 +32,21 @@ _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 _ANY_BOUND: Node = {"minimum": 0, "maximum": 0}  # which exclusive bounds of draft 4 need next to them
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """A schema inside a document, and its path."""
 
     schema: Node
     at: Path
 
 
-def places(document: Node, at: Path) -> Iterator[Place]:
+def walk_schemas(document: Node, at: Path) -> Iterator[SchemaPlace]:
     """Yield every schema of the document, itself first."""
-    waiting = [Place(document, at)]
+    waiting = [SchemaPlace(document, at)]
     while waiting:
         place = waiting.pop()
         yield place
         waiting.extend(
-            Place(cast("Node", inner), (*place.at, *path))
+            SchemaPlace(cast("Node", inner), (*place.at, *path))
             for _, path, inner in subschemas(place.schema)
             if isinstance(inner, dict)
         )
@@ -58,11 +58,13 @@ def repair_schema(document: Node, at: Path, remove: Remove) -> None:
     Each schema in the document is checked once without those inside it, so the time grows with their number. A valid
     document is only checked as a whole.
     """
+    # As a rule: then nothing is looked at a second time.
     if is_json_schema(document):
         return
     stated = document.get("$schema")
     dialect = stated.removesuffix("#") if isinstance(stated, str) else ""
-    for schema, path in list(places(document, at)):
+    # A list: the repair removes keywords, and with them schemas that are still to come.
+    for schema, path in list(walk_schemas(document, at)):
         if schema is not document and schema.pop("$schema", None) is not None:
             remove((*path, "$schema"), "a dialect inside a schema")
         _Repair(schema, path, dialect, remove).run()
@@ -82,12 +84,13 @@ def make_defaults_optional(document: Node) -> None:
 
     Zod writes such properties as required, and the servers that do so accept calls without them.
     """
-    for schema, _ in places(document, ()):
+    for schema, _ in walk_schemas(document, ()):
         required, properties = schema.get("required"), schema.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):
             own = cast("Node", properties)
             needed = [name for name in cast("list[str]", required) if not _has_default(own.get(name))]
             if needed:
+                # Only names without a default stay required.
                 schema["required"] = needed
             else:
                 del schema["required"]  # an empty list is none in draft 4
@@ -109,6 +112,7 @@ class _Repair:
     def run(self) -> None:
         self._convert()
         outlines = {keyword: _outline(keyword, value) for keyword, value in self._schema.items()}
+        # All keywords at once: one call of the metaschema for a schema that is right but for those below it.
         if self._accepts(outlines):
             return
         for keyword, value in outlines.items():
@@ -147,6 +151,7 @@ class _Repair:
                 schema[bound], schema[exclusive] = value, True
             elif value is True and not _is_number(limit):
                 self._drop(exclusive)
+        # `{"minimum": 3, "exclusiveMinimum": true}` is `{"exclusiveMinimum": 3}` today.
         elif value is True and _is_number(limit):
             schema[exclusive] = schema.pop(bound)
         elif value is False:
@@ -157,6 +162,7 @@ class _Repair:
         for keyword, path, inner in list(subschemas(self._schema)):
             if isinstance(inner, bool) and keyword not in ("additionalProperties", "additionalItems"):
                 holder = self._schema if len(path) == 1 else self._schema[keyword]
+                # Paths are texts, also those of lists.
                 key = int(path[-1]) if isinstance(holder, list) else path[-1]
                 cast("dict[str | int, object]", holder)[key] = {} if inner else {"not": {}}
 

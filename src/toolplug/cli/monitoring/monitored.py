@@ -35,7 +35,7 @@ class Monitored:
         return (*self.providers, *(f"mcp:{server}" for server in self.servers))
 
 
-def monitored(configuration: Configuration) -> Monitored:
+def read_monitored(configuration: Configuration) -> Monitored:
     """Return what a valid configuration has."""
     settings = configuration.settings
     wanted = configuration.providers.wanted
@@ -45,7 +45,7 @@ def monitored(configuration: Configuration) -> Monitored:
     policies = [
         *(ToolPolicy(rule.policy) for rule in rules if rule.policy is not None),
         *(ToolPolicy(server.policy) for server in servers.values()),
-        ToolPolicy(settings.sessions.policy),
+        *(ToolPolicy(policy) for facts in configuration.facts.values() for policy in facts.policies),
     ]
     limits = [settings.limits, *(toolset.limits for toolset in settings.toolsets.values())]
     limits += [part.limits for part in (*running.values(), *servers.values(), *rules)]

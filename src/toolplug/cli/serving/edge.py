@@ -56,7 +56,7 @@ class Edge:
         return self._settings().edge
 
     @property
-    def trusted(self) -> TrustedProxies:
+    def trusted_proxies(self) -> TrustedProxies:
         """The proxies whose `X-Forwarded-For` is trusted."""
         settings = self._settings()
         if settings is not self._read:
@@ -67,7 +67,9 @@ class Edge:
         """Count a connection, and return whether it is within the limit. Call `close` once, in either case."""
         self._connections += 1
         limit = self.limits.connections
-        return self._connections <= limit or self._refused(f"over {limit} connections (http.edge.connections)")
+        return self._connections <= limit or self._refuse_connection(
+            f"over {limit} connections (http.edge.connections)"
+        )
 
     def close(self) -> None:
         """Count one connection less."""
@@ -77,7 +79,7 @@ class Edge:
         """Count a connection of the peer if the limit allows; return whether it does. Then call `give_back` once."""
         limit = self.limits.connections_per_peer
         if self._by_peer[peer] >= limit:
-            return self._refused(f"over {limit} connections of {peer} (http.edge.connections_per_peer)")
+            return self._refuse_connection(f"over {limit} connections of {peer} (http.edge.connections_per_peer)")
         self._by_peer[peer] += 1
         return True
 
@@ -95,9 +97,9 @@ class Edge:
         limit = UNFINISHED_HEADS * self.limits.head_bytes
         if size <= 0 or self._unfinished_bytes[peer] <= limit:
             return True
-        return self._refused(f"over {limit} bytes of unfinished heads of {peer}")
+        return self._refuse_connection(f"over {limit} bytes of unfinished heads of {peer}")
 
-    def _refused(self, why: str) -> bool:
+    def _refuse_connection(self, why: str) -> bool:
         """Warn of a refused connection, at most once a minute, and return False."""
         now = asyncio.get_running_loop().time()
         if now >= self._warn_at:
@@ -168,7 +170,7 @@ class _EdgeConnection(HttpToolsProtocol):
         super().connection_made(transport)
         if self.client is not None:
             self._peer = self.client[0]
-        self._behind_proxy = self._peer in self._edge.trusted
+        self._behind_proxy = self._peer in self._edge.trusted_proxies
         if self._edge.open() and (self._behind_proxy or self._take(self._peer)):
             self._set_deadline(self._limits.head_s, self._head_late)
         else:
@@ -284,7 +286,7 @@ class _EdgeConnection(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"x-forwarded-proto" and value in (b"http", b"https"):
                 self.scope["scheme"] = value.decode()  # pyright: ignore[reportGeneralTypeIssues]
-        if not self._take(peer_of(self.scope, self._edge.trusted)):  # pyright: ignore[reportArgumentType]
+        if not self._take(peer_of(self.scope, self._edge.trusted_proxies)):  # pyright: ignore[reportArgumentType]
             self._refused = True
             self.transport.close()
 

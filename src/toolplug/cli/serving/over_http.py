@@ -18,10 +18,10 @@ from typing import Protocol
 import uvicorn
 
 from toolplug.catalog.call import ANONYMOUS
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.output import STATUS_COLOURS, coloured
+from toolplug.cli.output import STATUS_COLOURS, paint
 from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.reload import (
@@ -33,7 +33,8 @@ from toolplug.cli.serving.reload import (
     replace_process,
 )
 from toolplug.cli.serving.stop_signals import signals
-from toolplug.cli.serving.worker import Place, WorkerHost, parent_followed
+from toolplug.cli.serving.watchdog import Watchdog
+from toolplug.cli.serving.worker import WorkerHost, WorkerPlace, parent_followed
 from toolplug.execution.plans import UNKNOWN
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
@@ -41,7 +42,6 @@ from toolplug.http.app import create_app
 from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
-from toolplug.runtime.watchdog import Watchdog
 
 STUCK_S = 2.0
 """During shutdown, a connection whose client reads none of its pending bytes for this long is closed."""
@@ -77,7 +77,7 @@ def serve(
     `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal.
     `worker`: the place of this process among several workers, as the text of `Place`.
     """
-    place = None if worker is None else Place.of(worker)
+    place = None if worker is None else WorkerPlace.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
     app = AnswersWhenCancelled(create_app(host, insecure_no_auth=insecure_no_auth))
@@ -91,7 +91,7 @@ class Service:
     """A host behind one socket; `run` can be called once."""
 
     def __init__(
-        self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False, place: Place | None = None
+        self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False, place: WorkerPlace | None = None
     ) -> None:
         self._host = host
         self._shows = shows
@@ -270,7 +270,7 @@ def _has_request(connection: object) -> bool:
     return getattr(connection, "cycle", None) is not None
 
 
-class Connection(Protocol):
+class ServedConnection(Protocol):
     """A connection of uvicorn."""
 
     @property
@@ -278,11 +278,11 @@ class Connection(Protocol):
 
 
 @asynccontextmanager
-async def close_stuck(connections: Collection[Connection]) -> AsyncGenerator[None]:
+async def close_stuck(connections: Collection[ServedConnection]) -> AsyncGenerator[None]:
     """Within this context, abort each connection whose client reads none of its pending bytes for `STUCK_S`."""
 
     async def watch() -> None:
-        before: dict[Connection, int] = {}
+        before: dict[ServedConnection, int] = {}
         while True:
             waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
             for connection, size in waiting.items():
@@ -318,7 +318,7 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
     Not one of an unknown tool, whose name is in the line of the audit log.
     """
     if provider != UNKNOWN:
-        shown = coloured(status, STATUS_COLOURS.get(status, "yellow"))
+        shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
 
 
@@ -367,7 +367,7 @@ def _providers(host: Host) -> str:
     running = host.registry.running()
     if not running:
         return "none; toolplug providers lists what is installed"
-    return f"{', '.join(running)}: {counted(len(host.registry.catalog), 'tool')}"
+    return f"{', '.join(running)}: {pluralize(len(host.registry.catalog), 'tool')}"
 
 
 def _auth(host: Host) -> str:

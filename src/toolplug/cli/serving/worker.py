@@ -39,7 +39,7 @@ Family: TypeAlias = tuple[str, str, str, list[tuple[str, dict[str, str], float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkerPlace:
     """The place of a worker: its number from 1, how many there are, and where it meets them.
 
     `channel`: the descriptor of a socket whose other end the parent has. `folder`: that of the workers' own sockets.
@@ -61,7 +61,7 @@ class Place:
 
 
 @asynccontextmanager
-async def parent_followed(place: Place) -> AsyncGenerator[Callable[[str], None]]:
+async def parent_followed(place: WorkerPlace) -> AsyncGenerator[Callable[[str], None]]:
     """Stop this process as SIGTERM does when the parent has ended.
 
     Yields a function that tells the parent once that this worker serves, with the start screen.
@@ -71,11 +71,11 @@ async def parent_followed(place: Place) -> AsyncGenerator[Callable[[str], None]]
         channel.setblocking(False)
         os.set_inheritable(channel.fileno(), False)
 
-        def ended() -> None:
+        def stop() -> None:
             loop.remove_reader(channel)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        loop.add_reader(channel, ended)
+        loop.add_reader(channel, stop)
         try:
             yield lambda screen: _send(channel, screen)
         finally:
@@ -95,13 +95,13 @@ def _read_shared(source: Source, environ: Mapping[str, str], installed: Installe
 class WorkerHost(Host):
     """The host of one worker: all workers share its store, and `/metrics` are those of all."""
 
-    def __init__(self, files: ConfigFiles, place: Place, *, on_call: OnCall | None) -> None:
+    def __init__(self, files: ConfigFiles, place: WorkerPlace, *, on_call: OnCall | None) -> None:
         super().__init__(files, None, _read_shared, on_call=on_call)
         self._workers = WorkerMetrics(place, self._own_families)
 
     async def scrape(self) -> CollectorRegistry:
         """Return the metrics of all workers."""
-        return await self._workers.merged(f"{self.settings.metrics.namespace}_")
+        return await self._workers.merge(f"{self.settings.metrics.namespace}_")
 
     @asynccontextmanager
     async def answering(self) -> AsyncGenerator[None]:
@@ -134,7 +134,7 @@ class WorkerMetrics:
     has ended, so that no sum ever falls, or does not answer in time.
     """
 
-    def __init__(self, place: Place, own: Callable[[], Awaitable[list[Family]]]) -> None:
+    def __init__(self, place: WorkerPlace, own: Callable[[], Awaitable[list[Family]]]) -> None:
         self._place = place
         self._own = own
         self._folder = Path(place.folder)
@@ -154,7 +154,7 @@ class WorkerMetrics:
                 path.unlink()
                 self._file(self._name, await self._own())
 
-    async def merged(self, prefix: str) -> CollectorRegistry:
+    async def merge(self, prefix: str) -> CollectorRegistry:
         """Return the families of all workers as one registry; `prefix` is that of the names of our own."""
         names = {path.stem for path in self._folder.glob("*.sock")} - {self._name}
         for name in names - self._asking.keys():

@@ -22,10 +22,10 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from toolplug.cli.serving.listening import bind, check_reach, url_of
-from toolplug.cli.serving.worker import Place
+from toolplug.cli.serving.worker import WorkerPlace
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
 MOST_DEATHS = 5
 WITHIN_S = 30.0
@@ -39,7 +39,7 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 def serve_with_workers(files: ConfigFiles, *, address: str, port: int, count: int, insecure_no_auth: bool) -> int:
     """Serve with this many processes until a signal, and return the exit code. Raises `ConfigError`."""
-    configuration = read_configuration(files, os.environ, installed())
+    configuration = read_configuration(files, os.environ, find_installed())
     if configuration.store.in_memory:
         message = "store: memory:// is in the memory of one process, and --workers starts several"
         hint = "write store: sqlite:///./state.db, or run one process"
@@ -65,7 +65,7 @@ def _temporary_folder() -> str | None:
     return None if len(tempfile.gettempdir()) < _LONGEST_FOLDER else "/tmp"
 
 
-class _Worker(NamedTuple):
+class _WorkerProcess(NamedTuple):
     process: Process
     channel: socket.socket
 
@@ -78,7 +78,7 @@ class Workers:
         self._port = port
         self._count = count
         self._folder = folder
-        self._running: dict[int, _Worker] = {}
+        self._running: dict[int, _WorkerProcess] = {}
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._ready: set[int] = set()
         self._begun = asyncio.Event()
@@ -114,11 +114,11 @@ class Workers:
             self._on_end(number, worker.process.pid, code)
             self._ready.discard(number)
 
-    async def _start(self, number: int) -> _Worker:
+    async def _start(self, number: int) -> _WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            place = Place(number=number, count=self._count, channel=theirs.fileno(), folder=self._folder)
+            place = WorkerPlace(number=number, count=self._count, channel=theirs.fileno(), folder=self._folder)
             process = await asyncio.create_subprocess_exec(
                 *_command(self._port, place),
                 pass_fds=[place.channel],
@@ -128,9 +128,9 @@ class Workers:
         if self._stopping:
             with suppress(ProcessLookupError):
                 process.terminate()
-        return _Worker(process, ours)
+        return _WorkerProcess(process, ours)
 
-    async def _hear(self, number: int, worker: _Worker) -> None:
+    async def _hear(self, number: int, worker: _WorkerProcess) -> None:
         """Wait until the worker says that it serves, which it does once, or has ended."""
         with suppress(OSError):
             screen = await asyncio.get_running_loop().sock_recv(worker.channel, 65536)
@@ -184,6 +184,6 @@ class Workers:
                 worker.process.send_signal(number)
 
 
-def _command(port: int, place: Place) -> Sequence[str]:
+def _command(port: int, place: WorkerPlace) -> Sequence[str]:
     """Return the command of this process, for one worker; the last `--port` of a command line applies."""
     return [sys.executable, *sys.orig_argv[1:], "--port", str(port), "--worker", place.text()]

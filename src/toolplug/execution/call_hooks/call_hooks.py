@@ -21,13 +21,13 @@ from pluggy import HookImpl, Result
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.crashes import log_crash
-from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, raised
+from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, failure_of
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.results import ended, filled, readable
+from toolplug.execution.results import check_result, readable, text_result
 from toolplug.runtime.running_call import RunningCall
 
 SHORTEST_AFTER_S = 0.1
@@ -85,7 +85,7 @@ class CallHooks:
         object.__setattr__(self, "asks_at_once", not any(hook.is_async or hook.wraps for hook in self.before))
         object.__setattr__(self, "observes_at_once", not any(hook.is_async for hook in self.after))
 
-    async def traced(
+    async def trace(
         self,
         tool: ToolDefinition | None,
         call: ToolCall,
@@ -119,7 +119,7 @@ class CallHooks:
                 return reason
         return None
 
-    def changed(
+    def change_result(
         self,
         call: ToolCall,
         context: CallContext,
@@ -135,7 +135,7 @@ class CallHooks:
         given = {"call": call, "context": context, "tool": tool, "result": result}
         return self._monitor("change_result", self.change, answer, given)
 
-    def answered(
+    def report_answer(
         self,
         call: ToolCall,
         context: CallContext,
@@ -174,7 +174,7 @@ class CallHooks:
                     if hook.wraps:
                         begun.append(Wrapper(hook, context, given))
                     elif hook.is_async:
-                        reason = _reason(await hook.awaited(self.runner, call, context, given, until))
+                        reason = _reason(await hook.run_async(self.runner, call, context, given, until))
                     else:
                         reason = _refused_by(hook, call, context, tool)
                 except HookFailure as failure:
@@ -216,17 +216,17 @@ class CallHooks:
                     if hook.wraps:
                         begun.append(Wrapper(hook, context, given))
                     elif hook.is_async:
-                        value = await hook.awaited(self.runner, call, context, given, until)
-                        result = _replaced(value, result, call, max_bytes)
+                        value = await hook.run_async(self.runner, call, context, given, until)
+                        result = _read_replacement(value, result, call, max_bytes)
                     else:
-                        result = _replaced(hook.value(context, given), result, call, max_bytes)
+                        result = _read_replacement(hook.value(context, given), result, call, max_bytes)
                 except HookFailure as failure:
                     withheld = _withhold(call) if hook.denies(failure, call, context, _WITHHELD) else None
             while begun:
                 wrapper = begun.pop()
                 try:
                     value = wrapper.end(withheld or result)
-                    result = _replaced(value, result, call, max_bytes)
+                    result = _read_replacement(value, result, call, max_bytes)
                 except HookFailure as failure:
                     if wrapper.hook.denies(failure, call, context, _WITHHELD):
                         withheld = _withhold(call)
@@ -258,22 +258,22 @@ class CallHooks:
         loop = asyncio.get_running_loop()
         followed: asyncio.Future[None] = loop.create_future()
 
-        def late() -> None:
+        def on_timeout() -> None:
             hook.report(HookFailure(f"had not ended after {HOOK_S:g} s"), call, context, _KEPT)
             running.cancel()
             followed.set_result(None)
 
-        def done() -> None:
+        def on_end() -> None:
             timer.cancel()
             self.calls.leave()
             if not followed.done():
                 followed.set_result(None)
                 if running.error is not None:
-                    hook.report(raised(running.error), call, context, _KEPT)
+                    hook.report(failure_of(running.error), call, context, _KEPT)
 
         self.calls.running += 1
-        timer = loop.call_later(HOOK_S, late)
-        running.when_done(done)
+        timer = loop.call_later(HOOK_S, on_timeout)
+        running.when_done(on_end)
         return followed
 
     async def _monitor(self, name: str, hooks: Sequence[CallHook], answer: Awaitable[T], given: Mapping[str, Any]) -> T:
@@ -304,9 +304,9 @@ class LiveCallHooks:
         self._replaced = [each for each in self._replaced if each.calls.running]
         self.current = hooks
 
-    async def drained(self, within_s: float) -> None:
+    async def drain(self, within_s: float) -> None:
         """Wait until every call that began with other hooks has been answered, at most so many seconds."""
-        await asyncio.gather(*(each.calls.drained(within_s) for each in self._replaced))
+        await asyncio.gather(*(each.calls.drain(within_s) for each in self._replaced))
         self._replaced = [each for each in self._replaced if each.calls.running]
 
 
@@ -330,7 +330,7 @@ def _reason(value: object) -> str | None:
 
 def cleaned_reason(text: str) -> str:
     """Return a plugin's reason as a caller may read it: without invisible characters, at most `MAX_REASON`."""
-    reason = readable(cleaned(str.__getitem__(text, slice(MAX_REASON))))
+    reason = readable(clean_text(str.__getitem__(text, slice(MAX_REASON))))
     return reason if str.__len__(text) <= MAX_REASON else f"{reason}…"
 
 
@@ -338,7 +338,7 @@ def _name(value: object) -> str:
     return type(value).__name__[:_MAX_NAME]
 
 
-def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int) -> ToolResult:
+def _read_replacement(value: object, result: ToolResult, call: ToolCall, max_bytes: int) -> ToolResult:
     """Return the result that a `change_result` returned. Raises `HookFailure` if it is none."""
     if value is None:
         return result
@@ -347,9 +347,9 @@ def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int)
     if not isinstance(value, ToolResult):
         raise HookFailure(f"returned {_name(value)}, neither a ToolResult nor a text nor None")
     try:
-        changed = filled(call, value, max_bytes)
+        changed = check_result(call, value, max_bytes)
     except BaseException as error:
-        raise raised(error) from error
+        raise failure_of(error) from error
     if changed is None:
         raise HookFailure("returned a result that is not JSON")
     if changed.status not in _ANSWERS:
@@ -358,7 +358,7 @@ def _replaced(value: object, result: ToolResult, call: ToolCall, max_bytes: int)
 
 
 def _withhold(call: ToolCall) -> ToolResult:
-    return ended(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is withheld: {FAILED}')
+    return text_result(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is withheld: {FAILED}')
 
 
 def _watch(function: Callable[..., object], *given: object) -> None:

@@ -16,7 +16,7 @@ from pluggy import HookImpl
 
 from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import CallRunner
-from toolplug.crashes import CodeOwner, log_crash, outlined
+from toolplug.crashes import CodeOwner, log_crash, outline_error
 from toolplug.runtime.running_call import RunningCall
 
 _set_frame, _frame = current_frame.set, current_frame.get
@@ -91,9 +91,9 @@ class CallHook(NamedTuple):
         try:
             value = copy_context().run(_as_tenant, context.principal.tenant, self.ask, given)
         except BaseException as error:
-            raise raised(error) from error
+            raise failure_of(error) from error
         if perf_counter() - began > BLOCKED_S:
-            self.blocked(perf_counter() - began)
+            self.log_blocking(perf_counter() - began)
         if value is not None and inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -105,9 +105,9 @@ class CallHook(NamedTuple):
         try:
             return runner.start(lambda call, context: self.ask(*given), call, context)
         except BaseException as error:
-            raise raised(error) from error
+            raise failure_of(error) from error
 
-    async def awaited(
+    async def run_async(
         self,
         runner: CallRunner,
         call: ToolCall,
@@ -123,10 +123,10 @@ class CallHook(NamedTuple):
         if not await outcome.wait(within_s):
             raise HookFailure(f"had not ended after {within_s:.3g} s")
         if outcome.error is not None:
-            raise raised(outcome.error) from outcome.error
+            raise failure_of(outcome.error) from outcome.error
         return outcome.value
 
-    def blocked(self, took_s: float) -> None:
+    def log_blocking(self, took_s: float) -> None:
         """Log that the hook blocked the event loop, unless that was counted only."""
         times = self.failures.note("blocked")
         if times is not None:
@@ -155,7 +155,7 @@ class CallHook(NamedTuple):
         if cause is None:
             _LOG.error("hook %s of %s %s; %s", *self.title, failure, then)
         else:
-            crashed(self.name, self.owner, cause, call, context, then)
+            log_raised(self.name, self.owner, cause, call, context, then)
 
 
 class HookFailure(Exception):
@@ -165,17 +165,19 @@ class HookFailure(Exception):
 def kind_of(failure: BaseException, owner: CodeOwner) -> str:
     """Return what a failure has in common with those that are counted with it: type and line, or its text."""
     error = failure.__cause__ if isinstance(failure, HookFailure) else failure
-    return str(failure) if error is None else outlined(error, owner.package)
+    return str(failure) if error is None else outline_error(error, owner.package)
 
 
-def raised(error: BaseException) -> HookFailure:
+def failure_of(error: BaseException) -> HookFailure:
     """Return the failure of a hook that raised."""
     failure = HookFailure(f"raised {type(error).__name__}")
     failure.__cause__ = error
     return failure
 
 
-def crashed(name: str, owner: CodeOwner, error: BaseException, call: ToolCall, context: CallContext, then: str) -> None:
+def log_raised(
+    name: str, owner: CodeOwner, error: BaseException, call: ToolCall, context: CallContext, then: str
+) -> None:
     """Log what a hook raised."""
     log_crash(f"hook {name}", error, owner, call_id=call.id, request_id=context.request_id, then=then)
 
@@ -230,10 +232,10 @@ def _in_context(
     except StopIteration as stopped:
         raise _GeneratorEnd(stopped.value) from None
     except BaseException as error:
-        raise raised(error) from error
+        raise failure_of(error) from error
     finally:
         if perf_counter() - began > BLOCKED_S:
-            hook.blocked(perf_counter() - began)
+            hook.log_blocking(perf_counter() - began)
 
 
 def _as_tenant(tenant: str, function: Callable[..., Any], given: tuple[object, ...]) -> Any:

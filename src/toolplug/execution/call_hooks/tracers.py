@@ -8,7 +8,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallSpan, CallTracer
 from toolplug.crashes import CodeOwner
-from toolplug.execution.call_hooks.isolation import FailureCounts, crashed, kind_of
+from toolplug.execution.call_hooks.isolation import FailureCounts, kind_of, log_raised
 
 _HOOK = "call_tracers"
 
@@ -24,7 +24,7 @@ class OwnedTracer(NamedTuple):
         """Log what the tracer raised, and its consequence, unless it was counted only."""
         times = self.failures.note(kind_of(error, self.owner))
         if times is not None:
-            crashed(_HOOK, self.owner, error, call, context, f"{then}{times}")
+            log_raised(_HOOK, self.owner, error, call, context, f"{then}{times}")
 
 
 class Spans:

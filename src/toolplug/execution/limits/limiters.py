@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from toolplug.catalog.plan import Limiter, Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 
 ABANDONED_DRAIN_S = 2.0
 """Seconds for which a drain waits for calls that were answered at their deadline but still run."""
@@ -33,6 +33,7 @@ class SourceSwitch:
         self.open: bool = True
         self.running: int = 0
         self.abandoned: int = 0
+        # Made at the first drain: a switch exists for each provider, also where no loop runs yet.
         self._changed: asyncio.Event | None = None
 
     def leave(self) -> None:
@@ -47,10 +48,12 @@ class SourceSwitch:
         if self._changed is not None:
             self._changed.set()
 
-    async def drained(self, patience_s: float) -> bool:
+    async def drain(self, patience_s: float) -> bool:
         """Wait up to `patience_s` until nothing runs, for abandoned calls `ABANDONED_DRAIN_S`; False if some do."""
         try:
             async with asyncio.timeout(patience_s):
+                # The calls that somebody still waits for get the whole time, the abandoned ones two seconds: they may
+                # hang for ever.
                 await self._until(lambda: self.running <= self.abandoned)
                 async with asyncio.timeout(ABANDONED_DRAIN_S):
                     await self._until(lambda: self.running == 0)
@@ -81,10 +84,10 @@ class _Limiter:
 
     __slots__ = ()
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         """Ignore the status that the caller got."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Ignore the end of the tool itself."""
 
 
@@ -105,19 +108,20 @@ class ConcurrencyLimit(_Limiter):
         self._taken: int = 0
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
-    def resized(self, size: int, queue: int) -> None:
+    def resize(self, size: int, queue: int) -> None:
         """Change the numbers; running and waiting calls keep their places."""
         self.size, self.queue = size, queue
+        # A larger size frees places, which those that wait must learn of.
         self._hand_on()
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         return f"{self._taken} of {self.size} calls of {self.what} run, {len(self._waiting)} of {self.queue} wait"
 
     def refusal(self) -> Refusal | None:
         if (self._taken < self.size and not self._waiting) or len(self._waiting) < self.queue:
             return None
-        return Refusal(f"{counted(self._taken, 'call')} of {self.what} running already", 1.0)
+        return Refusal(f"{pluralize(self._taken, 'call')} of {self.what} running already", 1.0)
 
     async def admit(self, deadline: float) -> Refusal | None:
         if self._taken < self.size and not self._waiting:
@@ -133,20 +137,23 @@ class ConcurrencyLimit(_Limiter):
         loop = asyncio.get_running_loop()
         place: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(place)
-        timer = loop.call_at(deadline, _settle, place, False)
+        # Not `asyncio.timeout`: a place that is granted in the same turn as the deadline would be lost with its
+        # cancellation.
+        timer = loop.call_at(deadline, _grant, place, False)
         try:
             if not await place:
                 raise TimeoutError(f"no place for a call of {self.what} before its deadline")
         except asyncio.CancelledError:
+            # Granted and cancelled in one turn: the place goes to the next, or it would be lost for good.
             if not place.cancelled() and place.result():
-                self.ended()
+                self.on_end()
             raise
         finally:
             timer.cancel()
             if place in self._waiting:
                 self._waiting.remove(place)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self._taken -= 1
         self._hand_on()
 
@@ -161,12 +168,12 @@ class ConcurrencyLimit(_Limiter):
                 place.set_result(True)
 
 
-def _settle(place: asyncio.Future[bool], granted: bool) -> None:
+def _grant(place: asyncio.Future[bool], granted: bool) -> None:
     if not place.done():
         place.set_result(granted)
 
 
-class Rate(_Limiter):
+class RateLimit(_Limiter):
     """At most `count` calls may begin in any `per_s` seconds.
 
     A window of its own over a monotonic clock: the in-memory storage of the library `limits` counts by the wall clock,
@@ -184,21 +191,22 @@ class Rate(_Limiter):
         self._clock = clock
         self._began: deque[float] = deque()
 
-    def resized(self, count: int, per_s: int) -> None:
+    def resize(self, count: int, per_s: int) -> None:
         """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s = count, per_s
 
     @property
-    def begun(self) -> int:
+    def recent_calls(self) -> int:
         """The calls that began in the last window."""
         self._forget(self._clock())
         return len(self._began)
 
     @property
-    def used(self) -> str:
-        return f"{self.begun} of {self.count} calls of {self.what} began in the last {self.per_s} s"
+    def usage(self) -> str:
+        return f"{self.recent_calls} of {self.count} calls of {self.what} began in the last {self.per_s} s"
 
     async def admit(self, deadline: float) -> Refusal | None:
+        # Nothing is awaited between the check and the count, so that no lock is needed.
         refusal = self.refusal()
         if refusal is None:
             self._began.append(self._clock())
@@ -210,8 +218,10 @@ class Rate(_Limiter):
         began = self._began
         if len(began) < self.count:
             return None
+        # After a smaller `count` was set there may be more entries than it allows; the one that frees a place is
+        # further back.
         frees = began[len(began) - self.count] + self.per_s
-        return Refusal(f"{self.what} takes {counted(self.count, 'call')} in {self.per_s} s", frees - now)
+        return Refusal(f"{self.what} takes {pluralize(self.count, 'call')} in {self.per_s} s", frees - now)
 
     def _forget(self, now: float) -> None:
         """Drop the calls that began before the window."""
@@ -239,18 +249,19 @@ class Breaker(_Limiter):
         self._unanswered = 0
         self._until = 0.0
 
-    def resized(self, failures: int, open_for_s: float) -> None:
+    def resize(self, failures: int, open_for_s: float) -> None:
         """Change the numbers; an open breaker keeps the time at which it may be tested."""
         self.failures, self.open_for_s = failures, open_for_s
 
     @property
-    def used(self) -> str:
+    def usage(self) -> str:
         return f"{self._failed} of {self.failures} failures of {self.what} in a row"
 
     def refusal(self) -> Refusal | None:
         left = self._until - self._clock() if self.open else 0.0
+        # `_unanswered`: late answers of calls from before it opened would be taken for that of the test.
         if self.open and (left > 0 or self._unanswered):
-            wait, failed = left if left > 0 else _ONE_TRIES_S, counted(self._failed, "failure")
+            wait, failed = left if left > 0 else _ONE_TRIES_S, pluralize(self._failed, "failure")
             return Refusal(f"its breaker is open after {failed} of {self.what}", wait)
         return None
 
@@ -260,16 +271,18 @@ class Breaker(_Limiter):
             self._unanswered += 1
         return refusal
 
-    def answered(self, status: str) -> None:
+    def on_answer(self, status: str) -> None:
         self._unanswered -= 1
         if status in _FAILURES:
             self._failed += 1
+            # `>=`: a resize may have lowered the number below what was counted.
             if not self.open and self._failed >= self.failures:
                 self.open = True
-                failed = counted(self._failed, "failure")
+                failed = pluralize(self._failed, "failure")
                 _LOG.warning("the breaker of %s is open for %g s: %s in a row", self.what, self.open_for_s, failed)
             if self.open:
                 self._until = self._clock() + self.open_for_s
+        # Neither a success nor a failure (refused, cancelled, bad arguments): such a call says nothing of the tool.
         elif status in _ANSWERED:
             self._failed = 0
             if self.open:
@@ -288,8 +301,8 @@ class Uncounted(_Limiter):
         self._breaker = breaker
 
     @property
-    def used(self) -> str:
-        return self._breaker.used
+    def usage(self) -> str:
+        return self._breaker.usage
 
     def refusal(self) -> Refusal | None:
         return self._breaker.refusal()

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.plan import Artifacts, Limiter, Plan, Retry, Setting
-from toolplug.catalog.text import counted
+from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
+from toolplug.catalog.text import pluralize
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
@@ -77,16 +77,16 @@ def _rate(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limite
     return accounting.rate(level, count, per_s)
 
 
-def _permits(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
+def _concurrency_limit(accounting: CallAccounting, level: LevelKey, limits: Limits) -> Limiter:
     assert limits.max_concurrency is not None
     size, queue = limits.max_concurrency, limits.queue or 0
     if limits.scope == "cluster" and accounting.cluster is not None:
         return accounting.cluster.permits(level, what_of(level), size, queue, share=limits.without_store == "share")
-    return accounting.permits(level, size, queue)
+    return accounting.concurrency_limit(level, size, queue)
 
 
 def _breaker_text(limit: BreakerLimit) -> str:
-    return f"{counted(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
+    return f"{pluralize(limit.failures, 'failure')}, open for {format_duration(limit.open_for)}"
 
 
 class BreakerLimit(FileMapping):
@@ -105,7 +105,7 @@ class Limits(FileMapping):
         MostSpecific(DEFAULT_TIMEOUT_S, format_duration),
     ] = None
     max_concurrency: Annotated[
-        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _permits, str)
+        int | None, Field(ge=1, description="calls that may run at once"), EveryLevel(2, _concurrency_limit, str)
     ] = None
     queue: Annotated[
         int | None,
@@ -240,7 +240,7 @@ class LimitSources(NamedTuple):
         limiters = list(self._limiters(accounting))
         if self.blocking and self.levels[1].limits.max_concurrency is None:
             key, limits, _ = self.levels[1]
-            limiters.append(accounting.permits(key, DEFAULT_BLOCKING, limits.queue or 0))
+            limiters.append(accounting.concurrency_limit(key, DEFAULT_BLOCKING, limits.queue or 0))
             settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
         return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
 
@@ -294,7 +294,7 @@ class ResolvedLimits(NamedTuple):
         """Seconds for which running calls may go on when their source is switched off."""
         return cast("float", self.values.drain)
 
-    def in_plan(self, artifacts: Artifacts | None) -> PlanLimits:
+    def in_plan(self, artifacts: ArtifactKeeper | None) -> PlanLimits:
         """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
         values, default = self.values, self.sources.default_timeout
         unset = default is not None and Setting("timeout", format_duration(default.seconds), default.origin)
@@ -317,7 +317,7 @@ class PlanLimits(TypedDict):
     max_result_bytes: int
     limiters: tuple[Limiter, ...]
     retry: Retry | None
-    artifacts: Artifacts | None
+    artifacts: ArtifactKeeper | None
     limits: ResolvedLimits
 
 

@@ -18,18 +18,19 @@ import orjson
 from pydantic import TypeAdapter
 
 from toolplug.catalog.call import Principal
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.process_requests import Topic
+from toolplug.cluster.processes import RunningProcess, running_processes
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
-from toolplug.execution.accounting import audited
+from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.values import configuration_digest, value_changes
 from toolplug.host.parts import Parts
 from toolplug.runtime.threads import in_own_thread
-from toolplug.stores.followed import Follower
-from toolplug.stores.process_requests import Topic
-from toolplug.stores.processes import RunningProcess, running_processes
 from toolplug.stores.store import VOLATILE, Change
 
 ANSWERED_WITHIN_S = 30.0
@@ -128,7 +129,7 @@ class HostAdmin:
         """
         async with self.changing:
             parts = self._parts()
-            with audited(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
+            with audit_block(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
                 await self._apply(parts, {**self._overrides, key: on})
             if parts.processes.joined:
                 await _write_switch(parts, key, on)
@@ -170,7 +171,7 @@ class HostAdmin:
         before, was = parts.registry.running(), parts.configuration
         report = LastReload(at=parts.store.now(), by=by.subject)
         try:
-            with audited("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
+            with audit_block("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
                 configuration = await in_own_thread(self._read)
                 check_unchangeable(was, configuration)
                 await self._apply_file(parts, configuration)
@@ -187,6 +188,7 @@ class HostAdmin:
         return done
 
     async def _apply_file(self, parts: Parts, configuration: Configuration) -> None:
+        parts.registry.plugins.specify(hooks_of_plugins(configuration.providers))
         await parts.registry.apply(wanted_providers(configuration, {}))
         self._overrides = MappingProxyType({})
         await parts.configure(configuration)

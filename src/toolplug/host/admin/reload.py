@@ -18,7 +18,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.entry import DesiredProvider
-from toolplug.providers.lifecycle import called
+from toolplug.providers.lifecycle import run_step
 from toolplug.providers.planning import planned_tools
 
 UNCHANGEABLE = ("store", "metrics")
@@ -26,7 +26,7 @@ UNCHANGEABLE = ("store", "metrics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ConfigurationDifference:
     """The difference of two configurations: keys of providers, names of tools, names of sections.
 
     Modified `tools` have another definition; `replanned` ones only other rules for the call. `restart` names the
@@ -44,7 +44,7 @@ class Difference:
     restart: tuple[str, ...] = ()
 
 
-def difference(old: Configuration, new: Configuration) -> Difference:
+def difference(old: Configuration, new: Configuration) -> ConfigurationDifference:
     """Return the difference of two valid configurations, without starting anything."""
     before, after = _running(old), _running(new)
     kept = tuple(key for key in after if key in before and before[key].entry == after[key].entry)
@@ -57,7 +57,7 @@ def difference(old: Configuration, new: Configuration) -> Difference:
         for name in type(new.settings).section_names()
         if getattr(old.settings, name, None) != getattr(new.settings, name)
     )
-    return Difference(
+    return ConfigurationDifference(
         started=tuple(key for key in after if key not in before),
         stopped=tuple(key for key in before if key not in after),
         changed=tuple(key for key in after if key in before and key not in kept),
@@ -85,7 +85,7 @@ def _catalogs(providers: Mapping[str, DesiredProvider], unknown: dict[str, None]
     for key, (entry, build, *_) in providers.items():
         if build is not None:
             try:
-                provider = called(entry, "its constructor", build)
+                provider = run_step(entry, "its constructor", build)
                 tools = planned_tools(entry, provider, services, SourceSwitch(), ThreadRunner(key))
             except ProviderError:
                 unknown[key] = None

@@ -22,7 +22,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, Value
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
     built_in,
@@ -32,15 +32,16 @@ from toolplug.host.file.part_sections import (
     settings_model,
     with_named_plugins,
 )
+from toolplug.host.file.plugin_hooks import check_plugin_hooks
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
 from toolplug.host.file.tool_servers import SECTION as SERVERS
-from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of
+from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
-from toolplug.providers.host_part import HostPart
+from toolplug.providers.host_part import HostPart, SectionFacts
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -72,17 +73,25 @@ MAPPING_FILE = "<settings>"
 
 
 class Coded(NamedTuple):
-    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents."""
+    """What the host's own code adds to its configuration: prefixes of toolsets by id, providers by key, and agents.
+
+    `hooks` are those that it specifies for plugins, with their arguments.
+    """
 
     prefixes: Mapping[str, str] = MappingProxyType({})
     providers: Mapping[str, DesiredProvider] = MappingProxyType({})
     agents: frozenset[str] = frozenset()
+    hooks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 NOTHING_CODED = Coded()
 _UNKNOWN = "unknown_key"
 _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are validated one by one."""
+
+
+RESULTS_TTL_S = 3600.0
+"""How long results over their limit are kept where no part says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +110,22 @@ class Configuration:
     def folder(self) -> Path:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
+
+    @property
+    def facts(self) -> Mapping[str, SectionFacts]:
+        """What the section of each part means to the host, by the name of the part."""
+        sections = {part: part.settings_in(self.settings) for part in self.parts if part.entry is None}
+        return {part.name: part.facts(section) for part, section in sections.items() if section is not None}
+
+    @property
+    def results_ttl_s(self) -> float:
+        """How long results over their limit are kept."""
+        return next((facts.results_ttl_s for facts in self.facts.values() if facts.results_ttl_s), RESULTS_TTL_S)
+
+    @property
+    def named_toolsets(self) -> Mapping[KeyPath, str]:
+        """The ids of toolsets that sections of parts name, each with its place."""
+        return {(name, key): each for name, facts in self.facts.items() for key, each in facts.toolsets.items()}
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
@@ -178,7 +203,7 @@ def read_parts(
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
     scopes = [scope for part in parts for scope in part.scopes]
     problems += _key_problems(document, keys, providers, scopes, coded.agents)
-    return Configuration(
+    configuration = Configuration(
         source=source,
         settings=settings,
         providers=providers,
@@ -187,6 +212,8 @@ def read_parts(
         store=store,
         parts=parts,
     )
+    problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
+    return configuration
 
 
 def _servers(
@@ -248,7 +275,7 @@ def _sections(
     settings, keys = _settings(document, environ, parts, own)
     found = [*own]
     providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
-    providers = with_named_plugins(providers, foreign, found)
+    providers = check_plugin_hooks(with_named_plugins(providers, foreign, found), coded.hooks, found)
     added, providers = parts_of_plugins(providers, found)
     if added:
         again: list[Problem] = []
@@ -270,7 +297,7 @@ def _settings_of_plugins(
         return _settings(document, environ, parts, problems)
     except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the plugin's own code
         names = " or ".join(repr(part.name) for part in parts if part.entry is not None)
-        message = f"reading the section {names} raised {outlined(error)}; only a ValueError says what is wrong"
+        message = f"reading the section {names} raised {outline_error(error)}; only a ValueError says what is wrong"
         problems.append(Problem(code="config_invalid", message=message, file=document.file))
         return None
 

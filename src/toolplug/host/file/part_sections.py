@@ -14,14 +14,15 @@ from pydantic import BaseModel, create_model
 
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
-from toolplug.host.file.provider_entries import SECTION, LoadedEntry, ProviderEntries
+from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
-from toolplug.providers.routes import reserved
+from toolplug.providers.loading import ProviderType
+from toolplug.providers.routes import is_reserved
 
 HOOK = "host_part"
 
@@ -31,16 +32,18 @@ _MODELS = 8
 
 def settings_model(parts: Sequence[HostPart[Any]]) -> type[HostSettings]:
     """Return the model of a file with the sections of these parts, of which each may be absent."""
-    return _model(tuple((part.name, part.settings) for part in parts if part.settings is not None))
+    return _model(tuple((part.name, part.settings, part.always) for part in parts if part.settings is not None))
 
 
 @lru_cache(_MODELS)
-def _model(sections: tuple[tuple[str, type[BaseModel]], ...]) -> type[HostSettings]:
-    fields: dict[str, Any] = {name: (settings | None, None) for name, settings in sections}
+def _model(sections: tuple[tuple[str, type[BaseModel], bool], ...]) -> type[HostSettings]:
+    fields: dict[str, Any] = {
+        name: (settings, settings()) if always else (settings | None, None) for name, settings, always in sections
+    }
     return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **fields)
 
 
-BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.mcp.part")
+BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.sessions.part", "toolplug.parts.mcp.part")
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 
@@ -85,7 +88,7 @@ def parts_of_plugins(
 
     What is wrong with the part of a plugin that is required is added to `problems`.
     """
-    taken = _Taken(built_in())
+    taken = TakenByParts(built_in())
     asked: set[int] = set()  # two entries of one class have one part
     parts: list[HostPart[Any]] = []
     failed: dict[str, DesiredProvider] = {}
@@ -95,12 +98,16 @@ def parts_of_plugins(
             continue
         asked.add(id(kind.plugin))
         try:
-            parts += _parts_of(loaded, taken)
+            own = plugin_parts(kind, taken)
         except ProviderError as error:
             if entry.required:
                 problems.append(entry.failure(error))
             else:
                 failed[key] = DesiredProvider(entry, None, failed_record(entry, error))
+            continue
+        for part in own:
+            taken.add(part, f"the part of provider {key!r}")
+            parts.append(replace(part, entry=entry))
     return tuple(parts), replace(entries, wanted={**entries.wanted, **failed}) if failed else entries
 
 
@@ -114,26 +121,22 @@ def part_problems(document: Document, settings: HostSettings, parts: Iterable[Ho
         try:
             texts = [str(text) for text in part.checks(section)]
         except BaseException as error:  # noqa: BLE001  the plugin's own code
-            texts = [f"its checks raised {outlined(error, package)}"]
+            texts = [f"its checks raised {outline_error(error, package)}"]
         for text in texts:
             yield document.problem((part.name,), code="part_check", message=text)
 
 
-def _parts_of(loaded: LoadedEntry, taken: _Taken) -> list[HostPart[Any]]:
-    """Return the parts of one plugin, all valid. Raises `ProviderError`."""
-    entry, kind = loaded
-    found = kind.installed
+def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[HostPart[Any]]:
+    """Return the parts of one plugin, all valid. `taken`: what other parts have. Raises `ProviderError`."""
+    taken, found = TakenByParts(built_in()) if taken is None else taken, kind.installed
     owner, fix = (found.type, "change the file") if found.file else (found.package, f"update {found.distribution}")
     try:
-        parts = [taken.checked(function()) for function in kind.implementing(HOOK)]
+        return [taken.check_part(function()) for function in kind.implementing(HOOK)]
     except InvalidDefinition as error:
         raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
     except BaseException as error:
-        said = f"{owner}: {HOOK}() raised {outlined(error, entry.package)}"
+        said = f"{owner}: {HOOK}() raised {outline_error(error, found.module)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix=fix) from error
-    for part in parts:
-        taken.add(part, f"the part of provider {entry.key!r}")
-    return [replace(part, entry=entry) for part in parts]
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -142,7 +145,7 @@ _PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
 _SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
 
 
-class _Taken:
+class TakenByParts:
     """The names, paths and scopes that a further part cannot have, each with its owner for messages."""
 
     def __init__(self, parts: Iterable[HostPart[Any]]) -> None:
@@ -158,7 +161,7 @@ class _Taken:
         self._paths |= dict.fromkeys(part.paths, owner)
         self._scopes |= dict.fromkeys(part.scopes, owner)
 
-    def checked(self, given: object) -> HostPart[Any]:
+    def check_part(self, given: object) -> HostPart[Any]:
         """Return what a hook has returned. Raises `InvalidDefinition` unless it is a part that a host can have."""
         if not isinstance(given, HostPart):
             raise InvalidDefinition(f"returned {type(given).__name__}; return a HostPart")
@@ -195,7 +198,7 @@ class _Taken:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if reserved(path) or path in self._paths:
+            if is_reserved(path) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

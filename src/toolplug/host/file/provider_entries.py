@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, read_document
 from toolplug.config.environment import expand
-from toolplug.config.masking import masked
+from toolplug.config.masking import mask_secrets
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, key_hint, problems_of, secrets_of, validate_section, without_faults
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.packages import known_package
@@ -43,9 +43,9 @@ from toolplug.providers.entry import (
     ProviderRecord,
     ProviderState,
     failed_record,
-    recorded,
+    record_of,
 )
-from toolplug.providers.entry_points import Installed, InstalledProvider, installed
+from toolplug.providers.entry_points import Installed, InstalledProvider, find_installed
 from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
 from toolplug.providers.routes import DeclaredRoutes, route_problems
@@ -181,7 +181,7 @@ class ProviderEntries:
         self.check_known(key)
         if key in self.coded:
             entry = self.coded[key].entry
-            return DesiredProvider(entry, None, recorded(entry, ProviderState.DISABLED, reason, fix))
+            return DesiredProvider(entry, None, record_of(entry, ProviderState.DISABLED, reason, fix))
         found = self.types[key]
         record = ProviderRecord(
             key=key,
@@ -309,7 +309,7 @@ class ProviderEntries:
         except ValueError as error:
             yield self.document.problem(path, code="wrong_value", message=str(error))
         except BaseException as error:  # noqa: BLE001  the plugin's own code
-            message = f"{package}: {hook}() raised {outlined(error, entry.package)}"
+            message = f"{package}: {hook}() raised {outline_error(error, entry.package)}"
             hint = f"update {loaded.installed.distribution}"
             yield self.document.problem(path, code="source_plugin", message=message, hint=hint)
 
@@ -420,7 +420,7 @@ def read_providers(path: str | os.PathLike[str], environ: Mapping[str, str] | No
     problems: list[Problem] = []
     document = read_document(path, problems)
     environ = os.environ if environ is None else environ
-    entries = ProviderEntries.read(document, environ, installed(), HostSettings(), problems)
+    entries = ProviderEntries.read(document, environ, find_installed(), HostSettings(), problems)
     if problems:
         raise ConfigError(problems[:MAX_PROBLEMS])
     return [*entries.wanted.values()]
@@ -481,7 +481,7 @@ def _top(problem: Problem, section: Section) -> str:
 
 
 def _mask(secrets: frozenset[str], text: str) -> str:
-    return masked(text, secrets)
+    return mask_secrets(text, secrets)
 
 
 def _mapping(value: Value) -> dict[str, Value]:

@@ -28,10 +28,14 @@ AT_ONCE = 4
 
 
 class SettingsSchema(BaseModel):
-    """The settings of one type. A type that has no `model` and is not `open` takes no settings."""
+    """The settings of one type. A type that has no `model` and is not `open` takes no settings.
+
+    `sections` are the schemas of what its parts add to the file.
+    """
 
     model: dict[str, object] | None = None
     open: bool = False
+    sections: dict[str, dict[str, object]] = {}
     error: str = ""
 
 
@@ -89,6 +93,11 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
     for name, found in types.items():
         defs[f"provider.{name}"] = _entry(name, found, reserved, defs)
     defs["typed_entry"] = _typed_entry(types)
+    added = {
+        name: _nullable(_take_definitions(section, f"section.{name}", defs))
+        for found in types.values()
+        for name, section in found.sections.items()
+    }
     return {
         "$schema": DIALECT,
         "title": "toolplug: providers.yaml",
@@ -98,6 +107,7 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
             "providers": _providers(types),
             **servers,
             **{name: sections[name] for name in model.section_names()},
+            **added,
         },
         "$defs": defs,
     }
@@ -118,6 +128,10 @@ def _servers(defs: Json) -> Json:
         "additionalProperties": {"$ref": f"#/$defs/{entry.name}"},
     }
     return {SERVERS: section}
+
+
+def _nullable(schema: Json) -> Json:
+    return {"anyOf": [schema, {"type": "null"}], "default": None}
 
 
 def _providers(types: Mapping[str, SettingsSchema]) -> Json:

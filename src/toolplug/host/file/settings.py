@@ -15,16 +15,15 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.file_mapping import FileMapping
-from toolplug.config.quotas import NO_QUOTAS, Quotas
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
-from toolplug.parts.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 from toolplug.providers.entry import OnFailure
-from toolplug.providers.routes import reserved
+from toolplug.providers.routes import is_reserved
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.stores.open import BUILT_IN, open_store, store_scheme
 
@@ -132,42 +131,6 @@ ToolRuleSetting = Annotated[
     ToolRule, BeforeValidator(rule, json_schema_input_type=ToolRule | Policy), AfterValidator(of_one_tool)
 ]
 """The rule of one tool in a `tools` mapping: a policy, or policy, limits, tenants and offer."""
-
-
-_DEFAULT = SessionLimits()
-
-
-class SessionSettings(FileMapping):
-    """The lifetime and limits of sessions, and what they list before their application registers tools."""
-
-    ttl: Annotated[
-        Duration, Field(ge=MIN_TTL_S, le=MAX_TTL_S, description="a session's life after its application's last sign")
-    ] = _DEFAULT.ttl_s
-    grace: Annotated[
-        Duration, Field(description="how long calls wait for an application whose last stream has ended")
-    ] = _DEFAULT.grace_s
-    max_tools: Annotated[int, Field(ge=1, le=MAX_TOOLS, description="tools of one session")] = _DEFAULT.max_tools
-    max_updates_per_minute: Annotated[int, Field(ge=1, description="changes of one session's tools")] = (
-        _DEFAULT.max_updates_per_minute
-    )
-    max_waiting_calls: Annotated[int, Field(ge=1, description="calls of one session that may wait for an answer")] = (
-        _DEFAULT.max_waiting_calls
-    )
-    max_sessions: Annotated[int, Field(ge=1, description="sessions of this host")] = _DEFAULT.max_sessions
-    policy: Annotated[
-        Policy,
-        Field(description="of session tools: allow; ask: a person approves each call; deny: refused; disable: hidden"),
-    ] = "allow"
-    offer: Annotated[
-        Offer,
-        Field(
-            description="of session tools to models; on_request: only in a response whose request names the tools;"
-            " search: once a search has found them"
-        ),
-    ] = "always"
-    default_toolset: Annotated[
-        str | None, Field(description="the toolset that a session shows before anything is registered in it")
-    ] = None
 
 
 _HOST = re.compile(r"[0-9A-Fa-f:]+|(\[[0-9A-Fa-f:.]+\]|[^\s*:\[\]/@]+)(:[0-9]{1,5})?")
@@ -358,7 +321,7 @@ def _store_url(url: str) -> str:
 
 
 def _mount_path(path: str | None) -> str | None:
-    if path is not None and reserved(path):
+    if path is not None and is_reserved(path):
         why = "{path} is a path of the host itself; choose another"
         raise PydanticCustomError("reserved_path", why, {"path": path})
     return path
@@ -431,7 +394,6 @@ class HostSettings(FileMapping):
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
     quotas: Quotas = NO_QUOTAS
-    sessions: SessionSettings = SessionSettings()
     store: Annotated[
         str,
         AfterValidator(_store_url),
@@ -442,23 +404,9 @@ class HostSettings(FileMapping):
     ] = {}  # noqa: RUF012  pydantic copies it
     agents: Annotated[dict[str, AgentSettings], Field(description="the toolsets that each agent may use, by id")] = {}  # noqa: RUF012  pydantic copies it
 
-    @property
-    def session_limits(self) -> SessionLimits:
-        """The limits of sessions, with the quotas."""
-        sessions = self.sessions
-        return SessionLimits(
-            ttl_s=sessions.ttl,
-            grace_s=sessions.grace,
-            max_tools=sessions.max_tools,
-            max_updates_per_minute=sessions.max_updates_per_minute,
-            max_waiting_calls=sessions.max_waiting_calls,
-            max_sessions=sessions.max_sessions,
-            quotas=self.quotas,
-        )
-
     @classmethod
     def section_names(cls) -> tuple[str, ...]:
-        """Return the keys of the sections in the order of the reference: those of parts come before `sessions`."""
+        """Return the keys of the sections in the order of the reference: those of parts come before `store`."""
         own = [*HostSettings.model_fields]
-        at = own.index("sessions")
+        at = own.index("store")
         return (*own[:at], *(name for name in cls.model_fields if name not in own), *own[at:])

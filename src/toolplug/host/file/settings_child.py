@@ -1,7 +1,8 @@
 """The settings of one installed provider type as JSON Schema, in a process of its own.
 
 `python -m toolplug.host.file.settings_child TYPE` imports the package and writes one JSON object to stdout: `model`
-(absent if the provider has none), `open` (whether other keys are accepted), `error` (why there is no answer). What the
+(absent if the provider has none), `open` (whether other keys are accepted), `sections` (those that its parts add to the
+file, by name), `error` (why there is no answer). What the
 package prints goes to stderr.
 """
 
@@ -14,8 +15,9 @@ import sys
 from pydantic.errors import PydanticUserError
 
 from toolplug.errors import ProviderError
-from toolplug.providers.entry_points import installed
-from toolplug.providers.loading import load
+from toolplug.host.file.part_sections import plugin_parts
+from toolplug.providers.entry_points import find_installed
+from toolplug.providers.loading import ProviderType, load
 
 
 def main(type_name: str) -> None:
@@ -29,17 +31,27 @@ def main(type_name: str) -> None:
 
 def settings_of(type_name: str) -> dict[str, object]:
     """Return the answer about the keys of the type's entry that are not the host's."""
-    packages = installed().types.get(type_name, ())
+    packages = find_installed().types.get(type_name, ())
     if len(packages) != 1:
         return {"error": f"{len(packages)} packages declare it"}
     try:
         loaded = load(packages[0])
-        model = loaded.config
+        model, sections = loaded.config, _sections_of(loaded)
         if model is None:
-            return {"open": loaded.open_settings}
-        return {"model": model.model_json_schema(), "open": model.model_config.get("extra") in ("allow", "ignore")}
+            return {"open": loaded.open_settings, "sections": sections}
+        is_open = model.model_config.get("extra") in ("allow", "ignore")
+        return {"model": model.model_json_schema(), "open": is_open, "sections": sections}
     except (ProviderError, PydanticUserError) as error:
         return {"error": str(error)}
+
+
+def _sections_of(loaded: ProviderType) -> dict[str, object]:
+    """Return the schemas of the sections that the parts of a plugin add, by name; none of a part that is not valid."""
+    try:
+        parts = plugin_parts(loaded)
+    except ProviderError:
+        return {}
+    return {part.name: part.settings.model_json_schema() for part in parts if part.settings is not None}
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from toolplug.config.masking import masked
+from toolplug.config.masking import mask_secrets
 from toolplug.config.nearest import name_hint
-from toolplug.crashes import outlined
+from toolplug.crashes import outline_error
 from toolplug.errors import Problem, StoreMisused
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.provider_entries import LoadedEntry, ProviderEntries
 from toolplug.providers.entry import ProviderState
-from toolplug.stores.open import BUILT_IN, OpenStore, open_store, store_file, store_scheme
+from toolplug.stores.open import BUILT_IN, StoreOpener, open_store, store_file, store_scheme
 from toolplug.stores.store import Store
 
 HOOK = "stores"
@@ -33,7 +33,7 @@ class ConfiguredStore:
 
     url: str = field(repr=False)
     folder: Path
-    opens: OpenStore | None = None
+    opens: StoreOpener | None = None
     shared: bool = False
 
     @property
@@ -95,18 +95,18 @@ def read_store(
 
 def _find_offered(
     store: ConfiguredStore, plugins: Collection[LoadedEntry], problems: list[Problem]
-) -> tuple[OpenStore | None, bool]:
+) -> tuple[StoreOpener | None, bool]:
     """Return the function of the first plugin that has a store of the scheme, and whether a plugin failed."""
     broken = False
     for entry, kind in plugins:
         try:
             for function in kind.implementing(HOOK):
-                found = cast("Mapping[str, OpenStore]", function())
+                found = cast("Mapping[str, StoreOpener]", function())
                 if store.scheme in found:
                     return found[store.scheme], False
         except BaseException as error:  # noqa: BLE001  the plugin's own code
             broken = True
-            message = f"{kind.installed.package}: {HOOK}() raised {outlined(error, entry.package)}"
+            message = f"{kind.installed.package}: {HOOK}() raised {outline_error(error, entry.package)}"
             problems.append(entry.problem("store_plugin", message, f"update {kind.installed.distribution}"))
     return None, broken
 
@@ -138,9 +138,9 @@ def _check_url(store: ConfiguredStore, entries: ProviderEntries, problems: list[
     try:
         store.open()
     except StoreMisused as error:
-        problems.append(_problem(entries, masked(str(error), [store.url]), ""))
+        problems.append(_problem(entries, mask_secrets(str(error), [store.url]), ""))
     except Exception as error:  # noqa: BLE001  the plugin's own code
-        message = f"the store of scheme {store.scheme!r} cannot be made from its URL: {outlined(error)}"
+        message = f"the store of scheme {store.scheme!r} cannot be made from its URL: {outline_error(error)}"
         problems.append(_problem(entries, message, "check the URL, or update the plugin"))
 
 

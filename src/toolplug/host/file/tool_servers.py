@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 from toolplug.catalog.catalog import Catalog
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import Problem
 from toolplug.execution.limits.resolved_limits import Limits
@@ -21,7 +22,6 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, Policy, ToolRule
 from toolplug.host.file.settings import Scope
 from toolplug.providers.host_part import HostPart
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import SharedSource, Source
 
@@ -167,7 +167,7 @@ class ToolServers(Protocol):
         """Return the result of the last listing of a tenant's server."""
         ...
 
-    def listed(self, tenant: str) -> Mapping[str, Catalog]:
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, under the server's own names."""
         ...
 
@@ -207,7 +207,7 @@ class NoServers:
     def record(self, tenant: str, server: str) -> None:
         """Return nothing: no server was ever listed."""
 
-    def listed(self, tenant: str) -> Mapping[str, Catalog]:
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return no tools."""
         return {}
 

@@ -65,7 +65,7 @@ def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, 
     """Return the prefixes of all toolsets, of the file or the host's code, with their owners as text for messages."""
     coded_ones = {prefix: f"toolset {name!r}, which the host's code registered" for name, prefix in coded.items()}
     return coded_ones | {
-        item.prefix: f"toolset {name!r} in line {document.mark(('toolsets', name, 'prefix')).line}"
+        item.prefix: f"toolset {name!r} in line {document.position_of(('toolsets', name, 'prefix')).line}"
         for name, item in settings.toolsets.items()
         if name not in coded
     }
@@ -122,20 +122,23 @@ def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping
             message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
             found["toolsets", name] = document.problem(path, code="duplicate_prefix", message=message)
         else:
-            taken[toolset.prefix] = f"{name!r} in line {document.mark(path).line}"
+            taken[toolset.prefix] = f"{name!r} in line {document.position_of(path).line}"
     return found
 
 
 def _dead_entries(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> Iterator[Problem]:
+    named: dict[KeyPath, str] = {
+        ("agents", agent, "toolsets", index): name
+        for agent, allowed in settings.agents.items()
+        for index, name in enumerate(allowed.toolsets)
+    }
+    return unknown_toolsets(document, named, coded)
+
+
+def unknown_toolsets(document: Document, named: Mapping[KeyPath, str], coded: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a problem for each id, by its place in the file, that neither the file nor the host's code has."""
     known = (*document.keys(("toolsets",)), *coded)
-    for agent, allowed in settings.agents.items():
-        for index, name in enumerate(allowed.toolsets):
-            if name not in known:
-                message = f"there is no toolset {name!r}"
-                path: KeyPath = ("agents", agent, "toolsets", index)
-                yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))
-    default = settings.sessions.default_toolset
-    if default is not None and default not in known:
-        message = f"there is no toolset {default!r}"
-        hint = name_hint(default, known)
-        yield document.problem(("sessions", "default_toolset"), code="unknown_toolset", message=message, hint=hint)
+    for path, name in named.items():
+        if name not in known:
+            message = f"there is no toolset {name!r}"
+            yield document.problem(path, code="unknown_toolset", message=message, hint=name_hint(name, known))

@@ -58,7 +58,7 @@ class ConfiguredValue:
     written: Value = field(default=None, repr=False)
 
     @property
-    def configured(self) -> bool:
+    def is_configured(self) -> bool:
         """Whether the value is in a file, not a default."""
         return self.source in ("file", "environment", "secret file")
 
@@ -108,7 +108,7 @@ def value_changes(before: Configuration, after: Configuration) -> tuple[ValueCha
     found += [
         ValueChange(path, "removed", value.text, new[path].text if path in new else "", value.origin)
         for path, value in old.items()
-        if value.configured and (path not in new or not new[path].configured)
+        if value.is_configured and (path not in new or not new[path].is_configured)
     ]
     changed = {item.path for item in found}
     for path in _unequal(before, after):
@@ -125,7 +125,7 @@ def configuration_digest(configuration: Configuration, key: bytes) -> str:
     """
     digest = hmac.new(key, digestmod="sha256")
     for value in configured_values(configuration):
-        if value.configured:
+        if value.is_configured:
             digest.update(f"{value.path}={value.written!r}\n".encode())
     return digest.hexdigest()[:_DIGEST]
 
@@ -135,9 +135,9 @@ def _by_path(configuration: Configuration) -> dict[str, ConfiguredValue]:
 
 
 def _change(old: ConfiguredValue | None, new: ConfiguredValue) -> ValueChange | None:
-    if not new.configured:
+    if not new.is_configured:
         return None
-    if old is None or not old.configured:
+    if old is None or not old.is_configured:
         return ValueChange(new.path, "added", "" if old is None else old.text, new.text, new.origin)
     if old.written == new.written and type(old.written) is type(new.written):
         return None

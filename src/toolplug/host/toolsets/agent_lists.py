@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolplug.catalog.call import Principal
+from toolplug.cluster.process_requests import wait_until_applied
 from toolplug.errors import ApiError, StoreConflict
-from toolplug.execution.accounting import audited
+from toolplug.execution.accounting import audit_block
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id
 from toolplug.host.tenant_records import TenantRecords
 from toolplug.host.toolsets.records import (
@@ -18,7 +19,6 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
 )
 from toolplug.host.toolsets.service import NOBODY
-from toolplug.stores.process_requests import applied
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import UNREADABLE, Allowlist
 
@@ -75,10 +75,10 @@ class AgentLists:
         return await self._edit(agent, fewer)
 
     async def _edit(self, agent: str, edit: Edit) -> Allowlist:
-        with audited("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
+        with audit_block("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
             check_agent(agent)
             record = await self._save(agent, edit)
-        await applied(self._store, self._lists.key(record.tenant, agent))
+        await wait_until_applied(self._store, self._lists.key(record.tenant, agent))
         return record.allowlist
 
     async def _read_stored(self, agent: str) -> tuple[Allowlist | None, int]:

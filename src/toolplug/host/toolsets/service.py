@@ -13,8 +13,10 @@ from typing import Self, cast
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
-from toolplug.execution.accounting import audit, audited
+from toolplug.execution.accounting import audit, audit_block
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.configuration import Configuration, document_of
@@ -37,8 +39,6 @@ from toolplug.host.toolsets.records import (
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
 from toolplug.toolsets.declared import KIND as TOOLSET
@@ -172,7 +172,7 @@ class ToolsetService:
                 self.register(toolset)
         await self._stored_bindings.start()
         await self._stored_lists.start()
-        await self.sources.listed()
+        await self.sources.wait_until_listed()
         return self
 
     async def __aexit__(
@@ -187,11 +187,6 @@ class ToolsetService:
     def tools(self) -> AgentTools:
         """The executors of agents over the registered toolsets."""
         return self._tools
-
-    @property
-    def default_toolset(self) -> str | None:
-        """The id of the toolset for sessions without tools of their own; None if there is none."""
-        return self._configuration.settings.sessions.default_toolset
 
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Return the prefixes of the toolsets that the tenant can see."""
@@ -244,7 +239,7 @@ class ToolsetService:
         known = self._tools.toolsets.of(principal.tenant)
         agents = principal.agents if principal.agents is not None else self._tools.allowlists.agents(principal.tenant)
         lists = [self.allowlist(principal.tenant, name).toolsets for name in ([agent] if agent else sorted(agents))]
-        ids = {name for toolsets in lists for name in toolsets} | {self.default_toolset}
+        ids = {name for toolsets in lists for name in toolsets} | {*self._configuration.named_toolsets.values()}
         for toolset in known.values():
             if toolset.id in ids:
                 toolset.used()
@@ -292,13 +287,13 @@ class ToolsetService:
         error says that another process does not apply the change.
         """
         async with self._changing_lists:
-            with audited("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
+            with audit_block("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
                 check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
                 written = await self._lists.save(record, by.tenant, agent)
                 self._stored_lists.put(*written, record)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return record.allowlist
 
     async def bind(self, name: str, binding: Binding, *, by: Principal, request_id: str) -> Toolset:
@@ -320,7 +315,7 @@ class ToolsetService:
                 raise
             self._stored_bindings.put(*written, record)
             audit("toolset.bind", "done", by, name, request_id)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return toolset
 
     async def _load_list(self, value: bytes) -> AllowlistRecord:
@@ -378,7 +373,7 @@ class ToolsetService:
         toolset = partial(Toolset, id=name, prefix=prefix, shown=source, origin=origin)
         kind, key = split_source(source) or (PROVIDER, source)
         if kind == MCP:
-            used = partial(self._servers.used, tenant, key)
+            used = partial(self._servers.refresh_server, tenant, key)
             return toolset(source=self._servers.source(tenant, key, scope), used=used)
         if kind != PROVIDER:
             return toolset(source=SharedSource(executor=self.sources.executor(name)))

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.foreign_tools import sanitise_tool
 from toolplug.catalog.plan import Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidDefinition, ToolUnavailable
@@ -23,6 +22,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.foreign.definitions import sanitise_tool
 from toolplug.providers.offering.definitions import OpenToolsetSource, ToolsetLink, ToolsetSource
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.runtime.backoff import pause_after
@@ -124,7 +124,7 @@ class _Linked:
         self._labels.add(name)
         accounting = self._services.accounting
         counters = accounting.counters(f"{KIND}:{toolset}", name)
-        source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned(KIND, toolset))
+        source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned_limit(KIND, toolset))
         return Tool(definition, builder.build(definition, source))
 
     async def _call(self, call: ToolCall, context: CallContext) -> ToolResult:
@@ -154,7 +154,7 @@ class ToolsetSources:
                 self._linked[name] = _Linked(self._services, item)
                 self._linked[name].start(self._tasks)
 
-    async def listed(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Wait until each source has listed its tools or failed, for a few seconds at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LISTING_S):

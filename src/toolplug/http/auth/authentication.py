@@ -14,16 +14,14 @@ from typing import Any, Protocol, cast
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.requests import HTTPConnection, Request
 
-from toolplug.catalog.call import OPERATOR, Principal
+from toolplug.catalog.call import OPERATOR, Principal, check_code
 from toolplug.catalog.text import is_identity
 from toolplug.errors import SessionGone, SessionNotFound
+from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState, query_fields
 from toolplug.http.routing import EVERY_SCOPE
-from toolplug.parts.sessions.record import check_code, code_of_token, is_plugin_token
-from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Session
 from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "
@@ -262,20 +260,20 @@ PLUGIN = "plugin"
 """The subject of the principal that stands for a session's application."""
 
 
-def plugin_token(headers: Headers) -> str | None:
-    """Return the request's plugin token, valid or not; None without one."""
+def plugin_token(headers: Headers, sessions: HostSessions) -> str | None:
+    """Return the request's token of the application of a session, valid or not; None without one."""
     token = credential(headers)
     text = None if token is None else token.decode("latin-1")
-    return text if text is not None and is_plugin_token(text) else None
+    return text if text is not None and text.startswith(sessions.token_prefixes) else None
 
 
-async def session_of_token(sessions: Sessions, token: str, code: str) -> Session:
+async def session_of_token(sessions: HostSessions, token: str, code: str) -> HostSession:
     """Return the session of this code, which the token opens.
 
     Raises 401 for every token but its own, whether there is such a session or not, `InvalidSessionCode` for a text
     that no session could have, `SessionGone` for one that is over, and `StoreError`.
     """
-    own = code_of_token(token)
+    own = sessions.code_of_token(token)
     if own is None:
         raise authentication_required()
     if own != code:
@@ -294,16 +292,17 @@ async def session_of_token(sessions: Sessions, token: str, code: str) -> Session
 class CallersOnly:
     """Refuses plugin tokens on routes for callers; other requests are authenticated as configured."""
 
-    def __init__(self, authenticator: Authenticator, sessions: Callable[[], Sessions]) -> None:
+    def __init__(self, authenticator: Authenticator, sessions: Callable[[], HostSessions]) -> None:
         self._authenticator = authenticator
         self._sessions = sessions
 
     async def authenticate(self, connection: HTTPConnection[Any]) -> Principal:
         """Return the caller. Raises `HttpProblem`: 403 for the token of a live session, 401 for any other."""
-        token = plugin_token(_headers(connection))
+        sessions = self._sessions()
+        token = plugin_token(_headers(connection), sessions)
         if token is None:
             return await self._authenticator.authenticate(connection)
-        await _check_opens(self._sessions(), code_of_token(token), token)
+        await _check_opens(sessions, sessions.code_of_token(token), token)
         raise _wrong_audience(
             "a plugin's token opens the routes of its own session only; use a key or token of a caller"
         )
@@ -316,7 +315,7 @@ class CallersOnly:
         return _wrong_audience("this route is for the session's plugin; send the token that creating the session gave")
 
 
-async def _check_opens(sessions: Sessions, code: str | None, token: str) -> None:
+async def _check_opens(sessions: HostSessions, code: str | None, token: str) -> None:
     """Raise 401 unless the token opens a live session."""
     try:
         session = None if code is None else await sessions.with_token(code, token)

@@ -56,7 +56,7 @@ def _metadata(request: HostRequest, path: str) -> OrjsonResponse[ResourceMetadat
     return OrjsonResponse(document)
 
 
-def challenged(problem: HttpProblem, request: Request[HostState]) -> HttpProblem:
+def add_challenge(problem: HttpProblem, request: Request[HostState]) -> HttpProblem:
     """Add the challenge that leads a client of MCP to the metadata; return any other error as it is.
 
     The metadata of a session's endpoint are the host's, whose resource it is part of.

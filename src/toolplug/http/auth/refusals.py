@@ -67,7 +67,7 @@ class CredentialBrake:
         self._failed: OrderedDict[str, deque[float]] = OrderedDict()
         self._blocked: OrderedDict[str, float] = OrderedDict()
 
-    def failed(self, peer: str) -> float | None:
+    def count_failure(self, peer: str) -> float | None:
         """Count a wrong credential. Return the seconds that its peer must wait; None if it need not."""
         now = self._clock()
         until = self._blocked.get(peer, 0.0)
@@ -113,7 +113,7 @@ class Refusals:
         finally:
             audit_origin.reset(token)
 
-    def braked(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
+    def apply_brake(self, scope: Scope, problem: HttpProblem) -> HttpProblem:
         """Return the problem to send: 429 instead of 401 for a peer that sent too many wrong credentials.
 
         A missing credential is none: it is answered with 401 always, which says what to send. So is one that cannot be
@@ -122,7 +122,7 @@ class Refusals:
         counts = problem.code == "authentication_required" and not isinstance(problem, UnverifiedCredential)
         if not counts or credential(dict(scope["headers"])) is None:
             return problem
-        wait_s = self._brake.failed(peer_of(scope, self.proxies))
+        wait_s = self._brake.count_failure(peer_of(scope, self.proxies))
         if wait_s is None:
             return problem
         message = f"{MAX_FAILURES} wrong credentials came from this address; a valid one is accepted at any time"
@@ -133,7 +133,7 @@ class Refusals:
     ) -> None:
         """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
         if problem.status in _REFUSED or problem.code in _REFUSED_CODES:
-            accounting.refused(problem.code)
+            accounting.count_refusal(problem.code)
             if problem.code == "quota_exceeded" and problem.param is not None:
                 accounting.quota_exceeded(problem.param)
             audit("http.request", problem.code, state["principal"], target, state["request_id"], self.origin(scope))

@@ -17,8 +17,8 @@ from time import monotonic
 from types import TracebackType
 from typing import IO, Self, TypeVar, cast
 
-from toolplug.config.quotas import Owner, quota_exceeded
 from toolplug.host.file.settings import EdgeSettings
+from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.http.errors import HttpProblem
 from toolplug.runtime.threads import begun_in_own_thread
 

@@ -10,7 +10,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ADMIN, OPERATOR
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
+from toolplug.cluster.processes import RunningProcess
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload
 from toolplug.host.admin.configured import LastReload
@@ -25,7 +26,6 @@ from toolplug.http.routing import READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.runtime.timestamp import timestamp
-from toolplug.stores.processes import RunningProcess
 
 
 class ProviderAnswer(TypedDict):
@@ -255,7 +255,7 @@ def _fields(record: ProviderRecord, *, operates: bool) -> ProviderAnswer:
 
 
 def _config_invalid(error: ConfigError) -> HttpProblem:
-    message = f"the configuration has {counted(len(error.problems), 'problem')}; nothing was changed"
+    message = f"the configuration has {pluralize(len(error.problems), 'problem')}; nothing was changed"
     problems = [asdict(problem) for problem in error.problems]
     return HttpProblem(422, "config_invalid", message, extra={"problems": problems})
 

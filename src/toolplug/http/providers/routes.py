@@ -53,7 +53,7 @@ _LOG = logging.getLogger("toolplug.http")
 _NOTHING: dict[str, object] = {}
 
 
-class Place(NamedTuple):
+class RoutePlace(NamedTuple):
     """One path, and its routes by method; `key` and `template`, without a mount, are those of the first."""
 
     key: str
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 class Found(NamedTuple):
     """Where a request goes. `route` is None if the path lacks the method; `allowed` then names those it has."""
 
-    place: Place
+    place: RoutePlace
     route: MountedRoute | None
     params: dict[str, object]
     allowed: tuple[str, ...] = ()
@@ -76,15 +76,15 @@ class RouteIndex:
     """One reading of the route table. HEAD is answered by what answers GET."""
 
     def __init__(self, routes: Iterable[MountedRoute]) -> None:
-        self._exact: dict[str, Place] = {}
-        self._patterns: list[Place] = []
-        places: dict[str, Place] = {}
+        self._exact: dict[str, RoutePlace] = {}
+        self._patterns: list[RoutePlace] = []
+        places: dict[str, RoutePlace] = {}
         for item in routes:
             path = item.path
             place = places.get(path)
             if place is None:
                 pattern, _, convertors = compile_path(path)
-                place = places[path] = Place(item.key, item.route.path, {}, pattern, convertors)
+                place = places[path] = RoutePlace(item.key, item.route.path, {}, pattern, convertors)
                 if convertors:
                     self._patterns.append(place)
                 else:
@@ -99,7 +99,7 @@ class RouteIndex:
             route = exact.methods.get(method)
             if route is not None:
                 return Found(exact, route, _NOTHING)
-        first: Place | None = None
+        first: RoutePlace | None = None
         allowed: list[str] = []
         for place, params in self._fitting(path):
             route = place.methods.get(method)
@@ -109,7 +109,7 @@ class RouteIndex:
             allowed += place.methods
         return None if first is None else Found(first, None, _NOTHING, tuple(dict.fromkeys(allowed)))
 
-    def _fitting(self, path: str) -> Iterator[tuple[Place, dict[str, object]]]:
+    def _fitting(self, path: str) -> Iterator[tuple[RoutePlace, dict[str, object]]]:
         exact = self._exact.get(path)
         if exact is not None:
             yield exact, _NOTHING
@@ -184,9 +184,9 @@ class ProviderRoutes:
                 _prepare(scope, route, found.params, state)
                 await self._handle(route, registry.accounting, state, request, sent)
         except HttpProblem as problem:
-            problem = self._refusals.braked(scope, problem)
+            problem = self._refusals.apply_brake(scope, problem)
             self._refusals.note(registry.accounting, scope, state, problem, f"{method} {template}")
-            if not sent.started:
+            if not sent.has_started:
                 await problem.response(state["request_id"])(scope, receive, sent)
         finally:
             registry.accounting.route(key, method, template).record(str(sent.status), perf_counter() - began)
@@ -200,10 +200,10 @@ class ProviderRoutes:
             return self._streams(*key_of(request.scope, state))
 
         if not self._refusals.counts_stored_bytes:
-            await _handled(route, accounting, state, request, sent, open_stream)
+            await _run_endpoint(route, accounting, state, request, sent, open_stream)
             return
         with self._refusals.within(request.scope):
-            await _handled(route, accounting, state, request, sent, open_stream)
+            await _run_endpoint(route, accounting, state, request, sent, open_stream)
 
     async def _admit(
         self, route: MountedRoute, request: Request[Any], state: HostState, authenticator: Authenticator
@@ -250,7 +250,7 @@ class _RunningRequest:
             self.life.reschedule(asyncio.get_running_loop().time())
 
 
-async def _handled(
+async def _run_endpoint(
     route: MountedRoute,
     accounting: CallAccounting,
     state: HostState,
@@ -320,9 +320,9 @@ def _is_cancelled() -> bool:
 
 def _problem_of_failure(route: MountedRoute, request_id: str, error: BaseException) -> HttpProblem:
     if isinstance(error, AnswerNotJson):
-        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.shown, route.owner, error, request_id)
+        _LOG.error("answer of %s of %s is not JSON: %s (request %s)", route.label, route.owner, error, request_id)
         if error.__cause__ is None:
             return internal()
         error = error.__cause__
-    log_crash(f"the handler of {route.shown}", error, route.owner, request_id=request_id)
+    log_crash(f"the handler of {route.label}", error, route.owner, request_id=request_id)
     return internal()

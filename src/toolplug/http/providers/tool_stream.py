@@ -22,14 +22,14 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.render import described, promised
+from toolplug.catalog.render import describe, tool_annotations
 from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.http.errors import HttpProblem
-from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
 from toolplug.http.requests import HostRequest, executor_of, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
-from toolplug.http.tools import AGENT, DELEGATION, MAX_HOPS, SESSION, WAY, delegated, hosts_on_the_way, loop_in
+from toolplug.http.tools import AGENT, DELEGATION, MAX_HOPS, SESSION, WAY, delegate, hosts_on_the_way, loop_in
 from toolplug.net.sse import frame
 
 HEARTBEAT_S = 15.0
@@ -53,7 +53,7 @@ async def stream_tools(request: HostRequest) -> Response:
     """Stream the catalog until the client or its credential ends. Raises `HttpProblem` and `AccessError`."""
     state, query = request.state, query_fields(request)
     delegates = state["principal"].delegates
-    state["principal"] = principal = delegated(state["principal"], state["headers"])
+    state["principal"] = principal = delegate(state["principal"], state["headers"])
     via = hosts_on_the_way(state["headers"])
     agent, session = query.get("agent") or None, query.get("session") or None
     executor = await executor_of(state["host"], principal, agent, session)
@@ -66,7 +66,7 @@ async def stream_tools(request: HostRequest) -> Response:
         )
 
 
-async def _write_nothing(stream: EventStream) -> None:
+async def _write_nothing(stream: ServedEventStream) -> None:
     """Send nothing but the headers."""
 
 
@@ -98,7 +98,7 @@ class CatalogStream:
         self._sent: dict[str, ToolDefinition] = {}
         self._sent_via: dict[str, tuple[str, ...]] = {}
 
-    async def write(self, stream: EventStream) -> None:
+    async def write(self, stream: ServedEventStream) -> None:
         """Send until the client hangs up or takes nothing, the host stops, or the credential is no longer valid."""
         with self._counted as cleanup:
             cleanup.callback(self._executor.subscribe(lambda _: self._changed.set()))
@@ -121,7 +121,7 @@ class CatalogStream:
         self._ended = True
         self._changed.set()
 
-    async def _connect(self, stream: EventStream) -> None:
+    async def _connect(self, stream: ServedEventStream) -> None:
         last = self._request.headers.get("last-event-id")
         revision = await self._look()
         resumed = last == str(revision)
@@ -138,7 +138,7 @@ class CatalogStream:
             begin["via"] = self._sent_via
         await self._send(stream, "connected", begin, revision)
 
-    async def _send_changes(self, stream: EventStream) -> None:
+    async def _send_changes(self, stream: ServedEventStream) -> None:
         before, before_via = self._sent, self._sent_via
         revision = await self._look()
         changed = [item for name, item in self._sent.items() if _signature(before.get(name)) != _signature(item)]
@@ -169,13 +169,13 @@ class CatalogStream:
         self._sent, self._sent_via = tools, vias
         return _revision(tools.values(), vias)
 
-    async def _check_admitted(self, stream: EventStream) -> None:
+    async def _check_admitted(self, stream: ServedEventStream) -> None:
         """End the stream if its caller would no longer be admitted, or is another one now."""
         request = self._request
         before = request.state["principal"]
         try:
             await request.state["readmit"](request)
-            now = delegated(request.state["principal"], request.state["headers"])
+            now = delegate(request.state["principal"], request.state["headers"])
         except HttpProblem as problem:
             await self._dismiss(stream, problem.message)
         except (AccessError, StoreError):
@@ -185,12 +185,12 @@ class CatalogStream:
             if now != before:
                 await self._dismiss(stream, "the credential has other rights now; connect again")
 
-    async def _dismiss(self, stream: EventStream, message: str) -> None:
+    async def _dismiss(self, stream: ServedEventStream, message: str) -> None:
         await self._send(stream, "error", {"code": "auth_expired", "message": message})
         self._ended = True
 
     async def _send(
-        self, stream: EventStream, event: str, data: Mapping[str, object], event_id: int | None = None
+        self, stream: ServedEventStream, event: str, data: Mapping[str, object], event_id: int | None = None
     ) -> None:
         """Send one event; hang up on a client that takes nothing for minutes."""
         try:
@@ -206,7 +206,7 @@ def _signature(definition: ToolDefinition | None) -> object:
 
 def _revision(tools: Iterable[ToolDefinition], vias: Mapping[str, tuple[str, ...]]) -> int:
     """Return a hash that is equal for equal lists, exact in JavaScript."""
-    named = [[item.name, item.ref.digest, item.hints[:3], item.title, described(item)] for item in tools]
+    named = [[item.name, item.ref.digest, item.hints[:3], item.title, describe(item)] for item in tools]
     return int(hashlib.sha256(orjson.dumps([named, vias])).hexdigest()[:13], 16)
 
 
@@ -214,9 +214,9 @@ def _tool(definition: ToolDefinition) -> dict[str, object]:
     """Return the tool as in the Model Context Protocol, under its canonical name."""
     tool: dict[str, object] = {
         "name": definition.name,
-        "description": described(definition),
+        "description": describe(definition),
         "inputSchema": orjson.Fragment(definition.parameters.text),
-        "annotations": promised(definition.hints),
+        "annotations": tool_annotations(definition.hints),
     }
     if definition.output_schema is not None:
         tool["outputSchema"] = orjson.Fragment(definition.output_schema.text)

@@ -11,12 +11,12 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import WRAPPED, fragment
 from toolplug.execution.results import Reports
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 R = TypeVar("R")
 
 
-class _Progress(NamedTuple):
+class _McpProgress(NamedTuple):
     progress: float
     total: float | None
     message: str | None
@@ -33,13 +33,13 @@ class RisingProgress:
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Take one report, from any thread. Invalid progress is dropped. Never blocks."""
         if _is_number(progress) and (total is None or _is_number(total)):
-            self._reports.take(_Progress(progress, total, message if isinstance(message, str) else None))
+            self._reports.take(_McpProgress(progress, total, message if isinstance(message, str) else None))
 
     async def during(self, execute: Callable[[], Awaitable[R]]) -> R:
         """Run the call and send its progress; reports from before its end are sent before the result."""
         return await self._reports.during(execute)
 
-    async def _pass_on(self, report: _Progress) -> None:
+    async def _pass_on(self, report: _McpProgress) -> None:
         if report.progress > self._highest:
             self._highest = report.progress
             await self._send(*report)
@@ -164,4 +164,4 @@ def _text_block(text: str) -> Block:
 
 
 def _as_text(part: Block) -> Block:
-    return {"type": "text", "text": encoded(part) or ""}
+    return {"type": "text", "text": encode_value(part) or ""}

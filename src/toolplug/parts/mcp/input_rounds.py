@@ -20,7 +20,7 @@ from toolplug.catalog.call import EMPTY, Ask, CallContext, CannotAsk, NobodyToAs
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict, ToolError
-from toolplug.parts.mcp.client.connection import Answer, InputRequired, Question, Repetition
+from toolplug.parts.mcp.client.connection import InputRequired, McpAnswer, Question, Repetition
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store, tenant_digest
 
@@ -56,7 +56,7 @@ class Round(NamedTuple):
     number: int
 
 
-class Answers(NamedTuple):
+class RoundAnswers(NamedTuple):
     """The answers to a round, by the server's keys."""
 
     target: str
@@ -71,14 +71,14 @@ class InputRounds:
     `answers` are those that this request brings. They go to the call that has asked, once.
     """
 
-    def __init__(self, answers: Answers | None = None) -> None:
+    def __init__(self, answers: RoundAnswers | None = None) -> None:
         self.open: Round | None = None
         self._answers = answers
 
     async def __call__(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
         raise CannotAsk(_NO_REQUESTS)
 
-    def take(self, target: str) -> Answers | None:
+    def take(self, target: str) -> RoundAnswers | None:
         """Return the answers for this call; None if it has not asked."""
         answers = self._answers
         if answers is None or answers.target != target:
@@ -103,8 +103,8 @@ def _name_server(ref: ToolRef, question: str) -> str:
 
 
 async def answered_in_rounds(
-    send: Callable[[Repetition | None], Awaitable[Answer]], ask: Ask, ref: ToolRef, arguments: Mapping[str, object]
-) -> Answer:
+    send: Callable[[Repetition | None], Awaitable[McpAnswer]], ask: Ask, ref: ToolRef, arguments: Mapping[str, object]
+) -> McpAnswer:
     """Call a server's tool, and again with each answer of the user.
 
     Raises `CannotAsk`, and `ToolError` if the caller has to repeat its call; `ask`, its `InputRounds`, has the round.
@@ -144,7 +144,7 @@ def round_of(ask: Ask, result: ToolResult) -> Round | None:
     return ask.open if asked and isinstance(ask, InputRounds) else None
 
 
-class _Kept(TypedDict):
+class _StoredRound(TypedDict):
     call: str
     target: str
     keys: list[str]
@@ -163,7 +163,7 @@ class OpenRounds:
         prefix = _key(context, "")
         if len(await self._store.keys(prefix, limit=MAX_OPEN)) >= MAX_OPEN:
             return None
-        kept: _Kept = {
+        kept: _StoredRound = {
             "call": _digest(name, arguments, context),
             "target": asked.target,
             "keys": [*asked.questions],
@@ -176,7 +176,7 @@ class OpenRounds:
 
     async def take(
         self, request_state: str, given: Sequence[UserAnswer | None], name: str, arguments: object, context: CallContext
-    ) -> Answers | None:
+    ) -> RoundAnswers | None:
         """Return the answers to a kept round of the same call, which is then kept no longer; None if there is none.
 
         `given` are in the order of the questions; the server asks again for what is missing.
@@ -188,7 +188,7 @@ class OpenRounds:
         if record is None:
             return None
         try:
-            kept = cast("_Kept", load_json(record.value))
+            kept = cast("_StoredRound", load_json(record.value))
             asked = kept["call"] == _digest(name, arguments, context)
         except (InvalidJson, KeyError, TypeError):
             _LOG.error("a record of questions cannot be read: it counts as none, and expires by itself")
@@ -200,7 +200,7 @@ class OpenRounds:
         except StoreConflict:
             return None  # another request has used it
         answers = {key: answer for key, answer in zip(kept["keys"], given, strict=False) if answer is not None}
-        return Answers(kept["target"], answers, kept["state"], kept["number"])
+        return RoundAnswers(kept["target"], answers, kept["state"], kept["number"])
 
 
 def _key(context: CallContext, code: str) -> str:

@@ -227,7 +227,7 @@ class HostServers:
         """Return the discovery record of a tenant's server."""
         return None if self._loaded is None else self._loaded.record(tenant, server)
 
-    def listed(self, tenant: str) -> Mapping[str, Catalog]:
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, by server id, under the server's own names."""
         if self._loaded is None:
             return {}

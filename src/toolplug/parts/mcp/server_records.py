@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator
 
 from toolplug.catalog.definition import Offer
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.config.file_mapping import FileMapping
-from toolplug.config.masking import MASK, masked, without_credentials, without_secrets
+from toolplug.config.masking import MASK, mask_secrets, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ApiError
 from toolplug.execution.plans import Policy, ToolRule
@@ -184,19 +184,19 @@ class ServerView(NamedTuple):
         if record.stale:
             return "stale"
         if record.status == "success":
-            return "quarantined" if record.tools and self._held == len(record.tools) else "up"
+            return "quarantined" if record.tools and self._quarantined_count == len(record.tools) else "up"
         return record.status
 
     @property
     def summary(self) -> str:
         """The state in a few words, such as `up, 1 of 2 tools in quarantine`."""
-        record, tools = self.record, counted(len(self.record.tools), "tool")
-        known = f"{self._held} of {tools} in quarantine" if self._held else tools
+        record, tools = self.record, pluralize(len(self.record.tools), "tool")
+        known = f"{self._quarantined_count} of {tools} in quarantine" if self._quarantined_count else tools
         text = f"{self.state if self.state != 'quarantined' else 'up'}, {known}"
         return text if record.error is None else f"{text} ({record.error})"
 
     @property
-    def _held(self) -> int:
+    def _quarantined_count(self) -> int:
         return sum(tool.quarantined for tool in self.record.tools)
 
 
@@ -219,12 +219,12 @@ def server_view(tools: ServerTools, record: DiscoveryRecord, withheld: frozenset
 
 def _show(transport: Transport, withheld: frozenset[str]) -> Mapping[str, object]:
     if isinstance(transport, Command):
-        args = [masked(arg, withheld) for arg in without_secrets(transport.args)]
+        args = [mask_secrets(arg, withheld) for arg in without_secrets(transport.args)]
         shown: dict[str, object] = {"command": transport.command, "args": args}
         if transport.env:
             shown["env"] = dict.fromkeys(transport.env, MASK)
         return shown
-    shown = {"url": masked(without_credentials(transport.url), withheld)}
+    shown = {"url": mask_secrets(without_credentials(transport.url), withheld)}
     if transport.headers:
         shown["headers"] = dict.fromkeys(transport.headers, MASK)
     if transport.oauth is not None:

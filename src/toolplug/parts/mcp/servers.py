@@ -18,12 +18,13 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import OPERATOR, Principal
-from toolplug.config.quotas import quota_exceeded
+from toolplug.cluster.followed import FollowedRecords
 from toolplug.errors import ApiError, StoreError
-from toolplug.execution.accounting import audited
+from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.tool_servers import ServerServices
 from toolplug.host.host import Host
+from toolplug.host.quotas.settings import quota_exceeded
 from toolplug.host.tenant_records import TenantRecords
 from toolplug.parts.mcp.client.connection import Connections
 from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
@@ -45,7 +46,6 @@ from toolplug.parts.mcp.server_records import (
     not_found,
     server_view,
 )
-from toolplug.stores.followed import FollowedRecords
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -143,7 +143,7 @@ class McpServers:
         """Return the tools of each server of a tenant, by server id."""
         return {name: self._servers[server.name] for name, server in self._of(tenant).items()}
 
-    def used(self, tenant: str | None, server: str) -> None:
+    def refresh_server(self, tenant: str | None, server: str) -> None:
         """List the server's tools again in the background, since a session begins to use them."""
         self._discovery.due(self.name_of(tenant, server))
 
@@ -162,7 +162,7 @@ class McpServers:
                 written = await self._records.save(record, *record.name)
                 self._followed.put(*written, record)
             view = self.server(by.tenant, record.id)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return view
 
     async def change(self, change: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
@@ -184,7 +184,7 @@ class McpServers:
                 written = await self._records.save(record, *record.name)
                 self._followed.put(*written, record)
             view = self.server(by.tenant, server)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
         return view
 
     async def remove(self, server: str, *, by: Principal, request_id: str) -> None:
@@ -200,7 +200,7 @@ class McpServers:
                 await self._discovery.forget(found.name)
             except StoreError as error:
                 _LOG.warning("what is known of the removed MCP server %r stays in the store: %s", server, error)
-        await self._requests.applied(written.key)
+        await self._requests.wait_until_applied(written.key)
 
     async def discover(self, server: str, *, by: Principal, wait_s: float, request_id: str) -> ServerView:
         """List the server's tools now, waiting at most `wait_s` seconds; a failure is in the view's record.
@@ -213,9 +213,9 @@ class McpServers:
             if not found.enabled:
                 raise ApiError("server_disabled", f"MCP server {server!r} is not enabled", param="id")
             self._know(self._servers[found.name])
-            record = await self._discovery.discovered(found.name, wait_s)
+            record = await self._discovery.wait_for_listing(found.name, wait_s)
         if record.status != "discovering":
-            await self._requests.applied(self._discovery.key(found.name))
+            await self._requests.wait_until_applied(self._discovery.key(found.name))
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
@@ -229,7 +229,7 @@ class McpServers:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise ApiError("tool_not_quarantined", message, param="tools")
             await self._discovery.accept(found.name, tools)
-        await self._requests.applied(self._discovery.key(found.name))
+        await self._requests.wait_until_applied(self._discovery.key(found.name))
         return self.server(by.tenant, server)
 
     def name_of(self, tenant: str | None, server: str) -> ServerName:
@@ -374,7 +374,7 @@ class McpServers:
     def _audit(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
         """Audit the block; an id that no server has is not repeated."""
         event = f"mcp_server.{what}"
-        return audited(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
+        return audit_block(event, by, request_id, lambda: server if server in self.ids(by.tenant) else "_unknown")
 
 
 def _with_change(server: Server, record: ServerRecord | None) -> Server:

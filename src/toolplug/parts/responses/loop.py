@@ -28,7 +28,7 @@ from toolplug.parts.responses.items.hosted_calls import Decided, HostedCalls, de
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, called_name, checked_items, is_hosted_call
 from toolplug.parts.responses.items.transcript import messages, question
 from toolplug.parts.responses.limits import MAX_TURNS
-from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, offered
+from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.turn import CUT_SHORT, Citations, Turn
@@ -80,7 +80,7 @@ class Loop:
         items = [*history, *self.sent]
         if not items and not self._request.instructions:
             raise ResponseRefused("invalid_request", "input: say something, or send items", param="input")
-        draft.warnings = [asdict(warning) for warning in offer.warnings]
+        draft.warnings = [*self._asker.warnings, *(asdict(warning) for warning in offer.warnings)]
         self._remember(items)
         try:
             yield draft.told("response.created")
@@ -124,7 +124,7 @@ class Loop:
             if turn.finish in CUT_SHORT:
                 yield draft.cut_short(CUT_SHORT[turn.finish])
                 return
-            hosted, before = turn.hosted, len(draft.output)
+            hosted, before = turn.hosted_calls, len(draft.output)
             async with aclosing(calls.make(hosted, offer)) as events:
                 async for event in events:
                     yield event
@@ -161,7 +161,7 @@ class Loop:
         catalog = await self._asker.catalog()
         if self._offer is None or catalog is not self._catalog:
             self._catalog = catalog
-            self._offer = offered(self._request, catalog, self._asker.search, self._found.names, strict=strict)
+            self._offer = make_offer(self._request, catalog, self._asker.search, self._found.names, strict=strict)
         return self._offer
 
     def _choice(self, offer: Offer) -> object:

@@ -12,21 +12,21 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.layered_catalog import layered
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor
+from toolplug.model_apis.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.parts.responses.limits import MAX_TOOLS
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.request_tools import (
     CUSTOM,
     ClientTool,
-    ServerTools,
+    RequestedServerTools,
     as_function_choice,
     named_servers,
     read_tools,
 )
-from toolplug.providers.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.search.tools import FUNCTIONS, ToolSearch, without_search
 
 Names = frozenset[str]
@@ -63,7 +63,7 @@ class _Listed(NamedTuple):
     catalog: Catalog
 
 
-def offered(
+def make_offer(
     request: ResponseRequest, catalog: Catalog, search: ToolSearch | None, found: Sequence[str], *, strict: bool
 ) -> Offer:
     """Return the tools for a request and the current catalog; deferred ones only if they were `found`.
@@ -75,13 +75,16 @@ def offered(
         catalog = _searchable(catalog, brought.deferred, search)
     own = frozenset(brought.own)
     _check_choice(request.tool_choice)
-    servers = ServerTools(catalog)
+    servers = RequestedServerTools(catalog)
     given = as_function_choice(request.tool_choice, servers)
     try:
         expansion = expand_builtin_tools(brought.functions, _Listed(catalog), tool_choice=given, strict=strict)
     except UnmatchedStub as error:
         at = "tool_choice" if error.index == CHOICE else f"tools[{brought.places[error.index]}]"
         raise ResponseRefused("unmatched_stub", str(error), param=at) from None
+    dropped = next((warning for warning in brought.warnings if warning.code == "unmatched_stub"), None)
+    if strict and dropped is not None:
+        raise ResponseRefused("unmatched_stub", dropped.message, param=f"tools[{dropped.index}]")
     named_by_type = named_servers(brought.servers, servers, strict=strict)
     listed = [_chat(entry) for entry in expansion.tools]
     chosen = _chosen_names(expansion.tool_choice, catalog)
@@ -118,7 +121,7 @@ def _searchable(catalog: Catalog, functions: Mapping[str, ToolDefinition], searc
     """Return the catalog with the tools that search it and the functions of the client."""
     deferred = len(functions) + (catalog.deferred if catalog.searchable else 0)
     rest = without_search(catalog)
-    return layered(rest, search.pair(deferred, len(rest) + len(functions)))
+    return layer_catalogs(rest, search.pair(deferred, len(rest) + len(functions)))
 
 
 def _divide(catalog: Catalog, own: Names, left_out: Names, named: Names) -> tuple[list[ToolDefinition], Names]:
@@ -190,7 +193,7 @@ def _chosen_names(choice: object, catalog: Catalog) -> Names:
 
 
 def _intersect_allowed(
-    request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: ServerTools
+    request: ResponseRequest, choice: object, chosen: Names, catalog: Catalog, servers: RequestedServerTools
 ) -> Names | None:
     """Return the names that are in both lists; None if there is no list."""
     by_choice = chosen if as_object(choice).get("type") == "allowed_tools" else None
@@ -256,7 +259,7 @@ class ToolCaller(NamedTuple):
 
     `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
     `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request; `leave` is
-    called when the response has ended.
+    called when the response has ended; `warnings` are those about the request itself, for the answer.
     """
 
     executor: ToolExecutor
@@ -266,6 +269,7 @@ class ToolCaller(NamedTuple):
     decide: Decide = decided_elsewhere
     strict: bool = False
     leave: Callable[[], object] = nothing_to_leave
+    warnings: Sequence[Mapping[str, object]] = ()
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

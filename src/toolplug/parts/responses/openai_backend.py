@@ -126,7 +126,7 @@ class OpenAIBackend:
     async def ask(self, question: Question, *, stream: bool) -> AsyncGenerator[Delta]:
         """Implement `Backend.ask`."""
         deadline = asyncio.get_running_loop().time() + self._deadline_s
-        body = self._streamed(question) if stream else self._whole(question)
+        body = self._stream(question) if stream else self._whole(question)
         async with aclosing(body), aclosing(read_answer(body, self._secret)) as deltas:
             while (delta := await self._next_part(anext(deltas, None), deadline)) is not None:
                 yield delta
@@ -176,7 +176,7 @@ class OpenAIBackend:
         async for piece in _in_pieces(response.content):
             yield piece
 
-    async def _streamed(self, question: Question) -> AsyncGenerator[bytes]:
+    async def _stream(self, question: Question) -> AsyncGenerator[bytes]:
         stream = await self._client.post(
             _PATH, cast_to=object, body={**question, **_USAGE}, stream=True, stream_cls=AsyncStream[object]
         )

@@ -19,8 +19,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ANY_OBJECT, Offered, ToolDefinition
 from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.errors import InvalidDefinition, ResponseRefused
+from toolplug.model_apis.stubs import StubWarning
 from toolplug.parts.responses.limits import MAX_FUNCTIONS
-from toolplug.providers.stubs import StubWarning
 
 CUSTOM: Final = "custom"
 MCP: Final = "mcp"
@@ -68,7 +68,7 @@ class RequestTools(NamedTuple):
     warnings: Sequence[StubWarning]
 
 
-class ServerTools:
+class RequestedServerTools:
     """The tools of a catalog by their servers, so that no entry of a request looks through the whole catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -84,7 +84,7 @@ class ServerTools:
         """Return the tools of a server, in listing order; none for an unknown one."""
         return self._tools.get(label, ()) if isinstance(label, str) else ()
 
-    def named(self, label: object, name: object) -> Sequence[ToolDefinition]:
+    def find(self, label: object, name: object) -> Sequence[ToolDefinition]:
         """Return those that have this name: the server's own, the canonical or the wire name."""
         return self._named.get((label, name), ()) if isinstance(label, str) and isinstance(name, str) else ()
 
@@ -95,7 +95,7 @@ class ServerTools:
         names = given.get("tool_names") if given else allowed
         tools: Iterable[ToolDefinition] = self.of(label)
         if isinstance(names, list) and names:
-            tools = [tool for name in cast("list[object]", names) for tool in self.named(label, name)]
+            tools = [tool for name in cast("list[object]", names) for tool in self.find(label, name)]
         if given.get("read_only") is True:
             tools = [tool for tool in tools if tool.hints.read_only]
         return frozenset(tool.wire for tool in tools)
@@ -136,6 +136,10 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
             continue
         found = _in_namespace(entry, at) if kind == _NAMESPACE else [(entry, None, at)]
         for tool, namespace, place in found:
+            if namespace is not None and tool["type"] not in {"function", CUSTOM}:
+                message = f"{place}: a tool in a namespace is a function or custom; this one is dropped"
+                warnings.append(StubWarning("unmatched_stub", index, str(tool["type"]), message))
+                continue
             function = as_function(tool, namespace)
             if len(functions) == MAX_FUNCTIONS:
                 message = f"{place}: a request has at most {MAX_FUNCTIONS:,} functions, with those of namespaces"
@@ -188,7 +192,7 @@ def as_function(tool: Entry, namespace: str | None = None) -> Entry:
     return {"type": "function", "name": tool.get("name"), **described, "parameters": _PARAMETERS}
 
 
-def as_function_choice(choice: object, servers: ServerTools) -> object:
+def as_function_choice(choice: object, servers: RequestedServerTools) -> object:
     """Return the choice with functions instead of custom tools, namespaces and servers; other choices unchanged."""
     given = as_object(choice)
     if given.get("type") == "allowed_tools":
@@ -215,7 +219,7 @@ def _distinct(entries: Iterable[object]) -> list[object]:
     return list(distinct.values())
 
 
-def named_servers(entries: Sequence[tuple[int, Entry]], servers: ServerTools, *, strict: bool) -> NamedServers:
+def named_servers(entries: Sequence[tuple[int, Entry]], servers: RequestedServerTools, *, strict: bool) -> NamedServers:
     """Return what the entries of type `mcp` offer.
 
     With `strict` raises `ResponseRefused` for a server that is not in the catalog, and for an option that only the host
@@ -268,7 +272,8 @@ def _in_namespace(entry: Entry, at: str) -> Iterator[tuple[Entry, str, str]]:
         raise _make_refusal(f"{at}.tools", "a namespace has a list of tools")
     for place, given in enumerate(cast("list[object]", tools)):
         tool = as_object(given)
-        if tool.get("type") not in {"function", CUSTOM}:
+        kind = tool.get("type")
+        if not isinstance(kind, str) or not kind:
             raise _make_refusal(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
         yield tool, namespace, f"{at}.tools[{place}]"
 
@@ -293,12 +298,12 @@ def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str
         )
 
 
-def _functions_of(choice: object, servers: ServerTools) -> list[object]:
+def _functions_of(choice: object, servers: RequestedServerTools) -> list[object]:
     given = as_object(choice)
     kind, name, namespace = given.get("type"), given.get("name"), given.get("namespace")
     if kind == MCP:
         label = given.get("server_label")
-        tools = servers.of(label) if name is None else servers.named(label, name)
+        tools = servers.of(label) if name is None else servers.find(label, name)
         return [{"type": "function", "name": tool.wire} for tool in tools] or [choice]
     if kind == CUSTOM or (kind == "function" and namespace is not None):
         return [{"type": "function", "name": name_for_model(str(name), namespace)}]

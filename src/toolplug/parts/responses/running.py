@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import cast
 
 from toolplug.catalog.call import CallContext, Principal
+from toolplug.cluster.processes import Processes
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.host import Host
-from toolplug.host.parts import listed
+from toolplug.host.parts import open_catalog
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
 from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
@@ -21,7 +22,6 @@ from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.threads import in_own_thread
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 Caller = tuple[str, str]
@@ -163,7 +163,7 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         lazy = isinstance(tools, LazyExecutor)
         leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
         search = host.registry.search
-        return ToolCaller(tools, context, lambda: listed(tools), search, decide, strict=strict, leave=leave)
+        return ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
         """Apply the settings to the next responses; a former backend is closed with the host."""

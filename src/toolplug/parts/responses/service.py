@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Self
 
 from toolplug.catalog.call import Principal
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
@@ -22,7 +23,6 @@ from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 AskerFor = Callable[[str], Awaitable[ToolCaller]]
@@ -134,7 +134,7 @@ class Responses:
             raise ResponseRefused("not_background", message, param="id")
         await self._background.stop(tenant, response)
         ended = await self.stored.end(tenant, response, {"status": "cancelled"})
-        await self._background.stopped(response)
+        await self._background.stop_elsewhere(response)
         return ended.response
 
     async def delete(self, tenant: str, response: str) -> None:
@@ -142,7 +142,7 @@ class Responses:
         await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
-        await self._background.stopped(response)
+        await self._background.stop_elsewhere(response)
 
     async def aclose(self) -> None:
         """Stop all background responses, which are stored as `cancelled`."""

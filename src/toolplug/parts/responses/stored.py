@@ -14,7 +14,7 @@ from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import as_object, dump_json, load_json
 from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
 from toolplug.parts.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
-from toolplug.parts.responses.items.hosted import shown
+from toolplug.parts.responses.items.hosted import hide_fields
 from toolplug.parts.responses.items.input_items import Item, parts_of, response_key_of
 from toolplug.parts.responses.limits import MAX_CHAIN
 from toolplug.stores.store import Store, tenant_digest
@@ -36,7 +36,7 @@ class StoredResponse(NamedTuple):
     hidden: Mapping[str, object]
     subject: str = ""
 
-    def included(self, include: Collection[str]) -> ResponseAnswer:
+    def include_fields(self, include: Collection[str]) -> ResponseAnswer:
         """Return the response with the hidden fields that `include` names."""
         if not self.hidden or not include:
             return self.response
@@ -48,7 +48,7 @@ class StoredResponse(NamedTuple):
             return item
         whole, paths = as_object(kept["item"]), cast("list[str]", kept["on_include"])
         shape = HostedItem(str(whole["type"]), fields=as_object(kept["fields"]), on_include=tuple(paths))
-        return shown(whole, shape, include)
+        return hide_fields(whole, shape, include)
 
     @property
     def is_over(self) -> bool:
@@ -93,7 +93,7 @@ class StoredResponses:
         """Return a response. Raises `ResponseRefused` if the tenant has none of this id."""
         return (await self._there(tenant, response)).kept
 
-    async def unfinished(self, tenant: str, response: str) -> int | None:
+    async def unfinished_revision(self, tenant: str, response: str) -> int | None:
         """Return the revision of a response in progress; None if it has ended or does not exist."""
         found = await self._find(tenant, response)
         return None if found is None or found.kept.is_over else found.revision

@@ -60,7 +60,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
         named = title if isinstance(title, str) else ""
         long_enough = len(named) >= _SHORTEST_TITLE
         sought = url if url in text or not long_enough else named
-        for start in _places(sought, text):
+        for start in _find_all(sought, text):
             end = start + len(sought)
             note = {"type": "url_citation", "url": url, "title": named, "start_index": start, "end_index": end}
             yield start, note
@@ -69,7 +69,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
     if isinstance(file_id, str) and isinstance(filename, str) and filename:
         container_id = source.get("container_id")
         named = {"file_id": file_id, "filename": filename}
-        for start in _places(filename, text):
+        for start in _find_all(filename, text):
             if isinstance(container_id, str):
                 place = {"start_index": start, "end_index": start + len(filename)}
                 yield start, {"type": "container_file_citation", "container_id": container_id, **named, **place}
@@ -77,7 +77,7 @@ def _annotations(source: Mapping[str, object], text: str) -> Iterator[tuple[int,
                 yield start, {"type": "file_citation", **named, "index": start}
 
 
-def _places(sought: str, text: str) -> Iterator[int]:
+def _find_all(sought: str, text: str) -> Iterator[int]:
     start = text.find(sought)
     while start >= 0:
         yield start
@@ -103,7 +103,7 @@ _MAX_CALL_ID = 64
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _TurnPart:
     """A content part in progress."""
 
     kind: Kind
@@ -148,7 +148,7 @@ class Turn:
         self._item: dict[str, object] = {}
         self._index = 0
         self._done: list[Mapping[str, object]] = []
-        self._part: _Part | None = None
+        self._part: _TurnPart | None = None
 
     @property
     def calls_client(self) -> bool:
@@ -156,7 +156,7 @@ class Turn:
         return any(call.item is not None for call in self._calls.values())
 
     @property
-    def hosted(self) -> list[ToolCall]:
+    def hosted_calls(self) -> list[ToolCall]:
         """The hosted calls in the model's order; an invalid id is replaced."""
         calls = [call for call in self._calls.values() if call.item is None]
         return [ToolCall(call.id, call.made.name, call.made.arguments) for call in calls]
@@ -225,7 +225,7 @@ class Turn:
         fields: dict[str, object] = {"logprobs": list(logprobs)} if kind == "output_text" else {}
         yield self._draft.event(f"{_EVENTS[kind]}.delta", **self._place(part), delta=text, **fields)
 
-    def _open(self, kind: Kind) -> Generator[Event, None, _Part]:
+    def _open(self, kind: Kind) -> Generator[Event, None, _TurnPart]:
         wanted = "reasoning" if kind == "reasoning_text" else "message"
         if self._item.get("type") != wanted:
             yield from self._close_item("completed")
@@ -233,7 +233,7 @@ class Turn:
             yield self._draft.added(self._item)
             self._index = len(self._draft.output) - 1
         yield from self._close_part()
-        part = self._part = _Part(kind, len(self._done))
+        part = self._part = _TurnPart(kind, len(self._done))
         yield self._draft.event("response.content_part.added", **self._place(part), part=_show(part, []))
         return part
 
@@ -268,7 +268,7 @@ class Turn:
             yield self._draft.done(self._index, {**self._item, "status": status})
         self._item, self._done = {}, []
 
-    def _place(self, part: _Part) -> dict[str, object]:
+    def _place(self, part: _TurnPart) -> dict[str, object]:
         return {"item_id": self._item["id"], "output_index": self._index, "content_index": part.place}
 
     def _call(self, part: CallPart) -> Iterator[Event]:
@@ -330,7 +330,7 @@ def _place_of(call: _Call) -> dict[str, object]:
     return {"item_id": (call.item or {})["id"], "output_index": call.index}
 
 
-def _show(part: _Part, notes: list[Mapping[str, object]]) -> Item:
+def _show(part: _TurnPart, notes: list[Mapping[str, object]]) -> Item:
     text = "".join(part.texts)
     if part.kind == "refusal":
         return {"type": part.kind, "refusal": text}

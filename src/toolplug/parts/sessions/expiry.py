@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from toolplug.parts.sessions.relay import Relay
-from toolplug.parts.sessions.shared import Background, SessionCallbacks
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionTasks
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.stores.store import Record
 
@@ -29,24 +29,25 @@ class Presence:
     @property
     def status(self) -> PluginStatus:
         """`attached` with an open stream, `waiting` within the grace time, else `detached`."""
-        if self.attached:
+        if self.is_attached:
             return "attached"
         return "detached" if self._grace is None else "waiting"
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """True while a stream of the plugin is open, in any process."""
-        return self._relay.attached or self._remote
+        return self._relay.is_attached or self._remote
 
     @property
     def reachable(self) -> bool:
         """True while the plugin is attached or may come back within the grace time."""
-        return self.attached or self._grace is not None
+        return self.is_attached or self._grace is not None
 
     def attach(self, stream: str) -> None:
         """Add an open stream of the plugin."""
         was_reachable = self.reachable
         self._end_grace()
+        # The stream first, and then the status: a reader that hears of it can call at once.
         self._relay.attach(stream)
         if not was_reachable:
             self._session.publish()
@@ -55,14 +56,14 @@ class Presence:
     def detach(self, stream: str) -> None:
         """Remove an ended stream of the plugin; the grace time begins after the last."""
         self._relay.detach(stream)
-        if not self.attached:
+        if not self.is_attached:
             self._begin_grace()
 
     def set_remote(self, remote: bool, *, newest: bool) -> None:
         """Take note of the plugin's streams in other processes: if there is any, and if the newest of all is one."""
-        was_reachable, was_attached = self.reachable, self.attached
+        was_reachable, was_attached = self.reachable, self.is_attached
         self._remote, self._relay.elsewhere = remote, newest
-        if self.attached:
+        if self.is_attached:
             self._end_grace()
             if not was_reachable:
                 self._session.publish()
@@ -73,13 +74,14 @@ class Presence:
 
     def give_up(self) -> None:
         """End the grace time, as another process has noticed that it is over."""
-        if not self.attached and self._grace is not None:
+        # The plugin may have come back here while the other process wrote.
+        if not self.is_attached and self._grace is not None:
             self._end_grace()
             self._grace_is_over()
 
     def expect(self) -> None:
         """Start the grace time again, unless the plugin is attached."""
-        if self.attached or self._stopped:
+        if self.is_attached or self._stopped:
             return
         was_reachable = self.reachable
         self._begin_grace()
@@ -117,6 +119,7 @@ REMEMBERED = 2.1
 is remembered; the last sign may be a tenth later than the stored one."""
 _SIGN_KEPT_EVERY = 0.05
 """In TTLs: half of that tenth; the other half is for a slow store and a late timer."""
+# Times go through a store as floats and through the arithmetic of `kept_sign`, and come back a little different.
 _ROUNDING_S = 0.001
 _SOONEST_S = 0.05
 RETRY_S = 1.0
@@ -138,7 +141,7 @@ class Expiry:
         sign_at: float,
         expires_at: float,
         clock: Callable[[], float],
-        background: Background,
+        background: SessionTasks,
     ) -> None:
         self.expires_at: float = expires_at
         self._session = session
@@ -154,7 +157,7 @@ class Expiry:
     @property
     def due(self) -> bool:
         """True if the session has expired, as far as this process knows."""
-        return not self._session.attached and self._clock() >= self.expires_at
+        return not self._session.is_attached and self._clock() >= self.expires_at
 
     def sign(self) -> float:
         """Take a sign of the plugin, store it in the background if that is due, and return the new time of expiry."""
@@ -163,13 +166,13 @@ class Expiry:
             self._background.start(self._keep_later(), "session-sign")
         return self.expires_at
 
-    async def signed(self) -> float:
+    async def store_sign(self) -> float:
         """Take a sign of the plugin, store it if that is due, and return the new expiry. Raises `StoreError`."""
         if self._signs_and_is_late():
             await self._keep()
         return self.expires_at
 
-    def written(self) -> None:
+    def note_written(self) -> None:
         """Note that the record has just been written with a full TTL."""
         self._sign_at = self._clock()
 
@@ -187,7 +190,8 @@ class Expiry:
             self._timer.cancel()
         if self.stopped:
             return
-        left = self._ttl_s * _SIGN_KEPT_EVERY if self._session.attached else self.expires_at - self._clock()
+        # An open stream is a sign by itself, which the timer has to note while the plugin says nothing.
+        left = self._ttl_s * _SIGN_KEPT_EVERY if self._session.is_attached else self.expires_at - self._clock()
         self._timer = asyncio.get_running_loop().call_later(max(left, soonest_s), self._look)
 
     def stop(self) -> None:
@@ -199,7 +203,7 @@ class Expiry:
     def _look(self) -> None:
         if self._session.attached_here:
             self.sign()
-        elif self._session.attached:
+        elif self._session.is_attached:
             self.expires_at = self._clock() + self._ttl_s  # the process of its stream stores the signs
         if self.due:
             self._background.start(self._expire(), "session-expiry")
@@ -216,6 +220,7 @@ class Expiry:
         """Take a sign; return True if the one in the record is too old by now."""
         now = self._clock()
         self.expires_at = now + self._ttl_s
+        # `abs`: after the clock was set back, the stored sign lies in the future, and has to be written again.
         return abs(now - self._sign_at) >= self._ttl_s * _SIGN_KEPT_EVERY
 
     async def _keep_later(self) -> None:
@@ -226,11 +231,12 @@ class Expiry:
 
     async def _keep(self) -> None:
         await self._session.keep_sign(self._ttl_s * REMEMBERED)
-        self.written()
+        self.note_written()
 
 
 def kept_sign(record: Record, ttl_s: float) -> float:
     """Return the time of the plugin's last sign in the record, in seconds on the store's clock."""
+    # The sign has no field of its own: renewing a time to live (`extend`) changes neither the value nor the revision.
     return (record.expires_at or 0.0) - ttl_s * REMEMBERED
 
 

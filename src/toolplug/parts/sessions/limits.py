@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from toolplug.config.quotas import NO_QUOTAS, Quotas
+from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 
 # What an application registers
 

@@ -22,18 +22,18 @@ from toolplug.catalog.call import (
     ToolStatus,
 )
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
+from toolplug.cluster.processes import Processes
 from toolplug.errors import AccessError, ApiError, InvalidJson, StoreConflict, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import KeptResult, kept_result, outcome_unknown, result_again
 from toolplug.execution.results import unavailable
 from toolplug.parts.sessions.relay import is_request_id
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.session_tool import KIND
-from toolplug.signatures.values import canonical, encoded
-from toolplug.stores.processes import Processes
+from toolplug.signatures.values import canonical, encode_value
 from toolplug.stores.store import Store, every_key
 
 _LOG = logging.getLogger("toolplug.sessions")
@@ -57,7 +57,7 @@ class QueuedCall(NamedTuple):
     result: ToolResult | None
 
 
-class _Kept(TypedDict):
+class _StoredQueuedCall(TypedDict):
     call_id: str
     name: str
     arguments: str
@@ -87,7 +87,7 @@ class QueuedCalls:
         self._store = store
         self._executor_for = executor_for
         self._processes = processes
-        self._background = Background()
+        self._background = SessionTasks()
         self._running: Counter[str] = Counter()
 
     async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
@@ -97,16 +97,18 @@ class QueuedCalls:
         already, and `StoreError`.
         """
         if self._running[session.code] >= most:
-            message = f"{counted(most, 'call')} of this session waiting already; ask for their results first"
+            message = f"{pluralize(most, 'call')} of this session waiting already; ask for their results first"
             raise ApiError("too_many_waiting_calls", message, retry_after_s=1.0)
         deadline = context.deadline if context.deadline is not None else asyncio.get_running_loop().time()
         principal = context.principal
-        kept: _Kept = {
+        kept: _StoredQueuedCall = {
             "call_id": call.id,
             "name": call.name,
             "arguments": _text(call.arguments),
             "subject": principal.subject,
             "tenant": principal.tenant,
+            # The caller's rights at the time of the call: its credential may be gone when another process makes the
+            # call.
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
             "credential": principal.credential,
@@ -116,11 +118,13 @@ class QueuedCalls:
             "trace_context": dict(context.trace_context),
             "runner": self._processes.name,
             "repeats": self._repeats(session, call.name, context),
+            # Loop times mean nothing to another process; the store's clock is the common one.
             "deadline": self._store.now() + deadline - asyncio.get_running_loop().time(),
             "kept_s": session.state.ttl_s,
             "result": None,
         }
         call_id = session.relay.reserve(call.id)
+        # Before the commit, which suspends: several calls at once must not all pass the check above.
         self._running[session.code] += 1
         try:
             await self._keep(session.code, call_id, kept)
@@ -136,6 +140,7 @@ class QueuedCalls:
         A principal whose credential names agents sees the calls of its own subject only.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
+        # A record that cannot be read counts as none, as it expires by itself and nobody could repair it.
         kept = None if record is None else _read(record.value, call_id)
         if kept is None or (principal.agents is not None and kept["subject"] != principal.subject):
             raise ApiError("request_not_found", "no queued call of this session has that id", param="id")
@@ -153,6 +158,7 @@ class QueuedCalls:
         async def look() -> None:
             nonlocal others
             before, others = others, self._processes.others
+            # One has ended; one that has begun leaves nothing to take over.
             if before - others:
                 self._background.start(self._resume(load), "queued-calls")
 
@@ -177,6 +183,7 @@ class QueuedCalls:
     async def _resume_one(self, load: LoadSession, code: str, call_id: str) -> None:
         record = await self._store.read(_key(code, call_id))
         kept = None if record is None else _read(record.value, call_id)
+        # In this order: what is done needs no runner, and the last question may ask the store.
         if record is None or kept is None or kept["result"] is not None or self._processes.runs(kept.get("runner", "")):
             return
         session = await load(code)
@@ -187,6 +194,7 @@ class QueuedCalls:
         if not repeats:
             kept["result"] = kept_result(outcome_unknown(ToolCall(call_id, kept["name"], "")))
         try:
+            # The revision decides which process takes the call: two may find it in the same second.
             await self._keep(code, call_id, kept, expected=record.revision)
         except StoreConflict:
             return  # another process has taken it
@@ -201,13 +209,14 @@ class QueuedCalls:
         try:
             catalog = self._executor_for(context.principal, context.agent, session.code).catalog
         except AccessError:
+            # A refused call has no effect, however often it is made.
             return True  # it is refused each time
         tool = catalog.find(name) or (None if catalog.unavailable is None else catalog.unavailable.find(name))
         if tool is None or tool.definition.ref.kind == KIND:
             return True
         return bool(tool.definition.hints.read_only or tool.definition.hints.idempotent)
 
-    async def _run(self, session: Session, call_id: str, kept: _Kept) -> None:
+    async def _run(self, session: Session, call_id: str, kept: _StoredQueuedCall) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
             result = await self._execute(session, call, kept)
@@ -218,7 +227,7 @@ class QueuedCalls:
         finally:
             self._on_end(session, call_id)
 
-    async def _keep_at_last(self, code: str, call_id: str, kept: _Kept) -> None:
+    async def _keep_at_last(self, code: str, call_id: str, kept: _StoredQueuedCall) -> None:
         """Store the result, and try again until the store is available: the call cannot be made a second time."""
         while True:
             try:
@@ -228,7 +237,7 @@ class QueuedCalls:
                 _LOG.warning("the result of a queued call cannot be kept: %s; trying until it can", error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _execute(self, session: Session, call: ToolCall, kept: _Kept) -> ToolResult:
+    async def _execute(self, session: Session, call: ToolCall, kept: _StoredQueuedCall) -> ToolResult:
         agents = kept["agents"]
         principal = Principal(
             subject=kept["subject"],
@@ -254,7 +263,8 @@ class QueuedCalls:
             return unavailable(call, str(error))
         return await executor.execute(call, context)
 
-    async def _keep(self, code: str, call_id: str, kept: _Kept, *, expected: int | None = None) -> None:
+    async def _keep(self, code: str, call_id: str, kept: _StoredQueuedCall, *, expected: int | None = None) -> None:
+        # The result is kept for one TTL of the session after it is there, and the record for as long as it may take.
         left_s = max(kept["deadline"] - self._store.now(), 0.0) if kept["result"] is None else 0.0
         ttl_s = kept["kept_s"] + left_s
         await self._store.commit(_key(code, call_id), dump_json(kept), expected=expected, ttl_s=ttl_s)
@@ -270,10 +280,10 @@ def _key(code: str, call_id: str) -> str:
     return f"{_PREFIX}{code}/{call_id}"
 
 
-def _read(value: bytes, call_id: str) -> _Kept | None:
+def _read(value: bytes, call_id: str) -> _StoredQueuedCall | None:
     """Return what a record says of a call; None, with an error in the log, if it is damaged."""
     try:
-        kept = cast("_Kept", load_json(value))
+        kept = cast("_StoredQueuedCall", load_json(value))
         return kept if kept["deadline"] > 0 else None
     except (InvalidJson, KeyError, TypeError):
         _LOG.error("the record of queued call %s cannot be read: it counts as none, and expires by itself", call_id)
@@ -283,4 +293,6 @@ def _read(value: bytes, call_id: str) -> _Kept | None:
 def _text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    return arguments.decode() if isinstance(arguments, bytes) else encoded(arguments) or canonical(arguments).decode()
+    return (
+        arguments.decode() if isinstance(arguments, bytes) else encode_value(arguments) or canonical(arguments).decode()
+    )

@@ -12,36 +12,36 @@ from typing import NotRequired, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.call import CODE_PATTERN, EMPTY
+from toolplug.catalog.call import EMPTY
 from toolplug.catalog.exact_json import load_own_json
-from toolplug.errors import ApiError, GoneState, InvalidDefinition, InvalidSessionCode, RecordDamaged, StoreRefused
-from toolplug.parts.sessions.tools.session_tool import Capability, DefinitionCache, ToolSet, read_capabilities, tool_set
+from toolplug.errors import ApiError, GoneState, InvalidDefinition, RecordDamaged, StoreRefused
+from toolplug.parts.sessions.tools.session_tool import (
+    DeclaredCapability,
+    DefinitionCache,
+    ToolSet,
+    read_capabilities,
+    tool_set,
+)
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_CODE = re.compile(CODE_PATTERN.strip("^$"))
-_TOKEN_BEGIN = "tps_"
+TOKEN_BEGIN = "tps_"
 _TOKEN = re.compile(r"tps_([A-Z2-7]{8})_[A-Za-z0-9_-]{43}")
 
 
 def new_code() -> str:
     """Return a new session code: eight random characters (40 bits), an address and not a credential."""
+    # Base 32 without 0, 1, 8 and 9, which are mistaken for letters when a code is read aloud.
     return "".join(secrets.choice(_ALPHABET) for _ in range(8))
-
-
-def check_code(code: str) -> None:
-    """Raise `InvalidSessionCode` for text that is not a session code."""
-    if not _CODE.fullmatch(code):
-        raise InvalidSessionCode(code)
 
 
 def new_token(code: str) -> str:
     """Return a new plugin token of this session: its code and 256 random bits."""
-    return f"{_TOKEN_BEGIN}{code}_{secrets.token_urlsafe(32)}"
+    return f"{TOKEN_BEGIN}{code}_{secrets.token_urlsafe(32)}"
 
 
 def is_plugin_token(credential: str) -> bool:
     """Return True if the credential has the prefix of plugin tokens, valid or not."""
-    return credential.startswith(_TOKEN_BEGIN)
+    return credential.startswith(TOKEN_BEGIN)
 
 
 def code_of_token(token: str) -> str | None:
@@ -57,10 +57,11 @@ def token_digest(token: str) -> str:
 
 def is_token_of(digest: str, token: str) -> bool:
     """Return True if this is the token of the digest; compares in constant time."""
+    # The digests are compared, not the tokens: their timing says nothing of the token even where it can be measured.
     return compare_digest(digest, token_digest(token))
 
 
-def shown(code: str) -> str:
+def abbreviate_code(code: str) -> str:
     """Return the name of a session in logs and audit lines, which must not contain its code."""
     return f"session:{hashlib.sha256(code.encode()).hexdigest()[:12]}"
 
@@ -70,7 +71,7 @@ SCHEMA = 1
 """The version of the format of session records. A later one is never read: to write it would drop what is new in it."""
 
 
-class _Kept(TypedDict):
+class _StoredState(TypedDict):
     schema: NotRequired[int]
     tenant: str
     token: str
@@ -101,14 +102,15 @@ class SessionState:
     updated_at: float
     revision: int = 0
     registered: bool = False
-    capabilities: tuple[Capability, ...] = ()
+    capabilities: tuple[DeclaredCapability, ...] = ()
     environment: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     tools: ToolSet = field(default_factory=ToolSet)
     gone: GoneState | None = None
     created_by: str = ""
 
-    def ended(self, how: GoneState, at: float) -> SessionState:
+    def end(self, how: GoneState, at: float) -> SessionState:
         """Return what is stored of the session when it is over: nothing that was registered."""
+        # What the application has sent is not kept for a session that is over, only how it ended.
         unregistered = replace(self, registered=False, capabilities=(), environment=EMPTY, tools=ToolSet())
         return replace(unregistered, updated_at=at, gone=how)
 
@@ -141,8 +143,9 @@ def state_bytes(state: SessionState) -> bytes:
 def read_state(value: bytes, pool: DefinitionCache) -> SessionState:
     """Return the state that `state_bytes` has encoded. Raises `StoreRefused` if this version cannot."""
     try:
-        kept = cast("_Kept", load_own_json(value))
+        kept = cast("_StoredState", load_own_json(value))
         schema = kept.get("schema", SCHEMA)
+        # Before anything else is read, as a later version may have given any field another meaning.
         if schema > SCHEMA:
             later = f"a session's record has schema {schema}, and this version of toolplug reads {SCHEMA}"
             raise StoreRefused(f"{later}: end the rolling update of the hosts, or delete the session")

@@ -23,15 +23,16 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import ApiError, GoneState, StoreError
-from toolplug.execution.results import limited, readable, unavailable
-from toolplug.parts.sessions.peers.calls import CallEnd, Progress
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.execution.results import limited_result, readable, unavailable
+from toolplug.parts.sessions.peers.calls import CallEnd, RecordedProgress
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 from toolplug.runtime.timestamp import timestamp
 
 _ID = re.compile("req_[0-9a-f]{24}")
+# Of each session: a late answer is told apart from an unknown id for that long.
 _REMEMBERED = 1_000
 _TOLERANCE_S = 0.05
 """The loop's clock may not advance for one turn and may count whole milliseconds, so timers can fire early."""
@@ -51,7 +52,7 @@ CALLER_GONE = "caller_gone"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class RelayedRequest:
     """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
 
     `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
@@ -80,19 +81,19 @@ class Relay:
     `elsewhere` is True while another process has a newer stream of the plugin, which gets the requests.
     """
 
-    def __init__(self, session: SessionCallbacks, background: Background, counters: SessionCounters) -> None:
+    def __init__(self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters) -> None:
         self.elsewhere: bool = False
         self._session = session
         self._background = background
         self._counters = counters
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, RelayedRequest] = {}
         self._finished: OrderedDict[str, _Finish] = OrderedDict()
         self._streams: list[str] = []
         self._reserved: dict[str, str] = {}
         self._ended: Ending | None = None
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """True while this process has an open stream of the plugin."""
         return bool(self._streams)
 
@@ -144,17 +145,18 @@ class Relay:
         gone = self._ended or (None if self._session.reachable else "plugin_gone")
         if gone is not None:
             self._counters.relayed.record(gone, 0.0)
-            return _gone(call.name, gone, sent=False)
+            return _gone_result(call.name, gone, sent=False)
         if self.full:
             self._counters.relayed.record("limited", 0.0)
-            what = f"{counted(self._session.max_waiting, 'call')} of its session waiting already"
-            return limited(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
+            what = f"{pluralize(self._session.max_waiting, 'call')} of its session waiting already"
+            return limited_result(call, Refusal(what, 1.0))._replace(metadata={"code": "too_many_waiting_calls"})
         loop = asyncio.get_running_loop()
         left = 0.0 if context.deadline is None else context.deadline - loop.time()
+        # Only ids that were reserved here count: another caller's id must not reach somebody else's request.
         earlier = self._requests.get(call.id) if call.id in self._reserved else None
         # A queued call that this process has sent for another one, which has ended since.
         taken_over = earlier is not None and earlier.answer is None
-        request = Request(
+        request = RelayedRequest(
             id=call.id if call.id in self._reserved and (earlier is None or taken_over) else _new_id(),
             tool=call.name,
             arguments=dump_json(call.arguments),
@@ -162,19 +164,24 @@ class Relay:
             call_id=readable(self._reserved.get(call.id, call.id))[:_MAX_CALL_ID],
             host_request_id=context.request_id,
             trace_context=context.trace_context,
+            # Bound to a name as well, since the request may be given up, and its field cleared, while this waits.
             answer=(answer := loop.create_future()),
             report=context.report,
         )
         if earlier is not None and taken_over:
             request.attempt, request.stream = earlier.attempt, earlier.stream
+        # Before anything is awaited: the answer may come as soon as another process has read the record.
         self._requests[request.id] = request
         try:
             await self._publish(request)
+            # All three may have changed while the record was written.
             if self.delivers and request.stream is None and not answer.done():
                 self._send(request)
             return await answer
         except StoreError:
             return unavailable(call, "its store cannot answer", code="store_unavailable")
+        # The plugin may have answered in another process in the same moment; then the answer counts, not the
+        # cancellation.
         except asyncio.CancelledError:
             accepted = await self._end_unless_accepted(request, _reason(context))
             if accepted is None:
@@ -198,19 +205,21 @@ class Relay:
         """Send the requests of this stream again, as they may not have arrived."""
         for request in self._requests.values():
             if request.stream == stream:
+                # The attempt counts on: the plugin can tell a repetition by it.
                 request.stream = None
         self.send_waiting()
 
     def send_waiting(self) -> None:
         """Send the requests that have no stream, because it was full or has ended."""
         if self.delivers:
+            # A list: sending may fail and end requests.
             for request in [request for request in self._requests.values() if request.stream is None]:
                 self._send(request)
 
     def lose(self, reason: str) -> None:
         """Answer every waiting call as unavailable for this reason."""
         for request in tuple(self._requests.values()):
-            if self._settle(request, "late", reason, self._gone(request, reason)):
+            if self._give_answer(request, "late", reason, self._answer_gone(request, reason)):
                 self._end_record(request, reason)
 
     def end(self, reason: Ending) -> None:
@@ -223,7 +232,7 @@ class Relay:
         """Give the waiting caller this value or `ToolResult`. Raises `ApiError` if the request does not wait."""
         request = self._waiting(request_id)
         error = isinstance(value, ToolResult) and value.is_error
-        self._settle(request, "answered", "error" if error else "answered", value)
+        self._give_answer(request, "answered", "error" if error else "answered", value)
 
     def progress(self, request_id: str, progress: float, total: float | None, message: str | None) -> None:
         """Report the plugin's progress to the waiting caller. Raises `ApiError` if the request does not wait."""
@@ -235,7 +244,7 @@ class Relay:
         """Return True if the request waits in this process, for its caller or to be answered by its stream."""
         return request_id in self._requests
 
-    def finished(self, request_id: str) -> bool:
+    def has_ended(self, request_id: str) -> bool:
         """Return True if the request has ended for this process, which remembers the last ones."""
         return request_id in self._finished
 
@@ -244,16 +253,16 @@ class Relay:
         """The ids of the requests whose callers wait in this process."""
         return tuple(request.id for request in self._requests.values() if request.answer is not None)
 
-    def ended(self, request_id: str, end: CallEnd) -> None:
+    def note_end(self, request_id: str, end: CallEnd) -> None:
         """Take note of the end of a request, in whichever process it came about."""
         request = self._requests.get(request_id)
         if request is None:
             return
         if end.late is None:
             failed = isinstance(end.value, ToolResult) and end.value.is_error
-            self._settle(request, "answered", "error" if failed else "answered", end.value)
+            self._give_answer(request, "answered", "error" if failed else "answered", end.value)
             return
-        self._settle(request, "late", end.late, self._gone(request, end.late))
+        self._give_answer(request, "late", end.late, self._answer_gone(request, end.late))
         if request.answer is None:
             self._log_cancelled(request, end.late)
 
@@ -264,30 +273,31 @@ class Relay:
         """
         self.answer(request_id, value)
 
-    async def take_progress(self, request_id: str, progress: Progress) -> None:
+    async def take_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
         self.progress(request_id, *progress)
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: RelayedRequest) -> None:
         """Write what other processes need of a request. Raises `StoreError`."""
 
-    def _may_have_arrived(self, request: Request) -> bool:
+    def _may_have_arrived(self, request: RelayedRequest) -> bool:
         """Return False if no process has sent the request."""
         return request.attempt > 0
 
-    def _gone(self, request: Request, reason: str) -> ToolResult:
-        return _gone(request.tool, reason, sent=self._may_have_arrived(request))
+    def _answer_gone(self, request: RelayedRequest, reason: str) -> ToolResult:
+        return _gone_result(request.tool, reason, sent=self._may_have_arrived(request))
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         """End a request for this reason, unless another process has accepted an answer to it: return that then."""
         return None
 
-    def _end_record(self, request: Request, reason: str) -> None:
+    def _end_record(self, request: RelayedRequest, reason: str) -> None:
         """End the request for all processes, in the background."""
 
-    def _waiting(self, request_id: str) -> Request:
+    def _waiting(self, request_id: str) -> RelayedRequest:
         request = self._requests.get(request_id)
         # One of a reserved id may have been sent by an earlier process, whose plugin answers this one.
+        # An answer to a request that was never sent is a guess of an id, and is refused.
         sent = request is not None and (request.attempt > 0 or request_id in self._reserved)
         if request is not None and sent and request.answer is not None and not request.answer.done():
             return request
@@ -296,7 +306,7 @@ class Relay:
             raise already_answered()
         raise too_late() if finish == "late" else not_found()
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RelayedRequest) -> None:
         """Send the request on the newest stream, if that has room; the arguments are not logged."""
         stream = self._streams[-1]
         arguments = orjson.Fragment(request.arguments)
@@ -313,28 +323,30 @@ class Relay:
         }
         data = orjson.dumps(said)
         del said["arguments"], said["args"]
+        # False where the stream is full: the request waits until it has been read (`has_room`).
         if self._session.tell(stream, REQUEST, data, orjson.dumps(said)):
             request.stream = stream
             request.attempt = attempt
+            # The first time of sending counts for the metric, as the caller has waited since then.
             request.sent = request.sent or perf_counter()
 
-    def _times_sent(self, request: Request, stream: str) -> int:
+    def _times_sent(self, request: RelayedRequest, stream: str) -> int:
         """Return how often the request may have been sent before, on other streams than this one too."""
         return request.attempt
 
-    def _give_up(self, request: Request, reason: str) -> None:
+    def _give_up(self, request: RelayedRequest, reason: str) -> None:
         """End a request without an answer, and log the cancellation if the plugin has the request."""
         if self._finished_now(request, "late", reason):
             self._end_record(request, reason)
             self._log_cancelled(request, reason)
 
-    def _log_cancelled(self, request: Request, reason: str) -> None:
+    def _log_cancelled(self, request: RelayedRequest, reason: str) -> None:
         """Log the cancellation of a request that this process has sent to the plugin."""
         if request.attempt:
             data = orjson.dumps({"id": request.id, "reason": reason})
             self._background.start(self._session.log(LogEntry(CANCELLED, PLUGIN, data)), "session-relay")
 
-    def _settle(self, request: Request, finish: _Finish, outcome: str, value: object) -> bool:
+    def _give_answer(self, request: RelayedRequest, finish: _Finish, outcome: str, value: object) -> bool:
         """Give the waiting caller, if it is in this process, this value; False if the request has ended before."""
         if not self._finished_now(request, finish, outcome):
             return False
@@ -342,11 +354,12 @@ class Relay:
             request.answer.set_result(value)
         return request.answer is not None
 
-    def _finished_now(self, request: Request, finish: _Finish, outcome: str) -> bool:
+    def _finished_now(self, request: RelayedRequest, finish: _Finish, outcome: str) -> bool:
         """Remove and count the request; return False if it has ended before."""
         if self._requests.pop(request.id, None) is None:
             return False
         self._finished[request.id] = finish
+        # The oldest goes; ids are random, so that a forgotten one is only "not found".
         if len(self._finished) > _REMEMBERED:
             self._finished.popitem(last=False)
         if request.answer is not None:
@@ -358,6 +371,7 @@ def _reason(context: CallContext) -> str:
     """Return why a call that is cancelled now gets no answer."""
     if context.deadline is None:
         return "cancelled"
+    # A deadline and a caller that leaves both arrive as a cancellation; the time tells them apart.
     overdue = asyncio.get_running_loop().time() >= context.deadline - _TOLERANCE_S
     return "timeout" if overdue else "cancelled"
 
@@ -394,7 +408,7 @@ _REASONS = {
 }
 
 
-def _gone(tool: str, reason: str, *, sent: bool) -> ToolResult:
+def _gone_result(tool: str, reason: str, *, sent: bool) -> ToolResult:
     """Return the answer to a call that gets none of the plugin; one that was not `sent` may be repeated."""
     result = unavailable(ToolCall("", tool), _REASONS.get(reason, reason), code=reason)
     return result if sent else result._replace(retry_after_s=_RETRY_S)

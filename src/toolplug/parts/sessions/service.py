@@ -13,34 +13,35 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.catalog.call import Principal
-from toolplug.catalog.text import cleaned, counted
-from toolplug.config.quotas import Owner, quota_exceeded
+from toolplug.catalog.call import Principal, check_code
+from toolplug.catalog.text import clean_text, pluralize
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
-from toolplug.execution.accounting import audit, cumulated
+from toolplug.execution.accounting import audit, cumulate
+from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.parts.sessions.peers.peers import Peers
 from toolplug.parts.sessions.record import (
+    TOKEN_BEGIN,
     SessionState,
-    check_code,
+    abbreviate_code,
+    code_of_token,
     is_token_of,
     new_code,
     new_token,
     read_state,
     record_key,
-    shown,
     state_bytes,
     token_digest,
 )
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices
 from toolplug.parts.sessions.stored import stored_codes
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
 from toolplug.runtime.tasks import SingleFlight
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Store
 
 COUNTED_S = 10.0
@@ -48,7 +49,7 @@ COUNTED_S = 10.0
 _LOG = logging.getLogger("toolplug.sessions")
 
 
-class Created(NamedTuple):
+class SessionCreated(NamedTuple):
     """A new session and the token of its plugin, of which only the digest is stored."""
 
     session: Session
@@ -70,7 +71,7 @@ class Sessions:
     def __init__(
         self,
         store: Store,
-        planner: Planner,
+        planner: SessionPlanner,
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
@@ -99,6 +100,15 @@ class Sessions:
             forget=self._forget,
             peers=None if self._peers is None else self._peers.records,
         )
+
+    @property
+    def token_prefixes(self) -> tuple[str, ...]:
+        """What the tokens of plugins begin with."""
+        return (TOKEN_BEGIN,)
+
+    def code_of_token(self, token: str) -> str | None:
+        """Return the session code in a plugin token; None for a malformed token."""
+        return code_of_token(token)
 
     @property
     def limits(self) -> SessionLimits:
@@ -148,22 +158,25 @@ class Sessions:
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
-    ) -> Created:
+    ) -> SessionCreated:
         """Create a session of the principal's tenant. Raises `ApiError` (also for a quota) and `StoreError`."""
         await self._count_others()
+        # Those that are being created count, as the store is awaited before they are live.
         if len(self._live) + self._creating >= self.limits.max_sessions:
-            message = f"{counted(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
+            message = (
+                f"{pluralize(self.limits.max_sessions, 'session')} open already; end one, or wait until one expires"
+            )
             audit("session.create", "too_many_sessions", principal, "session", request_id)
             raise ApiError("too_many_sessions", message, retry_after_s=60.0)
         self._creating += 1
         try:
             ttl_s = self.limits.ttl_s if ttl_s is None else ttl_s
-            created = await self._create(principal, cleaned(plugin_type), ttl_s, request_id)
+            created = await self._create(principal, clean_text(plugin_type), ttl_s, request_id)
         finally:
             self._creating -= 1
         self.counters.created += 1
         self._begun(principal)
-        audit("session.create", "done", principal, shown(created.session.code), request_id)
+        audit("session.create", "done", principal, abbreviate_code(created.session.code), request_id)
         return created
 
     async def find(self, code: str, tenant: str) -> Session:
@@ -195,7 +208,7 @@ class Sessions:
         try:
             return self._live.get(code) or await self._load(code)
         except StoreRefused as error:
-            _LOG.error("%s cannot be loaded: %s", shown(code), error)
+            _LOG.error("%s cannot be loaded: %s", abbreviate_code(code), error)
             return None
 
     async def fresh(self, session: Session) -> None:
@@ -204,7 +217,7 @@ class Sessions:
             await self._peers.fresh(session.code)
             session.check()
 
-    def known(self, code: str, tenant: str) -> Session:
+    def known_session(self, code: str, tenant: str) -> Session:
         """Return a live session of this process, like `find` but without reading the store."""
         check_code(code)
         session = self._live.get(code)
@@ -213,18 +226,18 @@ class Sessions:
         session.check()
         return session
 
-    def reconfigure(self, limits: SessionLimits, planner: Planner) -> None:
+    def reconfigure(self, limits: SessionLimits, planner: SessionPlanner) -> None:
         """Replace the limits and the plans of all sessions."""
         self._shared.limits, self._shared.planner = limits, planner
         for session in self.live:
-            session.replanned()
+            session.replan()
 
     async def end(self, session: Session, principal: Principal, *, request_id: str = "") -> None:
         """End the session at once, and audit it. Raises `StoreError`."""
         await session.end()
-        audit("session.end", "done", principal, shown(session.code), request_id)
+        audit("session.end", "done", principal, abbreviate_code(session.code), request_id)
 
-    async def _create(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> Created:
+    async def _create(self, principal: Principal, plugin_type: str, ttl_s: float, request_id: str) -> SessionCreated:
         while True:
             code = new_code()
             token = new_token(code)
@@ -243,12 +256,13 @@ class Sessions:
                         record_key(code), state_bytes(state), expected=0, ttl_s=ttl_s * REMEMBERED
                     )
             except StoreConflict:
+                # Forty random bits: it happens, and the store alone can say so.
                 continue  # the code is taken
             # A look at the sessions of all processes may have loaded it before the store's answer was here.
             session = self._live.get(code) or self._adopt(
                 code, state, record, sign_at=self._shared.store.now(), expires_at=now + ttl_s
             )
-            return Created(session, token)
+            return SessionCreated(session, token)
 
     @asynccontextmanager
     async def _place(self, code: str, principal: Principal, ttl_s: float, request_id: str) -> AsyncGenerator[None]:
@@ -257,6 +271,7 @@ class Sessions:
 
         def check(unstored: Counter[Owner]) -> None:
             for owner, limit in levels:
+                # `unstored`: sessions that other processes are creating at this moment.
                 if self._owned[owner] + unstored[owner] >= limit:
                     audit("session.create", "quota_exceeded", principal, "session", request_id)
                     raise quota_exceeded("sessions", owner, limit)
@@ -266,6 +281,7 @@ class Sessions:
             yield
             return
         owners = ((principal.tenant,), (principal.tenant, principal.subject))
+        # Without other processes what is counted here is all there is.
         check(Counter())
         self._count(owners, 1)
         try:
@@ -282,7 +298,7 @@ class Sessions:
         except StoreRefused:
             return None
 
-    async def listed(self) -> tuple[Session, ...]:
+    async def list_sessions(self) -> tuple[Session, ...]:
         """Return the live sessions of all processes. Raises `StoreError`."""
         if self._peers is not None:
             async for codes in stored_codes(self._shared.store):
@@ -300,9 +316,10 @@ class Sessions:
         began = asyncio.get_running_loop().time()
         records = 0
         async for codes in stored_codes(self._shared.store, at_once=1000):
+            # Keys only. Records are read where the number may reach a limit.
             records += len(codes)
         if records >= self.limits.max_sessions or self.limits.quotas.sets("sessions"):
-            await self.listed()
+            await self.list_sessions()
         self._counted_until = began + COUNTED_S
 
     async def _find(self, code: str, opens: Callable[[SessionState], bool], *, fresh: bool = True) -> Session:
@@ -316,6 +333,7 @@ class Sessions:
             raise SessionNotFound(code)
         if not opens(session.state):
             raise _Foreign(code)
+        # The timer may be late: a session that has expired is refused from the first moment on.
         await session.expire()
         session.check()
         return session
@@ -331,10 +349,12 @@ class Sessions:
         try:
             state = read_state(record.value, self._shared.pool)
         except RecordDamaged as error:
-            _LOG.error("%s counts as none until it expires: %s", shown(code), error)
+            _LOG.error("%s counts as none until it expires: %s", abbreviate_code(code), error)
             return None
         expires_at = latest_expiry(record, state.ttl_s)
         if state.gone is None and expires_at > self._shared.store.now():
+            # Again, after the store was awaited: another task may have loaded it meanwhile, and there must be one
+            # object.
             session = self._live.get(code)
             if session is None:
                 sign_at = kept_sign(record, state.ttl_s)
@@ -363,6 +383,7 @@ class Sessions:
     def _count(self, owners: Iterable[Owner], change: int) -> None:
         for owner in owners:
             self._owned[owner] += change
+            # A counter of zero is removed, since anybody can make sessions under any number of subjects.
             if not self._owned[owner]:
                 del self._owned[owner]
 
@@ -412,7 +433,7 @@ class SessionMetrics(Collector):
         took = HistogramMetricFamily(
             f"{self._prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
         )
-        took.add_metric([], cumulated(relayed.buckets), relayed.seconds)
+        took.add_metric([], cumulate(relayed.buckets), relayed.seconds)
         yield took
 
     def describe(self) -> Iterator[Metric]:
@@ -423,6 +444,7 @@ class SessionMetrics(Collector):
         self, name: str, text: str, labels: list[str], counts: Iterable[tuple[str | tuple[str, ...], int]]
     ) -> Metric:
         family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
+        # A copy: a scrape runs in a thread while the loop counts on.
         for values, count in tuple(counts):
             family.add_metric([values] if isinstance(values, str) else values, count)
         return family

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.text import cleaned, counted
+from toolplug.catalog.text import clean_text, pluralize
 from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.limits.limiters import Rate
+from toolplug.execution.limits.limiters import RateLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.parts.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
 from toolplug.parts.sessions.peers.peers import PeerSession
-from toolplug.parts.sessions.record import SessionState, read_state, record_key, shown, state_bytes
+from toolplug.parts.sessions.record import SessionState, abbreviate_code, read_state, record_key, state_bytes
 from toolplug.parts.sessions.relay import Relay
 from toolplug.parts.sessions.shared import SessionServices
 from toolplug.parts.sessions.streams.events import (
@@ -40,31 +40,31 @@ from toolplug.parts.sessions.streams.session_log import SessionLog
 from toolplug.parts.sessions.streams.stream import EventFanout, Reader
 from toolplug.parts.sessions.tools.executors import SessionExecutors
 from toolplug.parts.sessions.tools.negotiation import (
-    FailedTool,
+    RefusedTool,
     Registration,
     ToolChanges,
-    changed,
-    negotiated,
+    apply_update,
+    negotiate,
     read_changes,
 )
-from toolplug.parts.sessions.tools.session_tool import CleanedTool, Difference, PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_tool import CleanedTool, PluginStatus, StreamRole, ToolDifference
 from toolplug.stores.store import Record
 
 
-class Registered(NamedTuple):
+class RegistrationResult(NamedTuple):
     """The result of a registration: accepted names, rejected tools, and what was removed from accepted definitions."""
 
     names: tuple[str, ...]
-    failed: tuple[FailedTool, ...]
+    failed: tuple[RefusedTool, ...]
     revision: int
     cleaned: tuple[CleanedTool, ...] = ()
 
 
-class Updated(NamedTuple):
+class UpdateResult(NamedTuple):
     """The result of an update; `cleaned` is what was removed from its definitions."""
 
     revision: int
-    difference: Difference
+    difference: ToolDifference
     cleaned: tuple[CleanedTool, ...] = ()
 
 
@@ -84,8 +84,9 @@ class Session:
         self._shared = shared
         self._key = record_key(code)
         self._unregistered = not state.registered
+        # Changes of one process take turns; those of others are found by the revision of the record.
         self._writing = asyncio.Lock()
-        self._rate = Rate(shared.limits.max_updates_per_minute, 60, "the session")
+        self._rate = RateLimit(shared.limits.max_updates_per_minute, 60, "the session")
         self._logbook = SessionLog(self._key, shared.store, shared.background, self.over)
         self.feed: EventFanout = EventFanout(
             self._key, shared.store, self._logbook, self, shared.background, shared.counters
@@ -98,6 +99,7 @@ class Session:
             self.relay = self.peer.relay
         self._presence = Presence(self, self.relay, lambda: shared.limits.grace_s)
         if self.peer is not None:
+            # Set afterwards: each of the two needs the other one.
             self.peer.presence = self._presence
         self._lending = SessionExecutors(code, shared, self.relay.request)
         self._life = Expiry(
@@ -108,6 +110,7 @@ class Session:
             clock=shared.store.now,
             background=shared.background,
         )
+        # A session that was loaded has no stream yet: its plugin gets the grace time to come back.
         if state.registered:
             self._presence.expect()
 
@@ -137,14 +140,14 @@ class Session:
         return self._record
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """True while a stream of the plugin is open, in any process."""
-        return self._presence.attached
+        return self._presence.is_attached
 
     @property
     def attached_here(self) -> bool:
         """True while this process has an open stream of the plugin."""
-        return self.relay.attached
+        return self.relay.is_attached
 
     @property
     def reachable(self) -> bool:
@@ -180,30 +183,33 @@ class Session:
     async def heartbeat(self) -> float:
         """Take and store a sign of the plugin, and return the new expiry. Raises `SessionGone` and `StoreError`."""
         self.check()
-        return await self._life.signed()
+        return await self._life.store_sign()
 
-    async def register(self, asked: Registration, *, request_id: str = "") -> Registered:
+    async def register(self, asked: Registration, *, request_id: str = "") -> RegistrationResult:
         """Replace all tools. Raises `ApiError`, `SessionGone` and `StoreError`; then nothing has changed."""
         with self._note_change("register", request_id):
             self.check()
             self.touch()
+            # The first registration is not counted; the flag is taken before anything is awaited, so that only one is
+            # free.
             free, self._unregistered = self._unregistered, False
             if not free:
                 await self._check_rate()
             try:
-                found = await negotiated(asked, self.tenant, self._shared)
-                revision, _ = await self._change(found.applied, "registered")
+                found = await negotiate(asked, self.tenant, self._shared)
+                revision, _ = await self._change(found.apply_to, "registered")
             except BaseException as error:
+                # A registration that was refused leaves the first one free.
                 self._unregistered = free and not self.state.registered
                 if free and isinstance(error, ApiError):
                     await self._check_rate()
                 raise
             self._presence.expect()
-            return Registered(tuple(found.tools.tools), found.failed, revision, found.cleaned)
+            return RegistrationResult(tuple(found.tools.tools), found.failed, revision, found.cleaned)
 
     async def update(
         self, asked: ToolChanges, reason: str, expected: int | None = None, *, request_id: str = ""
-    ) -> Updated:
+    ) -> UpdateResult:
         """Apply all of these changes or none; `expected` is the revision that the session must have, if not None.
 
         Raises `ApiError`, `SessionGone` and `StoreError`.
@@ -213,14 +219,14 @@ class Session:
             if expected is not None and expected != state.revision:
                 message = f"the session is at revision {state.revision}, not {expected}; read its metadata again"
                 raise ApiError("revision_mismatch", message, param="If-Match")
-            return changed(state, changes, self._shared)
+            return apply_update(state, changes, self._shared)
 
         with self._note_change("update", request_id):
             self.check()
             self.touch()
             await self._check_rate()
             changes = await read_changes(asked, self._shared.pool)
-            return Updated(*await self._change(change, cleaned(reason)), changes.cleaned)
+            return UpdateResult(*await self._change(change, clean_text(reason)), changes.cleaned)
 
     @contextmanager
     def _note_change(self, kind: str, request_id: str) -> Generator[None]:
@@ -234,12 +240,13 @@ class Session:
 
     def _note(self, kind: str, outcome: str, request_id: str) -> None:
         self._shared.counters.changes[kind, outcome] += 1
-        audit(f"session.{kind}", outcome, Principal(PLUGIN, self.tenant), shown(self.code), request_id)
+        audit(f"session.{kind}", outcome, Principal(PLUGIN, self.tenant), abbreviate_code(self.code), request_id)
 
     async def open_stream(self, role: StreamRole, last_event_id: str | None) -> Reader:
         """Open an event stream; the caller must call `close_stream`. Raises `SessionGone` and `StoreError`."""
         self.check()
         reader = await self.feed.open(role, last_event_id)
+        # The session may have ended while the stream was being opened.
         if reader.closed:
             self.feed.close(reader)
             self.check()
@@ -284,9 +291,11 @@ class Session:
         reason = None if self.reachable else "plugin_gone"
         if self._shared.planner.hides:
             reason = "disabled"
-        return tool_list(state.tools, reason, lambda name: self._shared.neighbours.taken(self.tenant, name) is not None)
+        return tool_list(
+            state.tools, reason, lambda name: self._shared.neighbours.owner_of(self.tenant, name) is not None
+        )
 
-    def replanned(self) -> None:
+    def replan(self) -> None:
         """Publish the tools with new plans, as the operator's rules have changed."""
         self._lending.publish(self.state, reachable=self.reachable, anew=True)
 
@@ -304,6 +313,7 @@ class Session:
 
     async def keep_sign(self, ttl_s: float) -> None:
         """Keep the record for this many seconds from now on, unless the session is over. Raises `StoreError`."""
+        # Under the lock, so that no change writes a shorter time to live in between.
         async with self._writing:
             if self.state.gone is None:
                 await self._shared.store.extend(self._key, ttl_s=ttl_s)
@@ -325,7 +335,7 @@ class Session:
         """Send waiting requests, as a stream that had no room has been read."""
         self.relay.send_waiting()
 
-    def connected(self, record: Record) -> bytes:
+    def connected_data(self, record: Record) -> bytes:
         """Return the data of `connected` for a snapshot of the record, which is adopted if it is newer."""
         state = self.state
         if record.revision != self._record:
@@ -333,7 +343,7 @@ class Session:
             self._adopt(state, record.revision)
         return connected_data(self.code, state, self.plugin_status, self.tools_wire(state))
 
-    def resumed(self) -> bytes:
+    def resumed_data(self) -> bytes:
         """Return the data of `connected` for a reader that resumes where it was."""
         return connected_data(self.code, self.state, self.plugin_status, None)
 
@@ -348,13 +358,15 @@ class Session:
 
     def hear(self, value: bytes, revision: int) -> None:
         """Adopt what another process has written, unless this one is writing, and adopts it then."""
+        # A writer finds the newer record by its conflict and reads it then; adopting it here would change its state
+        # midway.
         if not self._writing.locked():
             self._adopt(read_state(value, self._shared.pool), revision)
 
     def over(self) -> None:
         """End the session in this process, as its record has expired."""
         if self.state.gone is None:
-            self._on_gone(self.state.ended("session_expired", self.now()), "session_expired")
+            self._on_gone(self.state.end("session_expired", self.now()), "session_expired")
 
     def began_again(self, role: StreamRole, stream: str) -> None:
         """Send the requests of a stream again that has dropped what it was sent."""
@@ -363,15 +375,16 @@ class Session:
 
     # Changes.
 
-    async def _change(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
+    async def _change(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, ToolDifference]:
         return await self._shared.background.unbroken(self._commit(change, reason), "session-change")
 
-    async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, Difference]:
+    async def _commit(self, change: Callable[[SessionState], SessionState], reason: str) -> tuple[int, ToolDifference]:
         """Change the record by compare-and-swap and log the change; return the new revision and the difference."""
         async with self._writing:
             while True:
                 self.check()
                 before, now = self.state, self.now()
+                # Called again after each conflict, on the state that the other process has left.
                 after = change(before)
                 difference = before.tools.difference(after.tools)
                 if after is before:
@@ -379,11 +392,12 @@ class Session:
                 after = replace(after, updated_at=now)
                 event = LogEntry(UPDATE, EVERYBODY, update_data(self.code, after, difference, reason), after.revision)
                 try:
+                    # Record and event in one transaction: a reader of the log never sees an update that was not made.
                     record = await self._write(after, [entry_bytes(event)], after.ttl_s * REMEMBERED)
                 except StoreConflict:
                     await self.refresh()
                     continue
-                self._life.written()
+                self._life.note_written()
                 self._adopt(after, record)
                 return after.revision, difference
 
@@ -393,6 +407,7 @@ class Session:
 
     def _adopt(self, state: SessionState, record: int) -> None:
         """Take over the state of this revision of the record, unless a newer one is known."""
+        # Hints may come late and in any order; a revision is never adopted backwards.
         if record <= self._record or self.state.gone is not None:
             return
         first = state.registered and not self.state.registered
@@ -411,13 +426,13 @@ class Session:
     async def _check_rate(self) -> None:
         count = self._shared.limits.max_updates_per_minute
         if self.peer is None:
-            self._rate.resized(count, 60)
+            self._rate.resize(count, 60)
             refusal = await self._rate.admit(0.0)
             retry_after_s = None if refusal is None else refusal.retry_after_s
         else:
             retry_after_s = await self.peer.admit_update(count)
         if retry_after_s is not None:
-            message = f"a session takes {counted(count, 'update')} a minute; put several changes into one"
+            message = f"a session takes {pluralize(count, 'update')} a minute; put several changes into one"
             raise ApiError("too_many_updates", message, retry_after_s=retry_after_s)
 
     # Presence of the plugin.
@@ -456,7 +471,7 @@ class Session:
             while self.state.gone is None:
                 if how == "session_expired" and await self._lives_on():
                     return
-                over = self.state.ended(how, self.now())
+                over = self.state.end(how, self.now())
                 try:
                     record = await self._write(over, [entry_bytes(entry) for entry in last], over.ttl_s)
                 except StoreConflict:
@@ -471,6 +486,7 @@ class Session:
 
     def _on_gone(self, state: SessionState, how: GoneState) -> None:
         self.state = state
+        # First, since an expiry in between would end the session a second time.
         self._stop_timers()
         self.relay.end(how)
         if self.peer is not None:

@@ -17,7 +17,7 @@ from toolplug.parts.sessions.limits import MAX_EXECUTORS, SessionLimits
 from toolplug.parts.sessions.peers.calls import CallRecords
 from toolplug.parts.sessions.peers.presences import PresenceRecords
 from toolplug.parts.sessions.streams.events import LogEntry
-from toolplug.parts.sessions.tools.plans import Planner
+from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.stores.store import Record, Store
@@ -35,7 +35,7 @@ class SessionCallbacks(Protocol):
     @property
     def revision(self) -> int: ...
     @property
-    def attached(self) -> bool: ...
+    def is_attached(self) -> bool: ...
     @property
     def attached_here(self) -> bool: ...
     @property
@@ -43,8 +43,8 @@ class SessionCallbacks(Protocol):
     @property
     def max_waiting(self) -> int: ...
     def now(self) -> float: ...
-    def connected(self, record: Record) -> bytes: ...
-    def resumed(self) -> bytes: ...
+    def connected_data(self, record: Record) -> bytes: ...
+    def resumed_data(self) -> bytes: ...
     async def refresh(self) -> object: ...
     def over(self) -> None: ...
     def has_room(self) -> None: ...
@@ -57,7 +57,7 @@ class SessionCallbacks(Protocol):
     async def expire(self) -> None: ...
 
 
-class Background:
+class SessionTasks:
     """Tasks that end with the sessions; what one of them raises is logged and does not affect others."""
 
     def __init__(self) -> None:
@@ -69,15 +69,16 @@ class Background:
         task = asyncio.create_task(_run_logged(work, name), name=f"toolplug-{name}")
         self._tasks.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def forget(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             work.close()  # never started if the task was cancelled before its first step
 
-        task.add_done_callback(ended)
+        task.add_done_callback(forget)
         return task
 
     async def unbroken(self, work: Coroutine[None, None, T], name: str) -> T:
         """Run the work to its end and return its result, even if the caller or `aclose` is cancelled."""
+        # Shielded: a caller that leaves in the middle of a commit would leave the state and the record apart.
         return await asyncio.shield(self._start(work, name))
 
     def finish(self, work: Coroutine[None, None, None], name: str) -> None:
@@ -129,7 +130,7 @@ RecentExecutors = LeastRecentlyUsed[str, LiveCatalog]
 class ReservedNames(Protocol):
     """The other tools of the host, as far as sessions need to know them."""
 
-    def taken(self, tenant: str, name: str) -> str | None:
+    def owner_of(self, tenant: str, name: str) -> str | None:
         """Return the owner of this name in the catalogs of the tenant; None if the name is free."""
         ...
 
@@ -156,11 +157,11 @@ class SessionServices:
 
     store: Store
     limits: SessionLimits
-    planner: Planner
+    planner: SessionPlanner
     neighbours: ReservedNames
     forget: Callable[[str], None]
     peers: PeerRecords | None = None
-    background: Background = field(default_factory=Background)
+    background: SessionTasks = field(default_factory=SessionTasks)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)
     executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(MAX_EXECUTORS))

@@ -7,10 +7,11 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
+from toolplug.catalog.call import check_code
 from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefused
 from toolplug.parts.sessions.expiry import latest_expiry
-from toolplug.parts.sessions.record import PREFIX, SessionState, check_code, read_state, record_key, shown
-from toolplug.parts.sessions.streams.events import LoggedEvent, event_id, logged_events
+from toolplug.parts.sessions.record import PREFIX, SessionState, abbreviate_code, read_state, record_key
+from toolplug.parts.sessions.streams.events import StoredSessionEvent, event_id, logged_events
 from toolplug.parts.sessions.streams.session_log import logged_after
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache
 from toolplug.stores.store import Store, key_pages
@@ -38,7 +39,7 @@ class StoredSession(NamedTuple):
         return self.state.gone or ("session_expired" if self.expires_at <= now else None)
 
 
-class Missed(NamedTuple):
+class MissedChange(NamedTuple):
     """The log no longer has this event; all that it has follows."""
 
     event: int
@@ -76,11 +77,11 @@ class StoredSessions:
             raise SessionGone(code, over)
         return session
 
-    async def log(self, code: str) -> tuple[LoggedEvent, ...]:
+    async def log(self, code: str) -> tuple[StoredSessionEvent, ...]:
         """Return all events in the log of a session. Raises `StoreError`."""
         return logged_events((await self._store.events(record_key(code), None)).entries)
 
-    async def follow(self, code: str, after: int | None) -> AsyncGenerator[LoggedEvent | Missed]:
+    async def follow(self, code: str, after: int | None) -> AsyncGenerator[StoredSessionEvent | MissedChange]:
         """Yield the log after the event with this id (None: all of it), then each new event.
 
         Raises `InvalidSessionCode` and `SessionNotFound` before the first event, `SessionGone` after the last one of a
@@ -93,7 +94,7 @@ class StoredSessions:
             patience_s = 0.0 if over else min(session.expires_at - self.now(), _LOOK_EVERY_S)
             page = await logged_after(self._store, record_key(code), last, wait_s=max(patience_s, 0.0))
             if not page.known and last is not None:
-                yield Missed(last)
+                yield MissedChange(last)
                 last = None
                 continue
             for event in logged_events(page.entries):
@@ -116,7 +117,7 @@ class StoredSessions:
         try:
             return await self._read(code)
         except StoreRefused as error:
-            _LOG.warning("%s: %s", shown(code), error)
+            _LOG.warning("%s: %s", abbreviate_code(code), error)
             return None
 
     async def _read(self, code: str) -> StoredSession | None:

@@ -101,6 +101,7 @@ def check_completions(owner: str, completions: Mapping[str, Completion], names: 
 
 MAX_URI_BYTES = 2_048
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
+# Two of the operators of RFC 6570: the others (`?`, `;`, `.`) have no use in the URI of a resource.
 _VARIABLE = re.compile(r"\+?([A-Za-z_][A-Za-z0-9_]*)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -164,6 +165,7 @@ def _last_part(uri: str) -> str:
 
 def check_uri(uri: str) -> None:
     """Raise `InvalidDefinition` unless this is the URI, or the URI template, of a resource."""
+    # `replace`: a lone surrogate is caught below with its own text, not by the encoder.
     if not _SCHEME.match(uri) or len(uri.encode(errors="replace")) > MAX_URI_BYTES or re.search(r"\s", uri):
         raise InvalidDefinition(
             f"{uri[:200]!r} is no URI of a resource; write a scheme, a colon and at most {MAX_URI_BYTES} bytes in all "

@@ -9,13 +9,13 @@ from typing import TypeVar, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.lifecycle import called
+from toolplug.providers.lifecycle import run_step
 from toolplug.providers.offering.definitions import Completion, Prompt, Resource
 from toolplug.providers.offering.prompts import is_async, messages_of
 from toolplug.providers.offering.resources import contents_of
@@ -45,9 +45,9 @@ def planned_offering(
 
     Raises `ProviderError` if one is offered twice or its hooks return something else.
     """
-    planner = _Planner(entry, services, switch, threads)
-    prompts = called(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
-    resources = called(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
+    planner = _OfferingPlanner(entry, services, switch, threads)
+    prompts = run_step(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
+    resources = run_step(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
     _check_once(entry, "prompt", [prompt.name for prompt in prompts])
     _check_once(entry, "resource", [resource.uri for resource in resources])
     whole = [planner.resource(item) for item in resources if not item.variables]
@@ -77,7 +77,7 @@ def _check_once(entry: ProviderEntry, what: str, names: Sequence[str]) -> None:
         )
 
 
-class _Planner:
+class _OfferingPlanner:
     """Builds the plans of one provider's prompts and resources, which share three counters."""
 
     def __init__(
@@ -93,21 +93,21 @@ class _Planner:
         self._switch = switch
         self._threads = threads
 
-    def prompt(self, prompt: Prompt) -> Offered:
+    def prompt(self, prompt: Prompt) -> OfferedEntry:
         """Return a prompt with its plans."""
 
         def result(call: ToolCall, value: object) -> ToolResult:
             described = {"description": prompt.description} if prompt.description else {}
             return ToolResult(structured={**described, "messages": messages_of(value)})
 
-        return Offered(
+        return OfferedEntry(
             key=prompt.name,
             fields=prompt.fields,
             plan=self._plan(GET_PROMPT, prompt.name, prompt.get, result, prompt.parameters),
             completion=self._completion(prompt.name, prompt.completions),
         )
 
-    def resource(self, resource: Resource) -> Offered:
+    def resource(self, resource: Resource) -> OfferedEntry:
         """Return a resource, or template, with its plans. A call has the URI as its name."""
 
         def read(arguments: Mapping[str, object], context: CallContext) -> object:
@@ -122,7 +122,7 @@ class _Planner:
             return ToolResult(structured={"contents": [contents_of(value, uri, resource.mime_type)]})
 
         function = read_async if is_async(resource.read) else read
-        return Offered(
+        return OfferedEntry(
             key=resource.uri,
             fields=resource.fields,
             plan=self._plan(READ_RESOURCE, resource.uri, function, result, ANY_OBJECT),
@@ -137,6 +137,7 @@ class _Planner:
             source = completions.get(str(arguments["argument"]), ())
             typed = str(arguments["value"])
             if not callable(source):
+                # A fixed list is filtered here; a function does its own filtering, perhaps by a database.
                 return [text for text in source if text.casefold().startswith(typed.casefold())]
             found = source(typed)
             return list(await found if inspect.isawaitable(found) else found)
@@ -165,7 +166,7 @@ class _Planner:
             _target(function, result, waits=waits),
             self._switch,
             self._accounting.counters(key, method),
-            self._accounting.abandoned(KIND, key),
+            self._accounting.abandoned_limit(KIND, key),
         )
         plan = self._builder.build(definition, source, blocking=None if waits else self._threads)
         return replace(plan, artifacts=None, hooks=NO_HOOKS)  # a part of a prompt or resource is of no use

@@ -10,7 +10,7 @@ from typing import TypeVar, cast, overload
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import Marked, marked, with_mark
+from toolplug.providers.authoring import Marked, marked_methods, with_mark
 from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Prompt, PromptArgument
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
 from toolplug.signatures.signature import Signature, read_signature
@@ -73,7 +73,7 @@ def declare_prompts(owner: type, around: Names) -> None:
     Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
-    for item in marked(owner, PromptMark):
+    for item in marked_methods(owner, PromptMark):
         item.mark.around = item.mark.around or around
         with suppress(UnresolvedAnnotation):
             _definition(owner, item, _unbound)
@@ -91,7 +91,7 @@ def _unbound(*_: object) -> object:
 def bound_prompts(provider: object) -> Iterator[Prompt]:
     """Yield the `@prompt` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    for item in marked(owner, PromptMark):
+    for item in marked_methods(owner, PromptMark):
         yield _definition(owner, item, getattr(provider, item.attribute))
 
 
@@ -147,6 +147,7 @@ def _options(whole: Mapping[str, object], schema: object) -> list[Sequence[str]]
     if isinstance(alternatives, list):
         others = [item for item in cast("list[object]", alternatives) if as_object(item).get("type") != "null"]
         each = [_options(whole, item) for item in others]
+        # One alternative that is no text makes the parameter one: clients send texts only.
         return [] if not all(each) else [option for options in each for option in options]
     constants = node.get("enum", [node["const"]] if "const" in node else None)
     if isinstance(constants, list):
@@ -178,6 +179,7 @@ def messages_of(value: object) -> list[dict[str, object]]:
     """Return what a prompt returned as MCP messages. Raises `TypeError` for anything else."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return [_message(item) for item in cast("Sequence[object]", value)]
+    # Text first: a `str` is a sequence of texts as well, and would become one message for each character.
     if isinstance(value, str) or as_object(value):
         return [_message(value)]
     raise TypeError(f"a prompt returns a text, or a sequence of texts and messages, not {type(value).__name__}")

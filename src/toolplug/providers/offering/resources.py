@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import Marked, marked, with_mark
+from toolplug.providers.authoring import Marked, marked_methods, with_mark
 from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Resource
 from toolplug.providers.offering.prompts import check_text_parameter, method_call
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
@@ -71,7 +71,7 @@ def resource(
 def declare_resources(owner: type, around: Names) -> None:
     """Read the `@resource` methods of a class that was just created, as `declare_prompts` does."""
     seen: dict[str, str] = {}
-    for item in marked(owner, ResourceMark):
+    for item in marked_methods(owner, ResourceMark):
         item.mark.around = item.mark.around or around
         with suppress(UnresolvedAnnotation):
             _definition(owner, item, _unbound)
@@ -85,7 +85,7 @@ def declare_resources(owner: type, around: Names) -> None:
 def bound_resources(provider: object) -> Iterator[Resource]:
     """Yield the `@resource` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    for item in marked(owner, ResourceMark):
+    for item in marked_methods(owner, ResourceMark):
         yield _definition(owner, item, getattr(provider, item.attribute))
 
 

@@ -22,7 +22,7 @@ CHANGED_S = 5.0
 _WHAT = "provider_changed()"
 
 
-class Follower(NamedTuple):
+class ChangeFollower(NamedTuple):
     """One implementation of the hook; `identity` is the same object as long as its plugin runs."""
 
     identity: object
@@ -32,7 +32,7 @@ class Follower(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Following:
-    follower: Follower
+    follower: ChangeFollower
     seen: dict[str, ProviderRecord] = field(default_factory=dict[str, ProviderRecord])
     waiting: dict[str, ProviderRecord] = field(default_factory=dict[str, ProviderRecord])
     task: asyncio.Task[None] | None = None
@@ -45,11 +45,13 @@ class ProviderChanges:
         self._following: dict[int, _Following] = {}
         self._tasks = BackgroundTasks()
 
-    def publish(self, followers: Sequence[Follower], records: Iterable[ProviderRecord]) -> None:
+    def publish(self, followers: Sequence[ChangeFollower], records: Iterable[ProviderRecord]) -> None:
         """Pass these records, which are those of all providers now, to these followers and no others."""
+        # What is left in `before` afterwards belongs to plugins that no longer run.
         before, self._following = self._following, {}
         now = {record.key: record for record in records} if followers else {}
         for follower in followers:
+            # By identity: a plugin that goes on under other rules has seen the records already.
             following = before.pop(id(follower.identity), None) or _Following(follower)
             self._following[id(follower.identity)] = following
             gone = {key: _mark_removed(record) for key, record in following.seen.items() if key not in now}
@@ -58,6 +60,7 @@ class ProviderChanges:
                     following.seen[key] = following.waiting[key] = record
             for key in gone:
                 del following.seen[key]
+            # One task a follower, so that it hears of one change at a time and in their order.
             if following.waiting and following.task is None:
                 following.task = self._tasks.start(_pass_on(following), f"toolplug-changes-{follower.owner.key}")
         for following in before.values():
@@ -85,9 +88,11 @@ async def _pass_on(following: _Following) -> None:
                     await value
         except asyncio.CancelledError:
             task = asyncio.current_task()
+            # A plugin may raise a cancellation of its own, which ends its call only; one of this task goes on.
             if task is not None and task.cancelling():
                 raise
         except BaseException as error:  # noqa: BLE001  code of a plugin, a SystemExit included
             log_crash(_WHAT, error, following.follower.owner, then=f"it missed a change of {record.key!r}")
+        # A plugin that answers at once would otherwise pass on a hundred records in one turn of the loop.
         await asyncio.sleep(0)
     following.task = None

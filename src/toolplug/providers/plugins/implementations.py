@@ -7,7 +7,8 @@ is `incompatible`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -47,16 +48,20 @@ class Hook(NamedTuple):
     also: tuple[str, ...] = ()
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def given_arguments(self) -> tuple[str, ...]:
         """The arguments of the hook, without those that a plugin is given for itself."""
         return (*self.arguments, *self.also)
 
     @property
-    def accepted(self) -> tuple[str, ...]:
+    def accepted_arguments(self) -> tuple[str, ...]:
         """The arguments that an implementation may take."""
-        return self.given if self.asked == "read" or "site" in self.arguments else (*self.given, "site")
+        return (
+            self.given_arguments
+            if self.asked == "read" or "site" in self.arguments
+            else (*self.given_arguments, "site")
+        )
 
-    def written(self, name: str, first: Sequence[str] = ()) -> str:
+    def example_line(self, name: str, first: Sequence[str] = ()) -> str:
         """Return the first line of a valid implementation, such as `def before_call(self, call, context)`."""
         return f"{'async ' if self.waits else ''}def {name}({', '.join((*first, *self.arguments))})"
 
@@ -110,11 +115,46 @@ class Implementation(NamedTuple):
     options: HookimplOpts
 
 
+class ForeignHook(NamedTuple):
+    """A marked function whose hook is not the host's: perhaps that of another plugin.
+
+    `problem` is one of `PluginHooks.problems` unless some plugin has the hook; empty for `optionalhook=True`.
+    """
+
+    implementation: Implementation
+    arguments: tuple[str, ...]
+    place: str
+    problem: str
+
+    def wrong_arguments(self, accepted: Collection[str]) -> str:
+        """Return what is wrong with its arguments, where the hook has these; empty if nothing is."""
+        wrong = next((name for name in self.arguments if name not in accepted), None)
+        if wrong is None:
+            return ""
+        return f"{self.place} takes {wrong!r}, and the arguments of this hook are {', '.join(accepted) or 'none'}"
+
+
 class PluginHooks(NamedTuple):
-    """The implementations of a plugin in the order of definition, and what is wrong with them."""
+    """The implementations of a plugin in the order of definition, and what is wrong with them.
+
+    `foreign` are those of hooks that other plugins specify; the `problems` have each that must exist.
+    """
 
     implementations: tuple[Implementation, ...] = ()
     problems: tuple[str, ...] = ()
+    foreign: tuple[ForeignHook, ...] = ()
+
+    def problems_with(self, hooks: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+        """Return what is wrong where plugins specify these hooks, each with its arguments."""
+        known = [item for item in self.foreign if item.implementation.hook in hooks]
+        solved = {item.problem for item in known}
+        wrong = [item.wrong_arguments(hooks[item.implementation.hook]) for item in known]
+        return (*(problem for problem in self.problems if problem not in solved), *filter(None, wrong))
+
+    @property
+    def own_problems(self) -> tuple[str, ...]:
+        """What is wrong whatever hooks other plugins specify."""
+        return self.problems_with({item.implementation.hook: item.arguments for item in self.foreign})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,16 +199,21 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
     `base` is `FunctionProvider` for its subclasses and their instances: there a method with the name of a hook needs no
     mark, the methods of `base` itself do not count, and each name that is nearly a hook's is a problem.
     """
+    # A name that a subclass overrides is looked at once, as the subclass has it.
     members = {member.name: member for member in _members(plugin, base)}
     found: list[Implementation] = []
+    foreign: list[ForeignHook] = []
     problems: list[str] = []
     for name, hook in HOOKS.items():
         wrong = _not_callable(plugin, name, base)
-        problems += [f"{wrong} is no method; write it as `{hook.written(name, ('self',))}`"] if wrong else []
+        problems += [f"{wrong} is no method; write it as `{hook.example_line(name, ('self',))}`"] if wrong else []
     for member in members.values():
         hook_name = _hook_of(member, base)
         if hook_name is None:
-            problems += [member.with_line(wrong) for wrong in _strange(plugin, member, members, base)]
+            strange = [member.with_line(wrong) for wrong in _strange(plugin, member, members, base)]
+            problems += strange
+            if member.options is not None:
+                foreign.append(_foreign(member, member.options, strange))
             continue
         options = cast("HookimplOpts", {**NO_OPTIONS, **(member.options or {})})
         wrong = _problem(member, hook_name, options, base)
@@ -178,10 +223,29 @@ def read_hooks(plugin: object, base: type | None = None) -> PluginHooks:
             problems.append(member.with_line(f"{member.place} is a second implementation of {hook_name!r}; keep one"))
         else:
             found.append(Implementation(hook_name, member.name, options))
+    # pluggy looks for a registered plugin by equality, and would take two equal objects for one.
     if found and not isinstance(plugin, type | ModuleType) and type(plugin).__eq__ is not object.__eq__:
         kind = type(plugin).__qualname__
         problems.append(f"{kind} defines __eq__, and plugins are told apart by identity; write @dataclass(eq=False)")
-    return PluginHooks(tuple(found), tuple(problems))
+    return PluginHooks(tuple(found), tuple(problems), tuple(foreign))
+
+
+def _foreign(member: _Member, given: Mapping[str, Any], strange: Sequence[str]) -> ForeignHook:
+    options = cast("HookimplOpts", {**NO_OPTIONS, **given})
+    item = Implementation(options["specname"] or member.name, member.name, options)
+    taken = taken_arguments(member.own.function)[member.own.bound :]
+    return ForeignHook(item, taken, member.place, "".join(strange))
+
+
+def specified_hooks(plugin: object) -> dict[str, Callable[..., object]]:
+    """Return the functions that a plugin, or the module of its class, marks with `@hookspec`, by name."""
+    namespace = plugin if isinstance(plugin, ModuleType) else sys.modules.get(getattr(plugin, "__module__", ""))
+    found: dict[str, object] = vars(namespace) if namespace is not None else {}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, FunctionType) and name not in HOOKS and hasattr(value, f"{PROJECT}_spec")
+    }
 
 
 def asking(function: Callable[..., T], hook: str, attribute_site: object = None) -> Callable[..., T]:
@@ -189,8 +253,9 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
 
     `attribute_site` is what it gets for `site`, unless that is an argument of the hook itself.
     """
-    arguments = HOOKS[hook].given
+    arguments = HOOKS[hook].given_arguments
     taken = taken_arguments(function)
+    # The function itself, without a lambda around it: hooks around calls are asked for each call.
     if taken == arguments:
         return function
     if not taken:
@@ -206,10 +271,10 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
 
 
 def _first_two(function: Callable[..., T]) -> Callable[..., T]:
-    def asked(first: object, second: object, *_: object) -> T:
+    def pass_two(first: object, second: object, *_: object) -> T:
         return function(first, second)
 
-    return asked
+    return pass_two
 
 
 def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:
@@ -233,8 +298,10 @@ def _members(plugin: object, base: type | None) -> Iterator[_Member]:
         return
     kind = plugin if isinstance(plugin, type) else type(plugin)
     skipped = (object,) if base is None else base.__mro__
+    # In the order of definition, base classes first; `dir` would sort them.
     names = dict.fromkeys(name for each in reversed(kind.__mro__) if each not in skipped for name in vars(each))
     for name in names:
+        # Static: a property of the author must not run while its class is looked at.
         found: object = inspect.getattr_static(kind, name)
         own = class_function(found)
         if own is not None:
@@ -275,7 +342,7 @@ def _not_callable(plugin: object, name: str, base: type | None) -> str | None:
 def _problem(member: _Member, hook_name: str, options: HookimplOpts, base: type | None) -> str | None:
     """Return what is wrong with an implementation."""
     hook, own, place = HOOKS[hook_name], member.own, member.place
-    fix = f"write it as `{hook.written(hook_name, member.first)}`"
+    fix = f"write it as `{hook.example_line(hook_name, member.first)}`"
     refused = _refused_option(hook, options, base)
     if refused is not None:
         return f"{place} is marked @hookimpl({refused}=…), which is not possible for {hook_name!r}; {fix}"
@@ -294,7 +361,9 @@ def _problem(member: _Member, hook_name: str, options: HookimplOpts, base: type 
     if hook.waits is not None and hook.waits is not own.is_async:
         return f"{place} must {'' if hook.waits else 'not '}be async; {fix}"
     if hook.asked == "read" and base is not None and _needs_instance(member):
-        return f"{place} is asked before there is an instance; make it a @staticmethod: `{hook.written(hook_name)}`"
+        return (
+            f"{place} is asked before there is an instance; make it a @staticmethod: `{hook.example_line(hook_name)}`"
+        )
     return None
 
 
@@ -322,7 +391,7 @@ def _wrong_parameter(member: _Member, hook: Hook) -> str | None:
     parameters = [*unread_signature(member.own.function).parameters.values()]
     if member.own.bound and not (parameters and parameters[0].kind in _PASSED_BY_POSITION | _STARRED):
         return "takes no `self`"
-    accepted = hook.accepted
+    accepted = hook.accepted_arguments
     for item in parameters[member.own.bound :]:
         known = item.name in accepted
         if item.kind in _STARRED:
@@ -346,12 +415,13 @@ def _strange(plugin: object, member: _Member, members: Mapping[str, _Member], ba
         return
     if marks_of(member.own.function) or member.name.startswith("_") or _is_alias(member, members):
         return
+    # Imported from elsewhere, such as a helper that has a similar name.
     if isinstance(plugin, ModuleType) and member.own.function.__module__ != plugin.__name__:
         return
     meant = _meant(member, members, any_hook=base is not None)
     if meant is None:
         return
-    written = HOOKS[meant].written(meant, member.first)
+    written = HOOKS[meant].example_line(meant, member.first)
     if member.name == meant:
         yield f"{member.place} has the name of a hook and no mark, and is never called; mark it with @hookimpl"
     else:
@@ -378,8 +448,9 @@ def _meant(member: _Member, members: Mapping[str, _Member], *, any_hook: bool) -
         if not any_hook and hook.asked != "call":
             continue
         implemented = name in members and name != member.name
-        if implemented or not given <= set(hook.accepted) or bool(given) != bool(hook.arguments):
+        if implemented or not given <= set(hook.accepted_arguments) or bool(given) != bool(hook.arguments):
             continue
+        # After the parameters, which rule out most names: the comparison is the expensive part.
         ratio = SequenceMatcher(None, name, member.name).ratio()
         if ratio >= (_ALIKE if given else _ALIKE_WITHOUT_ARGUMENTS) and ratio > alike:
             best, alike = name, ratio

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import pluggy
@@ -23,7 +24,7 @@ from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
-from toolplug.providers.plugins.changes import Follower
+from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 
@@ -57,6 +58,7 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._monitors: tuple[Monitor, ...] = ()
         self._running: tuple[RunningPlugin, ...] = ()
+        # Set only while the host itself registers: pluggy's own methods are public, and a plugin may call them.
         self._admitted: Mapping[str, HookimplOpts] | None = None
         self.on_monitor: Callable[[], None] = _nothing
 
@@ -75,6 +77,30 @@ class PluginManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> HookimplOpts | None:
         """Return the options of a hook that was found when the plugin was checked; None for any other attribute."""
         return None if self._admitted is None else self._admitted.get(name)
+
+    def add_hookspecs(self, module_or_class: ModuleType | type) -> None:
+        """Add the hooks that a plugin or the host's code specifies; those that it has added already stay.
+
+        Plugins implement them with `@hookimpl`. Raises `PluginValidationError` if a running plugin implements one with
+        other arguments, and `ValueError` for a hook that exists.
+        """
+        marked = {
+            name: getattr(module_or_class, name)
+            for name in dir(module_or_class)
+            if self.parse_hookspec_opts(module_or_class, name) is not None
+        }
+        known = {name for name, function in marked.items() if _find_specification(self, name) is function}
+        if not marked or known != set(marked):
+            new = {name: staticmethod(function) for name, function in marked.items() if name not in known}
+            super().add_hookspecs(type("Hooks", (), new))
+
+    def specify(self, hooks: Mapping[str, Callable[..., object]]) -> None:
+        """Add the hooks that plugins specify themselves, except those that are there: a reload may bring others."""
+        new = {
+            name: staticmethod(function) for name, function in hooks.items() if _find_specification(self, name) is None
+        }
+        if new:
+            super().add_hookspecs(type("Hooks", (), new))
 
     def add_hookcall_monitoring(self, before: _Before, after: _After) -> Callable[[], None]:
         """Call `before` and `after` around each hook, those around calls included; return what ends that.
@@ -101,8 +127,10 @@ class PluginManager(pluggy.PluginManager):
         with self._admitting({}):
             for old in self._running:
                 super().unregister(name=old.key)
+        # All are registered anew: pluggy has no way to change the order of what is registered.
         for new in reversed(plugins):
-            with self._admitting({item.attribute: item.options for item in new.hooks.implementations}):
+            admitted = (*new.hooks.implementations, *(item.implementation for item in new.hooks.foreign))
+            with self._admitting({item.attribute: item.options for item in admitted}):
                 super().register(new.plugin, new.key)
         self._running = tuple(plugins)
 
@@ -110,13 +138,13 @@ class PluginManager(pluggy.PluginManager):
         """Return the names of the hooks that a running plugin implements."""
         return next((each.hooks.names for each in self._running if each.key == key), ())
 
-    def asked(self, hook: str) -> tuple[str, ...]:
+    def implementers(self, hook: str) -> tuple[str, ...]:
         """Return the keys of the running plugins that implement a hook, in the order in which they are asked.
 
         Those around calls are asked of a plugin only while it has them switched on.
         """
         silent = {each.key for each in self._running if not each.site.call_hooks.on}
-        around = HOOKS[hook].asked == "call"
+        around = hook in HOOKS and HOOKS[hook].asked == "call"
         return tuple(
             item.plugin_name for item in self._implementing(hook) if not (around and item.plugin_name in silent)
         )
@@ -141,11 +169,11 @@ class PluginManager(pluggy.PluginManager):
             runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
         )
 
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[ChangeFollower]:
         """Return the implementations of `provider_changed`, in the order in which they are asked."""
         running = {each.key: each for each in self._running}
         return [
-            Follower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
+            ChangeFollower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
             for item in self._implementing("provider_changed")
             for site in (running[item.plugin_name].site,)
         ]
@@ -160,6 +188,7 @@ class PluginManager(pluggy.PluginManager):
                 for page in cast("Iterable[object]", asking(item.function, "console_pages", plugin.site)()):
                     if not isinstance(page, ConsolePage):
                         raise TypeError(f"{type(page).__name__} is no ConsolePage")
+                    # The first of an id wins, as with tools.
                     pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
@@ -173,6 +202,7 @@ class PluginManager(pluggy.PluginManager):
             plugin = running[item.plugin_name]
             try:
                 found = cast("Mapping[str, OpenToolsetSource]", asking(item.function, "toolset_sources", plugin.site)())
+                # In this order, so that a kind of an earlier plugin is not replaced.
                 kinds = {**found, **kinds}
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
@@ -180,6 +210,7 @@ class PluginManager(pluggy.PluginManager):
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)
+        # pluggy keeps the one that is called first at the end.
         return reversed(caller.get_hookimpls())
 
     @contextmanager
@@ -189,6 +220,18 @@ class PluginManager(pluggy.PluginManager):
             yield
         finally:
             self._admitted = None
+
+
+def _find_specification(plugins: pluggy.PluginManager, name: str) -> object:
+    """Return the function that specifies a hook; None if no plugin has specified it."""
+    caller: pluggy.HookCaller | None = getattr(plugins.hook, name, None)
+    return None if caller is None or caller.spec is None else caller.spec.function
+
+
+def specifications(plugins: pluggy.PluginManager) -> dict[str, Sequence[str]]:
+    """Return the hooks that plugins or the host's code have specified, with their arguments."""
+    callers: dict[str, pluggy.HookCaller] = vars(plugins.hook)
+    return {name: each.spec.argnames for name, each in callers.items() if name not in HOOKS and each.spec is not None}
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import declared_scopes, is_tool
 from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking, marks_of, module_title, read_hooks
-from toolplug.providers.provider import FunctionProvider, built, config_model, remember_start, site_of
+from toolplug.providers.provider import FunctionProvider, build_provider, config_model, remember_start, site_of
 from toolplug.signatures.annotations import class_function
 
 ProviderLike = FunctionProvider | type[FunctionProvider] | ModuleType | Callable[..., object] | object
@@ -42,6 +42,7 @@ class CodedProvider(NamedTuple):
 
 def is_single(plugin: object) -> bool:
     """Return whether a plugin exists once, and so has one entry: a module or an object, not a class or function."""
+    # A class or function makes something new for each entry; a module or an object is there once.
     return not isinstance(plugin, type | FunctionType)
 
 
@@ -56,7 +57,7 @@ def hooks_of(plugin: object) -> PluginHooks:
     return read_hooks(plugin, FunctionProvider if issubclass(kind, FunctionProvider) else None)
 
 
-def keyed(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
+def with_keys(providers: Sequence[ProviderLike]) -> Iterator[tuple[str, ProviderLike]]:
     """Return each with its key: the name of its class or function in snake case, numbered if it is taken."""
     taken: set[str] = set()
     for given in providers:
@@ -80,20 +81,21 @@ def check_key(key: object) -> None:
 def provider_of(key: str, given: object) -> CodedProvider:
     """Return the provider of a plugin from code. Raises `InvalidDefinition`."""
     if isinstance(given, FunctionProvider):
+        # A started instance may be given: its key is that of the mapping, whatever it was before.
         given.key = key
         return CodedProvider(type(given), lambda: given, given)
     if isinstance(given, type) and issubclass(given, FunctionProvider):
-        return CodedProvider(given, partial(built, given, key, None))
+        return CodedProvider(given, partial(build_provider, given, key, None))
     if isinstance(given, FunctionType) and is_tool(given):
         kind = function_provider(given)
-        return CodedProvider(kind, partial(built, kind, key, None))
+        return CodedProvider(kind, partial(build_provider, kind, key, None))
     kind = None if isinstance(given, type | FunctionType) else delegating_provider(given)
     if kind is None:
         raise InvalidDefinition(
             f"{key!r}: {_kind_of(given)} is no provider; give a FunctionProvider, its class, a function with @tool, or "
             "a module or an object with @hookimpl functions"
         )
-    return CodedProvider(kind, partial(built, kind, key, None), given)
+    return CodedProvider(kind, partial(build_provider, kind, key, None), given)
 
 
 def _kind_of(given: object) -> str:
@@ -107,6 +109,7 @@ def _kind_of(given: object) -> str:
 
 def function_provider(function: FunctionType) -> type[FunctionProvider]:
     """Return a provider class with one tool, a function with `@tool`. Raises `InvalidDefinition`."""
+    # `staticmethod`: the function has no `self`, and its module is where its annotations are looked up.
     namespace = {function.__name__: staticmethod(function), "__module__": function.__module__}
     return type(function.__name__, (FunctionProvider,), namespace)
 
@@ -128,6 +131,7 @@ def module_provider(module: ModuleType) -> type[FunctionProvider] | None:
 
 def provider_classes(module: ModuleType) -> list[type[FunctionProvider]]:
     """Return the provider classes that a module defines itself."""
+    # Only those that the module itself defines: it imports `FunctionProvider`, and perhaps other providers.
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     return [value for value in own if isinstance(value, type) and issubclass(value, FunctionProvider)]
 
@@ -138,7 +142,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
     Raises `InvalidDefinition` for a tool or route that is not valid.
     """
     functions, hooks = dict(_find_marked(plugin)), hooks_of(plugin)
-    if not (functions or hooks.implementations or hooks.problems):
+    if not (functions or hooks.implementations or hooks.problems or hooks.foreign):
         return None
     title = module_title(plugin) if isinstance(plugin, ModuleType) else type(plugin).__name__
     namespace: dict[str, Any] = {name: staticmethod(function) for name, function in functions.items()}
@@ -157,6 +161,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
 def _find_marked(plugin: object) -> Iterable[tuple[str, Callable[..., object]]]:
     """Yield the functions with `@tool` or `@route` that a module defines, or that an object has as methods."""
     if isinstance(plugin, ModuleType):
+        # A list, since reading an annotation may import something into the module.
         for value in list(vars(plugin).values()):
             if isinstance(value, FunctionType) and value.__module__ == plugin.__name__ and marks_of(value):
                 yield value.__name__, value

@@ -14,7 +14,7 @@ from toolplug.catalog.schema import Schema
 from toolplug.errors import ConfigError
 from toolplug.execution.results import CONTRADICTIONS
 from toolplug.testing.broken_rule import BrokenRule
-from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, started
+from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, start_subject
 
 _WRONG: tuple[object, ...] = ({"wrong": [True]}, ["wrong"], "something wrong", -0.5, True, None)
 _EXTRA = "not_an_argument"
@@ -69,7 +69,7 @@ async def cancellation_rules(subject: Subject) -> list[BrokenRule]:
     """
     before = asyncio.all_tasks()
     try:
-        async with started(subject) as run:
+        async with start_subject(subject) as run:
             broken = [
                 rule for name, arguments in run.examples() for rule in await _check_cancelled(run, name, arguments)
             ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from toolplug.catalog.exact_json import as_object
-from toolplug.providers.authoring import RouteMark, marked
+from toolplug.providers.authoring import RouteMark, marked_methods
 from toolplug.providers.provider import config_model
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import Started
@@ -48,7 +48,7 @@ def _routes(run: Started) -> Iterator[BrokenRule]:
     provider = run.generation.provider
     handlers = {
         f"route {mark.method} {mark.path}": getattr(type(provider), attribute)
-        for attribute, _, mark in marked(type(provider), RouteMark)
+        for attribute, _, mark in marked_methods(type(provider), RouteMark)
     }
     handlers |= {f"route {each.path}": each.endpoint for each in provider.routes()}
     for where, handler in handlers.items():

@@ -14,18 +14,18 @@ from pathlib import Path
 from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.render import Dialect
+from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.lifecycle import CLOSE_S, START_S, awaited, called
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.runtime.duplicates import list_repeated
-from toolplug.runtime.watchdog import Watchdog
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.offers import listed_offers, requests
-from toolplug.testing.provider_rules.subject import Started, Subject, started
+from toolplug.testing.provider_rules.subject import Started, Subject, start_subject
 
 _POLL_S = 0.01
 _OWN_THREADS = ("asyncio_", "toolplug-")
@@ -49,7 +49,7 @@ class Held:
         )
 
 
-def held() -> Held:
+def snapshot() -> Held:
     """Return everything that exists now."""
     threads = (thread for thread in threading.enumerate() if not thread.name.startswith(_OWN_THREADS))
     return Held(frozenset(asyncio.all_tasks()), frozenset(threads), frozenset(children()))
@@ -59,7 +59,7 @@ async def left_since(before: Held, within_s: float) -> tuple[str, ...]:
     """Wait up to `within_s` seconds for everything newer than `before` to end; return the names of the rest."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
-    while left := held().since(before):
+    while left := snapshot().since(before):
         if loop.time() >= until:
             return left
         await asyncio.sleep(_POLL_S)
@@ -149,8 +149,8 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
     """Check instances without a registry: hooks, settings, start, tools, and close with and without a start."""
     entry = subject.entry()
     try:
-        unstarted = called(entry, "its constructor", subject.make)
-        provider = called(entry, "its constructor", subject.make)
+        unstarted = run_step(entry, "its constructor", subject.make)
+        provider = run_step(entry, "its constructor", subject.make)
     except ProviderError as error:
         fix = "let the constructor only keep values; give metrics registry=None, so that two instances have their own"
         return [BrokenRule("starts", "constructor", str(error), fix)]
@@ -171,8 +171,8 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
         site = stored_sites(lambda: store, root)(entry.key)
         listed: Sequence[ToolDefinition] = ()
         try:
-            await awaited(entry, "start()", lambda: provider.start(site), START_S)
-            listed = called(entry, "tools()", lambda: tuple(provider.tools()))
+            await await_step(entry, "start()", lambda: provider.start(site), START_S)
+            listed = run_step(entry, "tools()", lambda: tuple(provider.tools()))
         except ProviderError as error:
             broken.append(BrokenRule("starts", "start() and tools()", str(error), "fix the cause"))
         else:
@@ -182,7 +182,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
 
 async def _check_close(entry: ProviderEntry, provider: FunctionProvider, when: str) -> list[BrokenRule]:
     try:
-        await awaited(entry, "aclose()", provider.aclose, CLOSE_S)
+        await await_step(entry, "aclose()", provider.aclose, CLOSE_S)
     except ProviderError as error:
         fix = "a host calls it once, also where start() failed at its first line; end within 5 s and raise nothing"
         return [BrokenRule("closes", f"aclose() {when}", str(error), fix)]
@@ -193,11 +193,11 @@ async def life_rules(subject: Subject) -> list[BrokenRule]:
     """Start and close two instances in turn: they must list the same and leave nothing behind."""
     listings: list[tuple[object, ...]] = []
     offers: list[object] = []
-    before = held()
+    before = snapshot()
     blocks = Blocks()
     for _ in range(_STARTS):
         try:
-            async with started(subject) as run:
+            async with start_subject(subject) as run:
                 for name, arguments in run.examples():
                     async with blocks.watching(run, name):
                         result = await run.call(name, arguments)
@@ -205,7 +205,7 @@ async def life_rules(subject: Subject) -> list[BrokenRule]:
                         fix = "let the tool end; its own timeout= may be longer"
                         return [BrokenRule("calls", f"example of tool {name!r}", result.output, fix)]
                 for request in requests(run):
-                    await request.made(run)
+                    await request.send(run)
                 await run.quiet()
                 offers.append(listed_offers(run))
                 listings.append(tuple(run.registry.catalog.render(dialect) for dialect in _DIALECTS))

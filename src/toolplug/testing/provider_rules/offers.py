@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.offering import Offered
+from toolplug.catalog.offering import OfferedEntry
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.schema import Schema
 from toolplug.execution.run import run
@@ -24,7 +24,7 @@ _NOTHING: Given = {}
 _VARIABLE = re.compile(r"\{\+?([^{}]*)\}")
 
 
-class Request(NamedTuple):
+class TrialRequest(NamedTuple):
     """An example of `prompts/get` or `resources/read`, or a completion."""
 
     where: str
@@ -32,25 +32,25 @@ class Request(NamedTuple):
     name: str
     arguments: Given
 
-    async def made(self, started: Started, arguments: Given | None = None) -> ToolResult:
+    async def send(self, started: Started, arguments: Given | None = None) -> ToolResult:
         """Make it, by default with its own arguments."""
         call = ToolCall("call", self.name, self.arguments if arguments is None else arguments)
         return await run(self.plan, call, CallContext(principal=started.subject.principal))
 
 
-def requests(started: Started) -> list[Request]:
+def requests(started: Started) -> list[TrialRequest]:
     """Return the examples of everything that the provider offers: what takes no arguments needs none."""
     subject, offering = started.subject, started.generation.offering
-    found: list[Request] = []
+    found: list[TrialRequest] = []
     for name, item in offering.prompts.items():
         given = subject.prompts.get(name, None if _list_required(item) else _NOTHING)
         if given is not None and name not in subject.uncalled:
-            found.append(Request(f"prompt {name!r}", item.plan, name, given))
+            found.append(TrialRequest(f"prompt {name!r}", item.plan, name, given))
     for key, item in _readable(started):
         given = subject.resources.get(key, None if _VARIABLE.search(key) else _NOTHING)
         if given is not None and key not in subject.uncalled:
             uri = _fill(key, given)
-            found.append(Request(f"resource {key!r}", item.plan, uri, {"uri": uri, "variables": given}))
+            found.append(TrialRequest(f"resource {key!r}", item.plan, uri, {"uri": uri, "variables": given}))
     return found
 
 
@@ -58,7 +58,7 @@ async def offer_rules(started: Started) -> list[BrokenRule]:
     """Check the texts of prompts and resources, then every example, also under pressure, and completions."""
     broken = [*_check_descriptions(started), *_check_examples(started)]
     for request in requests(started):
-        result = await request.made(started)
+        result = await request.send(started)
         if result.status is ToolStatus.SUCCESS:
             broken += await _wrong_arguments(started, request) + await _under_pressure(started, request)
             continue
@@ -74,16 +74,16 @@ def listed_offers(started: Started) -> list[tuple[str, Given]]:
     return [(key, item.fields) for key, item in offers]
 
 
-def _readable(started: Started) -> list[tuple[str, Offered]]:
+def _readable(started: Started) -> list[tuple[str, OfferedEntry]]:
     offering = started.generation.offering
     return [*offering.resources.items(), *offering.templates.items()]
 
 
-def _arguments(prompt: Offered) -> list[Given]:
+def _arguments(prompt: OfferedEntry) -> list[Given]:
     return [as_object(item) for item in cast("Sequence[object]", prompt.fields.get("arguments", ()))]
 
 
-def _list_required(prompt: Offered) -> list[str]:
+def _list_required(prompt: OfferedEntry) -> list[str]:
     return [str(item["name"]) for item in _arguments(prompt) if item["required"]]
 
 
@@ -122,7 +122,7 @@ def _check_examples(started: Started) -> Iterator[BrokenRule]:
                 yield BrokenRule("examples", f"example {name!r}", f"is no {what} of it", fix)
 
 
-async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRule]:
+async def _wrong_arguments(started: Started, request: TrialRequest) -> list[BrokenRule]:
     """Check that a prompt refuses arguments that do not fit those that it lists."""
     prompt = started.generation.offering.prompts.get(request.name)
     if prompt is None or prompt.plan is not request.plan:
@@ -136,7 +136,7 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
     }
     broken: list[BrokenRule] = []
     for what, arguments in mutations(Schema(schema), request.arguments):
-        result = await request.made(started, arguments)
+        result = await request.send(started, arguments)
         if result.status is not ToolStatus.INVALID_ARGUMENTS:
             fix = "let the schema refuse it: required, types, additionalProperties"
             what_runs = f"runs and answers {result.status}"
@@ -144,13 +144,13 @@ async def _wrong_arguments(started: Started, request: Request) -> list[BrokenRul
     return broken
 
 
-async def _under_pressure(started: Started, request: Request) -> list[BrokenRule]:
+async def _under_pressure(started: Started, request: TrialRequest) -> list[BrokenRule]:
     """Cancel the request, then make it many times at once."""
-    if not await cancelled_after(started, lambda: request.made(started)):
+    if not await cancelled_after(started, lambda: request.send(started)):
         what = f"still runs {started.subject.within_s:g} s after its caller was cancelled"
         fix = "let CancelledError through; a synchronous method must end on its own"
         return [BrokenRule("cancellation", request.where, what, fix)]
-    results = await asyncio.gather(*(request.made(started) for _ in range(CONCURRENT)))
+    results = await asyncio.gather(*(request.send(started) for _ in range(CONCURRENT)))
     failed = [result for result in results if result.status not in FAIR]
     if not failed:
         return []
@@ -169,8 +169,8 @@ async def _completions(started: Started) -> list[BrokenRule]:
     broken: list[BrokenRule] = []
     for where, item, names in offers:
         for name in names if item.completion is not None else ():
-            request = Request(where, cast("Plan", item.completion), item.key, {"argument": name, "value": ""})
-            result = await request.made(started)
+            request = TrialRequest(where, cast("Plan", item.completion), item.key, {"argument": name, "value": ""})
+            result = await request.send(started)
             if result.status is not ToolStatus.SUCCESS:
                 fix = "return texts for any text that a user has typed, also an empty one"
                 what = f"ends with {result.status}: {result.output}"

@@ -11,15 +11,15 @@ from starlette.types import ASGIApp, Message, Scope
 
 from toolplug.catalog.call import Principal
 from toolplug.http.app import provider_routes
+from toolplug.model_apis.stubs import expand_builtin_tools
 from toolplug.providers.routes import BoundRoute
-from toolplug.providers.stubs import expand_builtin_tools
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import Started
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-async def requested(
+async def request_status(
     app: ASGIApp, method: str, path: str, *, headers: Headers = (), body: bytes = b"", within_s: float
 ) -> int:
     """Return the status of the response, 0 if none begins within `within_s` seconds; then the request is cancelled."""
@@ -124,15 +124,17 @@ async def answered_rules(app: ASGIApp, routes: Sequence[BoundRoute], *, within_s
     for route in routes:
         where = f"route {route.method} {route.path}"
         path = _PARAMETER.sub(lambda found: FILLED.get(found.group(1) or "str", "something"), route.path)
-        stranger = await requested(app, route.method, path, within_s=within_s)
-        caller = await requested(app, route.method, path, headers=CREDENTIALS, within_s=within_s)
+        stranger = await request_status(app, route.method, path, within_s=within_s)
+        caller = await request_status(app, route.method, path, headers=CREDENTIALS, within_s=within_s)
         if not route.public and stranger != 401:
             fix = "serve it through toolplug.http, which asks for credentials"
             broken.append(BrokenRule("route-auth", where, f"answers {stranger} without credentials, not 401", fix))
         broken += _caller(where, caller, "to a request without a body")
         if route.method in _WITH_BODY:
             headers = (*CREDENTIALS, *_JSON)
-            garbage = await requested(app, route.method, path, headers=headers, body=_BROKEN_JSON, within_s=within_s)
+            garbage = await request_status(
+                app, route.method, path, headers=headers, body=_BROKEN_JSON, within_s=within_s
+            )
             broken += _caller(where, garbage, "to a body that is no JSON")
     return broken
 

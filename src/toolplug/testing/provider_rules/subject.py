@@ -59,7 +59,7 @@ class Started:
 
     async def quiet(self) -> bool:
         """Wait up to `subject.within_s` seconds for running calls; return whether all have ended."""
-        return await self.generation.switch.drained(self.subject.within_s)
+        return await self.generation.switch.drain(self.subject.within_s)
 
     def examples(self) -> list[tuple[str, Mapping[str, object]]]:
         """Return the example calls of listed tools: name and arguments."""
@@ -67,7 +67,7 @@ class Started:
 
 
 @asynccontextmanager
-async def started(subject: Subject) -> AsyncGenerator[Started]:
+async def start_subject(subject: Subject) -> AsyncGenerator[Started]:
     """Start a new instance, and close it at the end. Raises `ConfigError` if it does not start."""
     metrics = CollectorRegistry()
     async with FunctionRegistry(metrics=metrics) as registry:

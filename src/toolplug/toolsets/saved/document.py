@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.config.document import parse_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError
@@ -36,13 +36,13 @@ _MAX_TOOL_NAME = 200
 DocumentName = Annotated[str, Field(pattern=TOOLSET_NAME, description="2 to 50 of a-z 0-9 -")]
 
 
-class _Part(BaseModel):
+class _ToolsetPart(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
     )
 
 
-class ToolRefPart(_Part):
+class ToolRefPart(_ToolsetPart):
     """A tool, by its canonical name, its short id, or both."""
 
     namespaced_name: Annotated[
@@ -64,7 +64,7 @@ class ToolRefPart(_Part):
         return ToolReference(self.namespaced_name, self.ref_id)
 
 
-class NotePart(_Part):
+class NotePart(_ToolsetPart):
     """One note."""
 
     name: Annotated[str, Field(pattern=NOTE_NAME, description="2 to 50 of a-z 0-9 -")]
@@ -83,14 +83,14 @@ class NotePart(_Part):
         return Note(self.name, self.note)
 
 
-class ToolNotesPart(_Part):
+class ToolNotesPart(_ToolsetPart):
     """The notes of one tool."""
 
     tool_ref: ToolRefPart
     notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
 
 
-class Document(_Part):
+class ToolsetDocument(_ToolsetPart):
     """A saved toolset."""
 
     name: DocumentName
@@ -118,7 +118,7 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
     }
 
 
-def imported(document: Document, catalog: Catalog) -> SavedToolset:
+def import_toolset(document: ToolsetDocument, catalog: Catalog) -> SavedToolset:
     """Return the toolset that a document describes; tools that are not listed count as unavailable.
 
     Its notes count as written about the current tools. Raises `ApiError`.
@@ -132,7 +132,7 @@ def imported(document: Document, catalog: Catalog) -> SavedToolset:
         raise ApiError("duplicate_tool", message, "toolNotes")
     return SavedToolset(
         name=document.name,
-        description=cleaned(document.description or "").strip(),
+        description=clean_text(document.description or "").strip(),
         version=document.version,
         tools=tools,
         notes=notes,

@@ -16,7 +16,7 @@ Stays = Callable[[Tool], bool]
 """Returns whether a tool is listed whatever is equipped, such as the one that changes the choice."""
 
 
-def equipped(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
+def equip(catalog: Catalog, toolset: SavedToolset, stays: Stays) -> Catalog:
     """Return the document's tools that are in the catalog, in its order and with its notes; then those that `stays`.
 
     The result is a subset: it never has a tool that the owner could not call before.
@@ -82,7 +82,7 @@ class _Chosen:
 
     def __init__(self, toolset: SavedToolset, stays: Stays) -> None:
         self.toolset = toolset
-        self._reshaped = CachedValue(lambda catalog: equipped(catalog, toolset, stays))
+        self._reshaped = CachedValue(lambda catalog: equip(catalog, toolset, stays))
 
     def __call__(self, catalog: Catalog) -> Catalog:
         return self._reshaped(catalog)

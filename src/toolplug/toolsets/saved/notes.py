@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.exact_json import Answer
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.errors import ApiError
 from toolplug.toolsets.saved.saved_toolset import SavedNote, SavedToolset, ToolNotes
 
@@ -72,7 +72,7 @@ class NotesRemoved(NamedTuple):
 
 def note_text(text: str) -> str:
     """Return the text as it is stored: in one line, without invisible characters."""
-    return cleaned(in_one_line(text)).strip()
+    return clean_text(in_one_line(text)).strip()
 
 
 def with_notes(

@@ -26,7 +26,7 @@ class Equipped(NamedTuple):
     name: str
 
 
-class Choice(NamedTuple):
+class EquippedChoice(NamedTuple):
     """An owner with the equipped toolset; None for a deleted one."""
 
     owner: ToolsetOwner
@@ -68,7 +68,7 @@ class SavedRecords:
         """Delete the document; return False if there is none."""
         return await self._store.commit(_saved_key(owner, name), None) != 0
 
-    async def equipped(self, owner: ToolsetOwner) -> str | None:
+    async def equipped_name(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the owner's equipped toolset, None if there is none."""
         name, _ = await self.choice(owner)
         return name
@@ -78,11 +78,11 @@ class SavedRecords:
         record = await self._store.read(equipped_key(owner))
         return (None, 0) if record is None else (_CHOICE.validate_json(record.value).name, record.revision)
 
-    async def load_choice(self, value: bytes) -> Choice:
+    async def load_choice(self, value: bytes) -> EquippedChoice:
         """Return the owner of a record of `EQUIPPED`, with the toolset. Raises `ValueError`."""
         owner, name = _CHOICE.validate_json(value)
         kept = await self.read(owner, name)
-        return Choice(owner, None if kept is None else kept.toolset)
+        return EquippedChoice(owner, None if kept is None else kept.toolset)
 
     async def equip(self, owner: ToolsetOwner, name: str | None, *, expected: int | None = None) -> int:
         """Store the name of the owner's equipped toolset, None for none, and return the revision of its record.

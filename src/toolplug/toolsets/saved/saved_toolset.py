@@ -121,7 +121,7 @@ class ToolReference(NamedTuple):
         return repr(self.ref_id if self.name is None else self.name)
 
 
-def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
+def resolve_reference(reference: ToolReference, catalog: Catalog, away: Collection[str] = ()) -> str:
     """Return the canonical name of a listed tool. Raises `ApiError`.
 
     `away`: known names that may be unlisted; the error says so for them.
@@ -140,7 +140,11 @@ def resolved(reference: ToolReference, catalog: Catalog, away: Collection[str] =
 def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
     """Return the canonical name of a tool; an unlisted canonical name is accepted, as its tool may be unavailable."""
     found = _found(reference, catalog)
-    return resolved(reference, catalog) if found is None and reference.name is None else found or str(reference.name)
+    return (
+        resolve_reference(reference, catalog)
+        if found is None and reference.name is None
+        else found or str(reference.name)
+    )
 
 
 def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:

@@ -12,20 +12,20 @@ from typing import Self
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
+from toolplug.cluster.followed import FollowedRecords
+from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import FairThreads
-from toolplug.stores.followed import FollowedRecords
-from toolplug.stores.process_requests import ProcessRequests
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.document import Document, document_fields, imported, yaml_fields
-from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equipped
+from toolplug.toolsets.saved.document import ToolsetDocument, document_fields, import_toolset, yaml_fields
+from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equip
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
-from toolplug.toolsets.saved.saved_records import EQUIPPED, Choice, SavedRecords, StoredRecord, equipped_key
+from toolplug.toolsets.saved.saved_records import EQUIPPED, EquippedChoice, SavedRecords, StoredRecord, equipped_key
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
     SavedToolset,
@@ -34,7 +34,7 @@ from toolplug.toolsets.saved.saved_toolset import (
     check_saved,
     is_toolset_name,
     noted_tool,
-    resolved,
+    resolve_reference,
 )
 from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
 
@@ -89,7 +89,7 @@ class SavedToolsets:
     async def saved(self, caller: Caller) -> list[ToolsetLine]:
         """Return the owner's toolsets, in alphabetical order."""
         owner = caller.owner
-        chosen = await self._records.equipped(owner)
+        chosen = await self._records.equipped_name(owner)
         kept = [await self._records.read(owner, name) for name in await self._records.names(owner)]
         mine = [await self._reachable(caller, item.toolset) for item in kept if item is not None]
         return [ToolsetLine(toolset, toolset.name == chosen) for toolset in mine]
@@ -107,7 +107,7 @@ class SavedToolsets:
     async def active_catalog(self, caller: Caller) -> Catalog:
         """Return the available tools of the equipped toolset, with notes; empty if none is equipped."""
         toolset = self._equipment.of(caller.owner)
-        return Catalog() if toolset is None else equipped(await self._catalog_of(caller), toolset, chosen_only)
+        return Catalog() if toolset is None else equip(await self._catalog_of(caller), toolset, chosen_only)
 
     async def document(self, caller: Caller, name: str) -> dict[str, object]:
         """Return a toolset as a document for `import_document`. Raises `ApiError`."""
@@ -120,12 +120,12 @@ class SavedToolsets:
         """Save a new toolset of available tools. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
 
-        def made() -> SavedToolset:
-            names = tuple(resolved(tool, catalog) for tool in tools)
+        def make_toolset() -> SavedToolset:
+            names = tuple(resolve_reference(tool, catalog) for tool in tools)
             check_saved(name, names)
-            return SavedToolset(name=name, tools=names, description=cleaned(description).strip())
+            return SavedToolset(name=name, tools=names, description=clean_text(description).strip())
 
-        return await self._save_new("toolset.create", caller, name, catalog, made)
+        return await self._save_new("toolset.create", caller, name, catalog, make_toolset)
 
     async def read_yaml(self, caller: Caller, text: bytes) -> dict[str, Value]:
         """Return the values of a YAML document for `import_document`. Raises `ConfigError`.
@@ -134,11 +134,11 @@ class SavedToolsets:
         """
         return await self._threads.run(caller.principal.tenant, partial(yaml_fields, text, file="body"))
 
-    async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
+    async def import_document(self, caller: Caller, document: ToolsetDocument) -> ShownToolset:
         """Save a new toolset from a document, whose tools need not be available. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         return await self._save_new(
-            "toolset.import", caller, document.name, catalog, lambda: imported(document, catalog)
+            "toolset.import", caller, document.name, catalog, lambda: import_toolset(document, catalog)
         )
 
     async def delete(self, caller: Caller, name: str) -> None:
@@ -147,7 +147,7 @@ class SavedToolsets:
             with _audit("toolset.delete", caller, name):
                 owner = caller.owner
                 await self._find_record(owner, name)
-                if await self._records.equipped(owner) == name:
+                if await self._records.equipped_name(owner) == name:
                     await self._choose(owner, None)
                 await self._records.delete(owner, name)
         await self._chosen_everywhere(caller)
@@ -189,7 +189,7 @@ class SavedToolsets:
             name = await self._choose_name(owner, toolset)
             with _audit("notes.add", caller, name):
                 kept = await self._find_record(owner, name)
-                definition = catalog[resolved(tool, catalog, kept.toolset.tools)].definition
+                definition = catalog[resolve_reference(tool, catalog, kept.toolset.tools)].definition
                 made: list[NotesAdded] = []
 
                 def change(before: SavedToolset) -> SavedToolset:
@@ -268,13 +268,13 @@ class SavedToolsets:
             revision = await self._records.equip(owner, name, expected=expected)
             # Read after the choice is written: a process that changes the document later finds it equipped.
             kept = None if name is None else await self._records.read(owner, name)
-            self._choices.put(key, revision, None if kept is None else Choice(owner, kept.toolset))
+            self._choices.put(key, revision, None if kept is None else EquippedChoice(owner, kept.toolset))
 
     async def _equipped_now(self, owner: ToolsetOwner) -> str | None:
         """Return the name of the equipped toolset in the store; if there is none, none is used here either."""
         key = equipped_key(owner)
         async with self._choosing.of(key):
-            name = await self._records.equipped(owner)
+            name = await self._records.equipped_name(owner)
             if name is None:
                 self._choices.put(key, 0, None)
             return name
@@ -294,11 +294,11 @@ class SavedToolsets:
 
     async def _chosen_everywhere(self, caller: Caller) -> None:
         """Wait until every process uses what the owner has equipped now."""
-        await self._requests.applied(equipped_key(caller.owner))
+        await self._requests.wait_until_applied(equipped_key(caller.owner))
 
     async def _choose_name(self, owner: ToolsetOwner, toolset: str | None) -> str:
         """Return the given name, which may be of no toolset, or that of the equipped one."""
-        name = toolset if toolset is not None else await self._records.equipped(owner)
+        name = toolset if toolset is not None else await self._records.equipped_name(owner)
         if name is None:
             raise ApiError(
                 "no_toolset_equipped", "no toolset is equipped; equip the one whose tools the notes are for", "toolRef"
@@ -324,7 +324,7 @@ class SavedToolsets:
         notes = tuple(item for item in toolset.notes if item.tool in catalog)
         return replace(toolset, tools=tuple(tool for tool in toolset.tools if tool in catalog), notes=notes)
 
-    def _use(self, changed: Mapping[str, Choice | None]) -> None:
+    def _use(self, changed: Mapping[str, EquippedChoice | None]) -> None:
         for key, choice in changed.items():
             if choice is not None:
                 self._owners[key] = choice.owner

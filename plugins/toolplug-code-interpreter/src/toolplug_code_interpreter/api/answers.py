@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolplug.http.bodies.foreign_requests import IgnoredParts
 from toolplug_code_interpreter.container import ContainerEnded, FileRefused
 from toolplug_code_interpreter.containers import NoSuchContainer, TooManyContainers
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 Shape = Mapping[str, object]
 
-_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter", "json_invalid": "invalid_json"}
+_CODES = {"unsupported": "unknown_parameter", "missing": "missing_parameter", "json_invalid": "invalid_json"}
 _TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 429: "too_many_requests", 503: "server_error"}
 _RETRY_S = 5
+_FIELDS = TypeAdapter(dict[str, object])
+_LOG = logging.getLogger("toolplug_code_interpreter")
 
 MAX_BODY = 64 * 1024
 """Bytes of a JSON body: the model that reads it lists each name that it does not know."""
@@ -48,12 +53,13 @@ class Page(BaseModel):
 
 
 def answering(handler: Handler) -> Handler:
-    """Make a handler's own exceptions answers in the host's shape of errors."""
+    """Make a handler's own exceptions answers in the host's shape of errors, and say what it ignores."""
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
+        request.state.ignored = ignored = IgnoredParts.of(request, _LOG)
         try:
-            return await handler(request)
+            return ignored.say_in(await handler(request))
         except RequestRefused as error:
             refused = error
         except (NoSuchContainer, ContainerEnded) as error:
@@ -74,12 +80,18 @@ async def body(request: Request, model: type[Model]) -> Model:
     raw = await request.body()
     if len(raw) > MAX_BODY:
         raise RequestRefused(413, "request_too_large", f"the body has {len(raw)} bytes, {MAX_BODY} are allowed")
-    return validated(lambda: model.model_validate_json(raw or b"{}"))
+    return known(request, model, validated(lambda: _FIELDS.validate_json(raw or b"{}")))
+
+
+def known(request: Request, model: type[Model], fields: dict[str, object]) -> Model:
+    """Return the fields as the model, without those that it does not have. Raises `RequestRefused`."""
+    request.state.ignored.leave_out(fields, model)
+    return validated(lambda: model.model_validate(fields))
 
 
 def page_answer(request: Request, shapes: Sequence[Shape]) -> Response:
     """Return the asked part of a list, which is given oldest first, in OpenAI's shape. Raises `RequestRefused`."""
-    page = validated(lambda: Page.model_validate(dict(request.query_params)))
+    page = known(request, Page, {**request.query_params})
     listed = [each for each in shapes if page.name is None or each.get("name") == page.name]
     if page.order == "desc":
         listed.reverse()
@@ -102,7 +114,7 @@ def page_answer(request: Request, shapes: Sequence[Shape]) -> Response:
     )
 
 
-def validated(read: Callable[[], Model]) -> Model:
+def validated(read: Callable[[], T]) -> T:
     """Return what is read. Raises `RequestRefused` naming the first thing that is wrong with it."""
     try:
         return read()
@@ -110,7 +122,7 @@ def validated(read: Callable[[], Model]) -> Model:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         param = ".".join(map(str, first["loc"])) or None
         code = _CODES.get(first["type"], "invalid_value")
-        says = "is not supported here" if code == "unknown_parameter" else first["msg"]
+        says = f"is not supported here; {first['msg']}" if code == "unknown_parameter" else first["msg"]
         raise RequestRefused(400, code, f"{param}: {says}" if param else says, param) from None
 
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from mimetypes import guess_type
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
@@ -30,6 +31,12 @@ class ExpiresAfter(BaseModel):
     minutes: Annotated[int, Field(ge=1, le=20)]
 
 
+def _refuse_files(given: object) -> None:
+    """Refuse files by their ids, without which the container would not be what was asked for."""
+    if given:
+        raise PydanticCustomError("unsupported", "upload the files to the container instead")
+
+
 class NewContainer(BaseModel):
     """The body of a request for a container."""
 
@@ -38,6 +45,7 @@ class NewContainer(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=256)]
     expires_after: ExpiresAfter | None = None
     network_policy: NoNetwork | None = None
+    file_ids: Annotated[object, AfterValidator(_refuse_files)] = None
 
 
 class ContainerRoutes:

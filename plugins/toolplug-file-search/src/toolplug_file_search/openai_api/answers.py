@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, ParamSpec, Protocol, TypeVar, cast
@@ -11,6 +12,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolplug.http.bodies.foreign_requests import IgnoredParts
 from toolplug.runtime.threads import TooManyWaiting
 from toolplug_file_search.documents.formats import UnreadableDocument
 from toolplug_file_search.storage.database import IndexUnavailable
@@ -35,7 +37,8 @@ MAX_BODY = 128 * 1024
 MAX_MEMBERS, MAX_ITEMS = 64, 40_000
 """Members of an object in a body, and items of all its objects and lists: a batch of 2,000 files with 16 attributes."""
 
-_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter"}
+_CODES = {"extra_forbidden": "unknown_parameter", "missing": "missing_parameter"}  # a union's members forbid others'
+_LOG = logging.getLogger("toolplug_file_search")
 _TYPES = {404: "not_found", 409: "conflict", 413: "invalid_request", 503: "server_error"}
 
 
@@ -69,12 +72,13 @@ class _Query(BaseModel):
 
 
 def answering(handler: Handler) -> Handler:
-    """Make a handler's own exceptions answers in the contract's shape of errors."""
+    """Make a handler's own exceptions answers in the contract's shape of errors, and say what it ignores."""
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
+        request.state.ignored = ignored = IgnoredParts.of(request, _LOG)
         try:
-            return await handler(request)
+            return ignored.say_in(await handler(request))
         except RequestRefused as error:
             refused = error
         except NotThere as error:
@@ -107,6 +111,8 @@ async def body(request: Request, model: type[Model], *, most: int = MAX_BODY) ->
     except ValueError as error:
         raise RequestRefused(400, "invalid_json", f"the body is not JSON: {error}") from None
     _check_size([given])
+    if isinstance(given, dict):
+        request.state.ignored.leave_out(cast("dict[str, object]", given), model)
     return _validated(lambda: model.model_validate(given))
 
 
@@ -131,13 +137,19 @@ def _check_size(given: object) -> None:
 
 def page(request: Request) -> Page:
     """The part of a list that is asked for; raises `RequestRefused`."""
-    query = _validated(lambda: _Query.model_validate(dict(request.query_params)))
+    query = _query(request)
     return Page(query.limit, query.order, query.after, query.before)
 
 
 def state(request: Request) -> Status | None:
     """The state that the listed files of a vector store have to be in; raises `RequestRefused`."""
-    return _validated(lambda: _Query.model_validate(dict(request.query_params))).filter
+    return _query(request).filter
+
+
+def _query(request: Request) -> _Query:
+    fields: dict[str, object] = {**request.query_params}
+    request.state.ignored.leave_out(fields, _Query)
+    return _validated(lambda: _Query.model_validate(fields))
 
 
 def list_answer(listed: Listed[Record], shape: Callable[[Record], Mapping[str, object]]) -> Response:

@@ -8,8 +8,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from toolplug.catalog.text import cleaned, counted, in_one_line
-from toolplug.config.masking import masked
+from toolplug.catalog.text import clean_text, in_one_line, pluralize
+from toolplug.config.masking import mask_secrets
 
 _LOG = logging.getLogger("toolplug.mcp")
 _MINUTE_S = 60.0
@@ -45,7 +45,7 @@ class RateLimitedLog:
             return
         self._written += 1
         left_out, self._left_out = self._left_out, 0
-        more = f" ({counted(left_out, 'line')} left out before)" if left_out else ""
+        more = f" ({pluralize(left_out, 'line')} left out before)" if left_out else ""
         self._log.log(level, "%s: %s%s", what, text[:_MAX_CHARACTERS], more)
 
 
@@ -164,4 +164,4 @@ class StderrTail:
             self._log.write(logging.INFO, self._what, text)
 
     def _readable(self, said: bytes) -> str:
-        return masked(cleaned(in_one_line(said.decode(errors="replace"))), self._secrets)
+        return mask_secrets(clean_text(in_one_line(said.decode(errors="replace"))), self._secrets)

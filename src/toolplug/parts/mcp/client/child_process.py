@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from toolplug.config.masking import find_secrets, forms_of, looks_secret, masked, secrets_in
+from toolplug.config.masking import find_secrets, forms_of, looks_secret, mask_secrets, secrets_in
 from toolplug.parts.mcp.client.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.parts.mcp.client.connection import ConnectionFailed
 from toolplug.parts.mcp.client.server_config import Command
@@ -286,7 +286,7 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
 
 def _name_command(command: Command, secrets: Sequence[str]) -> str:
     """Return the words that tell apart several servers which run the same program, without secrets."""
-    line = masked(" ".join((command.command, *command.args)), secrets)
+    line = mask_secrets(" ".join((command.command, *command.args)), secrets)
     return line if len(line) <= _MAX_CALLED else f"{line[:_MAX_CALLED]}…"
 
 

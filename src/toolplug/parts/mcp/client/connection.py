@@ -68,7 +68,7 @@ class Repetition(NamedTuple):
 _NO_META: Mapping[str, object] = MappingProxyType({})
 
 
-class Answer(NamedTuple):
+class McpAnswer(NamedTuple):
     """The result of `tools/call`: `content` has the content blocks as JSON objects, `meta` is the result's `_meta`."""
 
     content: Sequence[Mapping[str, object]]
@@ -109,7 +109,7 @@ class ServerConnection(Protocol):
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
         `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` answers questions of the server, which
@@ -141,7 +141,7 @@ class ServerConnection(Protocol):
         """
         ...
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the connection has ended."""
         ...
 

@@ -18,14 +18,14 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.parts.mcp.client.connection import (
-    Answer,
     Connect,
     ConnectionFailed,
+    McpAnswer,
     OnChange,
     Repetition,
     ServerConnection,
@@ -59,7 +59,7 @@ class ConnectionStrategy(Protocol):
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Run a tool by the server's own name for it. Raises like `ask`; also `InputRequired` and `CannotAsk`."""
         return await self.ask(
             lambda connection: connection.call(name, arguments, report, trace_context, ask, repetition)
@@ -88,7 +88,7 @@ class SwitchedConnection:
         """Close it when the running calls have ended; they are ended after this time."""
         self.off()
         if not await accounting.drain(self.switch, drain_s):
-            _LOG.warning("an MCP server is ended with %s still running", counted(self.switch.running, "call"))
+            _LOG.warning("an MCP server is ended with %s still running", pluralize(self.switch.running, "call"))
         await self.line.aclose()
 
     async def end(self) -> None:
@@ -145,17 +145,17 @@ class Restarts:
         """Return the seconds until the next attempt is allowed; 0 if it is allowed now."""
         return max(self._until - self._clock(), 0.0)
 
-    def failed(self) -> float:
+    def record_failure(self) -> float:
         """Record a failed attempt and return the pause that follows, in seconds."""
         self._failures += 1
         pause = pause_after(self._failures, FIRST_S, LONGEST_S) * (1 - self._jitter() / 4)
         self._until = self._clock() + pause
         return pause
 
-    def lasted(self, seconds: float) -> None:
+    def record_end(self, seconds: float) -> None:
         """Record the end of a connection that was open for so many seconds; a short one counts as a failure."""
         if seconds < STEADY_S:
-            self.failed()
+            self.record_failure()
         else:
             self._failures = 0
 
@@ -235,7 +235,7 @@ class PersistentConnection(ConnectionStrategy):
             opening = self._opening = OwnedTask(self._life, name=f"toolplug-mcp-{server}", on_end=self._over)
             self._lives.add(opening)
         try:
-            return await opening.opened()
+            return await opening.wait_open()
         except OpeningFailed:
             raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None) from None
 
@@ -265,7 +265,7 @@ class PersistentConnection(ConnectionStrategy):
         else:
             reason = f"its connection raised {type(error).__name__}"
         if opening:
-            self._opening, pause = None, self._restarts.failed()
+            self._opening, pause = None, self._restarts.record_failure()
             if error is not None:
                 _LOG.warning("MCP server %r is down, left alone for %.1f s: %s", server.name.id, pause, reason)
         elif error is not None:
@@ -275,13 +275,16 @@ class PersistentConnection(ConnectionStrategy):
         """Record that the connection has ended by itself, which its task notices, or a call that needs another one."""
         if self._connection is not None:
             self._connection = None
-            self._restarts.lasted(self._clock() - self._since)
+            self._restarts.record_end(self._clock() - self._since)
             _LOG.warning("MCP server %r has gone; a call starts it again", self._server.name.id)
 
 
 async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> None:
     """Wait until the server has ended, or `ended` is set."""
-    ends: list[asyncio.Task[object]] = [asyncio.create_task(connection.gone()), asyncio.create_task(ended.wait())]
+    ends: list[asyncio.Task[object]] = [
+        asyncio.create_task(connection.wait_closed()),
+        asyncio.create_task(ended.wait()),
+    ]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -315,7 +318,7 @@ class PerCallConnection(ConnectionStrategy):
             return await link.ask(request)
         except ServerDown:
             if not (link.was_open or self._ended):
-                self._restarts.failed()
+                self._restarts.record_failure()
             raise
         finally:
             self._links.discard(link)

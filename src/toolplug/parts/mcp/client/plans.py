@@ -11,20 +11,20 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import NO_HOOKS, CallCounters, Gate, Plan, Target, TenantsGate, Tool
+from toolplug.catalog.plan import NO_HOOKS, Gate, Plan, PlanCounters, Target, TenantsGate, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.host.file.tool_servers import KIND
-from toolplug.parts.mcp.client.connection import Answer, BadAnswer, Repetition, ServerRefused
+from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.server_config import ADDED, Server
 from toolplug.parts.mcp.content import META, PlacedText
 from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
 from toolplug.parts.mcp.input_rounds import answered_in_rounds, of_server
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 MAX_META = 16_384
 """Characters of a result's `_meta`; it is no limit of the tool's, since models do not see it."""
@@ -34,7 +34,7 @@ _ANY = Schema(ANY_OBJECT)
 UNFIT = "structured content that does not fit the tool's output schema"
 
 
-def result_of(answer: Answer, output: Schema | None) -> ToolResult:
+def result_of(answer: McpAnswer, output: Schema | None) -> ToolResult:
     """Return the result: text content as its output, one block per line; each other block as a part.
 
     The output knows the places of the parts, for MCP clients. Structured content that does not fit the schema `output`
@@ -61,9 +61,9 @@ def result_of(answer: Answer, output: Schema | None) -> ToolResult:
     return ToolResult("", "", output_text, status, None, tuple(parts), {**metadata, "left_out": UNFIT})
 
 
-def _metadata(answer: Answer) -> Mapping[str, object]:
+def _metadata(answer: McpAnswer) -> Mapping[str, object]:
     meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
-    text = encoded(meta) if meta else None
+    text = encode_value(meta) if meta else None
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
 
 
@@ -72,7 +72,7 @@ MAX_LABELS = 200
 OTHER = "_other"
 
 
-class Planner:
+class ServerPlanner:
     """Builds the tools of one server from its configuration. A policy `ask` requires `approvals`."""
 
     def __init__(self, server: Server, services: CallServices, labels: Labels) -> None:
@@ -108,17 +108,17 @@ class Planner:
         for item in found:
             if self._server.policy_of(item.name) == "disable":
                 continue
-            known, definition = before.get(item.name), self._offered(item.definition)
+            known, definition = before.get(item.name), self._as_offered(item.definition)
             if item.quarantined:
-                unavailable.append(self._quarantined(definition, reach))
+                unavailable.append(self._quarantine_tool(definition, reach))
             elif known is not None and known.definition.signature == definition.signature:
                 listed.append(known)
             else:
                 listed.append(self._tool(definition, calling(reach.line, definition), reach))
         return Catalog(listed, unavailable=Catalog(unavailable))
 
-    def _offered(self, definition: ToolDefinition) -> ToolDefinition:
-        offered = self._server.offered(definition.ref.name)
+    def _as_offered(self, definition: ToolDefinition) -> ToolDefinition:
+        offered = self._server.offer_for(definition.ref.name)
         return definition if offered == definition.offered else replace(definition, offered=offered)
 
     def request(self, method: str, name: str, target: Target, reach: SwitchedConnection) -> Plan:
@@ -129,7 +129,7 @@ class Planner:
         """
         server, services = self._server, self._services
         definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(KIND, server.name.id, name, ""))
-        counters, abandoned = self._labels.method(method), services.accounting.abandoned(*self._level)
+        counters, abandoned = self._labels.method(method), services.accounting.abandoned_limit(*self._level)
         policy = ToolPolicy("deny", server.origin("policy")) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
         plan = self._builder.build(definition, source, policy, gates=self._own)
@@ -140,8 +140,8 @@ class Planner:
         """True if the policy of the whole server is `disable`."""
         return self._server.policy == "disable"
 
-    def _quarantined(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
-        tool = self._tool(definition, _quarantined, reach)
+    def _quarantine_tool(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
+        tool = self._tool(definition, _refuse_quarantined, reach)
         return tool._replace(plan=replace(tool.plan, approval=None))
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
@@ -150,7 +150,7 @@ class Planner:
         if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is no one to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
-        abandoned = services.accounting.abandoned(*self._level)
+        abandoned = services.accounting.abandoned_limit(*self._level)
         plan = self._builder.build(
             definition,
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
@@ -170,11 +170,11 @@ class Labels:
         self._provider = f"{KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
-    def method(self, method: str) -> CallCounters:
+    def method(self, method: str) -> PlanCounters:
         """Return the counters of a method of the protocol other than a tool call."""
         return self._accounting.counters(self._provider, method)
 
-    def counters(self, name: str) -> CallCounters:
+    def counters(self, name: str) -> PlanCounters:
         """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
@@ -192,7 +192,7 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
         arguments = cast("Mapping[str, object]", call.arguments)  # decoded on its way here
         report = None if context.report is no_report else context.report
 
-        async def send(repetition: Repetition | None) -> Answer:
+        async def send(repetition: Repetition | None) -> McpAnswer:
             return await line.call(call.name, arguments, report, context.trace_context, ask, repetition)
 
         ask = of_server(context.ask, definition.ref)
@@ -235,7 +235,7 @@ def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
     return Catalog(tools, prefixes=catalog.prefixes, unavailable=catalog.unavailable)
 
 
-async def _quarantined(call: ToolCall, context: CallContext) -> ToolResult:
+async def _refuse_quarantined(call: ToolCall, context: CallContext) -> ToolResult:
     raise ToolUnavailable("it is new or has changed, and is not accepted yet", code="quarantined")
 
 

@@ -98,10 +98,10 @@ class Server:
         """Return the rule of one tool."""
         return self.tools.get(tool, NO_RULE)
 
-    def offered(self, tool: str) -> Offered:
+    def offer_for(self, tool: str) -> Offered:
         """Return how models are offered one tool."""
         of_all = ALWAYS if self.offer == "always" else Offered(self.offer, self.origin("offer"))
-        return self.rule(tool).offered(lambda key: self.origin("tools", tool, key), of_all)
+        return self.rule(tool).offer_for(lambda key: self.origin("tools", tool, key), of_all)
 
     def policy_of(self, tool: str) -> Policy:
         """Return the effective policy of one tool."""

@@ -31,7 +31,7 @@ from toolplug.parts.mcp.client.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
-from toolplug.parts.mcp.client.plans import Labels, Planner, over
+from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
@@ -126,10 +126,12 @@ class CachedOffering:
     """The offering of one connection, planned again if the record, the configuration or the connection has changed."""
 
     def __init__(self) -> None:
-        self._of: tuple[FoundOffers, Planner, SwitchedConnection] | None = None
+        self._of: tuple[FoundOffers, ServerPlanner, SwitchedConnection] | None = None
         self._offering = EMPTY_OFFERING
 
-    def __call__(self, found: FoundOffers, planner: Planner, reach: SwitchedConnection, follow: Follow) -> Offering:
+    def __call__(
+        self, found: FoundOffers, planner: ServerPlanner, reach: SwitchedConnection, follow: Follow
+    ) -> Offering:
         """Return the same object until something changes."""
         known = self._of
         if known is None or known[0] is not found or known[1] is not planner or known[2] is not reach:
@@ -258,7 +260,7 @@ class ServerTools:
         self.pause: Pause = pause
         self._on_change = on_change
         self._labels = Labels(services.accounting, server.name)
-        self.planner: Planner = Planner(server, services, self._labels)
+        self.planner: ServerPlanner = ServerPlanner(server, services, self._labels)
         self._found: tuple[FoundTool, ...] = ()
         self.offers: FoundOffers = NO_OFFERS
         self._raw_offers: RawOffers | None = None
@@ -303,7 +305,7 @@ class ServerTools:
         old connection is closed after its calls, and new calls use a new one.
         """
         before, self.server = self.server, server
-        self.planner = Planner(server, self.services, self._labels)
+        self.planner = ServerPlanner(server, self.services, self._labels)
         if self._closed:
             return
         if not server.enabled or server.transport != before.transport:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from toolplug.catalog.call import Principal
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.cli.progress import progress
@@ -101,20 +101,20 @@ async def _discover(
 
     Problems with entries of the configuration are added to `problems`.
     """
-    async with entered(open_servers_only(files, problems)) as host:
+    async with enter_host(open_servers_only(files, problems)) as host:
         servers = await servers_of(host)
         if server is not None and accept:
             await servers.accept(server, None if EVERY in accept else accept, by=by, request_id="")
         wanted = [view.id for view in servers.servers(by.tenant) if view.enabled] if server is None else [server]
         with progress("listing the tools of MCP servers", len(wanted)) as done:
 
-            async def listed(name: str) -> ServerView:
+            async def discover_server(name: str) -> ServerView:
                 try:
                     return await servers.discover(name, by=by, wait_s=_WAIT_S, request_id="")
                 finally:
                     done()
 
-            return await asyncio.gather(*map(listed, wanted))
+            return await asyncio.gather(*map(discover_server, wanted))
 
 
 def _print_servers(views: Sequence[ServerView], files: ConfigFiles) -> None:

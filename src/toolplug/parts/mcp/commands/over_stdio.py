@@ -7,7 +7,7 @@ from functools import partial
 from typing import TextIO
 
 from toolplug.catalog.call import CallContext
-from toolplug.cli.event_loop import LEAVE_S, entered, run_to_end
+from toolplug.cli.event_loop import LEAVE_S, enter_host, run_to_end
 from toolplug.cli.options import missing_package, operator
 from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
@@ -17,7 +17,7 @@ from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.parts.mcp.serving.mcp_sessions import Serving, clients_of
-from toolplug.parts.mcp.serving.server_endpoint import Caller
+from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
 
 def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
@@ -29,7 +29,7 @@ def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
 async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     stopped, reloading = asyncio.Event(), Reloading(host)
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
-        async with entered(host):
+        async with enter_host(host):
             try:
                 clients = await clients_of(host)
                 endpoint = await clients.speaker()
@@ -47,7 +47,7 @@ async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     return 0
 
 
-def _operator(host: Host, clients: Serving, agent: str | None) -> Caller:
+def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
     """Return the only caller; sessions of its toolsets last until the host closes."""
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
@@ -56,7 +56,7 @@ def _operator(host: Host, clients: Serving, agent: str | None) -> Caller:
         partial(host.offering_for, principal, agent=agent, within=client),
         clients.subscriptions(),
     )
-    return Caller(
+    return McpCaller(
         executor=executor,
         context=CallContext(principal=principal, agent=agent),
         approvals=host.approvals,

@@ -14,10 +14,10 @@ import orjson
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.foreign_tools import bounded_text, icons_of, list_of
-from toolplug.catalog.sanitise import RemovedParts
 from toolplug.catalog.text import cleaned_json, hidden_character
 from toolplug.errors import InvalidDefinition
+from toolplug.foreign.definitions import bounded_text, icons_of, list_of
+from toolplug.foreign.sanitise import RemovedParts
 from toolplug.runtime.tasks import in_slices
 
 MAX_OFFERS = 1_000

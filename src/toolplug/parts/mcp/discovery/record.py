@@ -93,7 +93,7 @@ class DiscoveryRecord:
 NEVER = DiscoveryRecord()
 
 
-class Changes(NamedTuple):
+class RecordChanges(NamedTuple):
     """Names of tools in the order of their listing; `modified` ones have another digest."""
 
     added: tuple[str, ...]
@@ -104,10 +104,10 @@ class Changes(NamedTuple):
         return ", ".join(f"{len(names)} {kind}" for kind, names in self._asdict().items() if names) or "no change"
 
 
-def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> Changes:
+def changes(before: Iterable[FoundTool], after: Iterable[FoundTool]) -> RecordChanges:
     """Return the differences from one listing to the next."""
     old, new = _digests(before), _digests(after)
-    return Changes(
+    return RecordChanges(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
         modified=tuple(name for name, digest in new.items() if old.get(name, digest) != digest),
@@ -232,7 +232,7 @@ class Listing:
     offers: FoundOffers | None = None
 
 
-def begun(kept: ServerState, config_hash: str, *, attempt: str, at: float, until: float) -> ServerState:
+def begin_listing(kept: ServerState, config_hash: str, *, attempt: str, at: float, until: float) -> ServerState:
     """Return the state with a listing of this configuration in progress."""
     record = discovering(kept.record, config_hash)
     return replace(kept, record=record, attempt=attempt, began_at=at, believed_until=until)
@@ -250,7 +250,7 @@ def discovering(record: DiscoveryRecord, config_hash: str) -> DiscoveryRecord:
     )
 
 
-def succeeded(
+def record_success(
     kept: ServerState, config_hash: str, listing: Listing, *, at: float, pin: bool, announces: bool | None = None
 ) -> ServerState:
     """Return the state after a successful listing. Raises `TooManyNames`."""
@@ -269,7 +269,7 @@ def succeeded(
     return ServerState(record=record, body=listing.body, found_at=at, pins=pins, held=held, began_at=kept.began_at)
 
 
-def failed(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
+def record_failure(kept: ServerState, config_hash: str, error: str, *, at: float, retry_at: float) -> ServerState:
     """Return the state after a failed listing: the last good tools stay, as stale ones."""
     record = replace(
         kept.record,
@@ -295,7 +295,7 @@ def with_newer_tools(kept: ServerState, mine: ServerState) -> ServerState:
     return replace(kept, record=record, body=mine.body, found_at=mine.found_at, pins=mine.pins, held=mine.held)
 
 
-def accepted(kept: ServerState, names: Collection[str] | None) -> ServerState:
+def accept_definitions(kept: ServerState, names: Collection[str] | None) -> ServerState:
     """Return the state with these quarantined definitions accepted; None accepts all and drops every pin."""
     listed = {tool.name for tool in kept.record.tools}
     chosen = kept.pins.keys() if names is None else listed.intersection(names)

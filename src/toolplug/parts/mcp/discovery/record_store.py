@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from toolplug.cluster.followed import PAUSE_S, Follower
 from toolplug.errors import StoreConflict, StoreError, StoreRefused
 from toolplug.parts.mcp.discovery.listing import read_record, record_bytes
 from toolplug.parts.mcp.discovery.record import NOTHING, ServerName, ServerState, with_newer_tools
-from toolplug.stores.followed import PAUSE_S, Follower
 from toolplug.stores.store import Change, Record, Store, every_key, name_digest
 
 PREFIX = "discovery/"
@@ -30,7 +30,7 @@ def record_key(name: ServerName) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _ServerEntry:
     """One record as this process has it; `revision` is the last known one of the store, 0 for none.
 
     An `unsaved` entry is newer than the store's record.
@@ -61,7 +61,7 @@ class Records:
         self._store = store
         self._changed = changed
         self._wanted = wanted
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ServerEntry] = {}
         self.prefix: str = PREFIX
         self._follower = Follower(store, PREFIX, self._hear, self.look, pause_s=pause_s)
         self._pause_s = pause_s
@@ -89,7 +89,7 @@ class Records:
         """Return the time on the store's clock, in seconds."""
         return self._store.now()
 
-    def kept(self, name: ServerName) -> ServerState:
+    def state_of(self, name: ServerName) -> ServerState:
         """Return the state of a server; `NOTHING` for an unknown one."""
         entry = self._entries.get(record_key(name))
         return NOTHING if entry is None else entry.kept
@@ -134,18 +134,18 @@ class Records:
             entry.revision, entry.unsaved = 0, False
             self._put(entry, NOTHING)
 
-    def _entry(self, name: ServerName) -> _Entry:
-        return self._entries.setdefault(record_key(name), _Entry(name))
+    def _entry(self, name: ServerName) -> _ServerEntry:
+        return self._entries.setdefault(record_key(name), _ServerEntry(name))
 
-    def _gives_way(self, entry: _Entry) -> bool:
+    def _gives_way(self, entry: _ServerEntry) -> bool:
         """Return True if an unsaved state is obsolete, so that the store's record, or its absence, replaces it."""
         return entry.unsaved and not self._wanted(entry.name, entry.kept)
 
-    def _put(self, entry: _Entry, kept: ServerState) -> None:
+    def _put(self, entry: _ServerEntry, kept: ServerState) -> None:
         entry.kept = kept
         self._changed(entry.name, kept)
 
-    async def _save(self, entry: _Entry, kept: ServerState) -> None:
+    async def _save(self, entry: _ServerEntry, kept: ServerState) -> None:
         key = record_key(entry.name)
         entry.revision = await self._store.commit(key, record_bytes(entry.name, kept), expected=entry.revision)
         entry.unsaved = False
@@ -181,7 +181,7 @@ class Records:
         for key in sorted(found.union(self._entries)):
             await self._look_again(key)
 
-    async def _read(self, entry: _Entry) -> None:
+    async def _read(self, entry: _ServerEntry) -> None:
         """Take over the store's record, or save what it lacks. Raises `StoreError`."""
         record = await self._store.read(record_key(entry.name))
         if self._gives_way(entry):
@@ -195,7 +195,7 @@ class Records:
             entry.revision, entry.unsaved = 0, False
             self._put(entry, NOTHING)
 
-    async def _take(self, entry: _Entry, record: Record) -> None:
+    async def _take(self, entry: _ServerEntry, record: Record) -> None:
         """Take over the record of another process, with newer tools that were found here and could not be saved."""
         try:
             _, kept = await read_record(record.value, entry.kept)

@@ -12,11 +12,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from toolplug.cluster.followed import PAUSE_S
 from toolplug.execution.executor import Unsubscribe
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName, ServerState, accepted
+from toolplug.parts.mcp.discovery.record import (
+    DiscoveryRecord,
+    KnownServer,
+    ServerName,
+    ServerState,
+    accept_definitions,
+)
 from toolplug.parts.mcp.discovery.record_store import Records, record_key
 from toolplug.parts.mcp.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
-from toolplug.stores.followed import PAUSE_S
 from toolplug.stores.store import Store
 
 GRACE_S = 5.0
@@ -75,7 +81,7 @@ class Discovery:
     def record(self, name: ServerName) -> DiscoveryRecord:
         """Return the record of a server without waiting; the same object until something changes."""
         watched = self._known.get(name)
-        return self.records.kept(name).record if watched is None else watched.shown
+        return self.records.state_of(name).record if watched is None else watched.shown
 
     @staticmethod
     def key(name: ServerName) -> str:
@@ -134,7 +140,7 @@ class Discovery:
         if watched is not None and not watched.listed_since(unless_listed_s):
             watched.due()
 
-    async def discovered(self, name: ServerName, wait_s: float | None) -> DiscoveryRecord:
+    async def wait_for_listing(self, name: ServerName, wait_s: float | None) -> DiscoveryRecord:
         """Begin a listing in a fresh process, or join the one in progress, and return the record.
 
         Waits at most `wait_s` seconds for the end, None: without a limit; before the end the record is `discovering`.
@@ -156,7 +162,7 @@ class Discovery:
         watched = self._known.get(name)
         if watched is None or watched.server.config_hash != config_hash:
             return
-        listing = await watched.reader.read(tools, self.records.kept(name))
+        listing = await watched.reader.read(tools, self.records.state_of(name))
 
         def derive(kept: ServerState) -> ServerState | None:
             now = self._known.get(name)
@@ -171,7 +177,9 @@ class Discovery:
 
         Names that are not quarantined are ignored. Raises `StoreError`; then nothing has changed.
         """
-        await self.records.change(name, lambda kept: accepted(kept, tools) if kept.pins else None, must_save=True)
+        await self.records.change(
+            name, lambda kept: accept_definitions(kept, tools) if kept.pins else None, must_save=True
+        )
         return self.record(name)
 
     def _on_change(self, name: ServerName, kept: ServerState) -> None:

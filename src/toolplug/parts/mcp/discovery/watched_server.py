@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from toolplug.catalog.text import cleaned, counted, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line, pluralize
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.record import (
     DiscoveryRecord,
@@ -20,11 +20,11 @@ from toolplug.parts.mcp.discovery.record import (
     ServerName,
     ServerState,
     TooManyNames,
-    begun,
+    begin_listing,
     changes,
     discovering,
-    failed,
-    succeeded,
+    record_failure,
+    record_success,
     with_newer_tools,
 )
 from toolplug.parts.mcp.discovery.record_store import Records
@@ -136,7 +136,7 @@ class WatchedServer:
         self.settled: asyncio.Event = asyncio.Event()
         self.reader: ListReader = ListReader(server.name.id)
         self._services = services
-        kept = services.records.kept(server.name)
+        kept = services.records.state_of(server.name)
         self._own = kept if before is None else with_newer_tools(kept, before._own)
         self.shown: DiscoveryRecord = kept.record if before is None else before.shown
         self._owed = self._needs_listing()
@@ -230,11 +230,11 @@ class WatchedServer:
             try:
                 announces = self.server.announces()
                 announces = kept.record.announces_changes if announces is None else announces
-                return succeeded(kept, config_hash, result, at=now, pin=self.server.pin, announces=announces)
+                return record_success(kept, config_hash, result, at=now, pin=self.server.pin, announces=announces)
             except TooManyNames as error:
                 result = str(error)
         rest_s = backoff_s(kept.failures + 1, self._services.luck())
-        return failed(kept, config_hash, result, at=now, retry_at=now + rest_s)
+        return record_failure(kept, config_hash, result, at=now, retry_at=now + rest_s)
 
     def _needs_listing(self) -> bool:
         own = self._own
@@ -311,7 +311,7 @@ class WatchedServer:
             self._listing = listing
             if await self._services.records.change(self.server.name, partial(self._begin, listing)):
                 before = self._own.record
-                result = await self._listed() if free else "its last listing, which was given up, has not ended yet"
+                result = await self._read_list() if free else "its last listing, which was given up, has not ended yet"
                 await self._end(listing, result, before)
             else:
                 self._due_at = self._due_at or due_at  # the list of the other process may be older than this request
@@ -323,7 +323,7 @@ class WatchedServer:
             return None
         self._before = kept
         now = self._services.records.now()
-        return begun(self.base(kept), self.server.config_hash, attempt=listing, at=now, until=self._lease_end())
+        return begin_listing(self.base(kept), self.server.config_hash, attempt=listing, at=now, until=self._lease_end())
 
     def _renew(self, kept: ServerState) -> ServerState | None:
         return replace(kept, believed_until=self._lease_end()) if kept.attempt == self._listing else None
@@ -331,7 +331,7 @@ class WatchedServer:
     def _lease_end(self) -> float:
         return self._services.records.now() + LEASE_S
 
-    async def _listed(self) -> Listing | str:
+    async def _read_list(self) -> Listing | str:
         """Return the list that the server gives within its timeout, or the error."""
         task = self._start()
         now = asyncio.get_running_loop().time
@@ -349,7 +349,7 @@ class WatchedServer:
         if error is None:
             return await self.reader.read(task.result(), self._own, self.server.offers())
         if isinstance(error, ListingFailed):
-            return in_one_line(cleaned(str(error)))[:MAX_ERROR]
+            return in_one_line(clean_text(str(error)))[:MAX_ERROR]
         _LOG.error("listing the tools of server %r raised", self.server.name.id, exc_info=error)
         return f"the listing failed: {type(error).__name__}"
 
@@ -359,13 +359,13 @@ class WatchedServer:
         task = asyncio.create_task(self.server.listing(fresh), name=f"toolplug-listing-{name.id}")
         listings[name] = task
 
-        def ended(task: asyncio.Task[Sequence[object]]) -> None:
+        def forget_listing(task: asyncio.Task[Sequence[object]]) -> None:
             if listings.get(name) is task:
                 del listings[name]
             if not task.cancelled():
                 task.exception()  # retrieved, since a listing that was given up is not awaited
 
-        task.add_done_callback(ended)
+        task.add_done_callback(forget_listing)
         return task
 
     async def _last_has_ended(self) -> bool:
@@ -379,7 +379,7 @@ class WatchedServer:
         if await records.change(name, lambda kept: self.outcome(kept, result) if kept.attempt == listing else None):
             self._report(before)
             return
-        kept = records.kept(name)
+        kept = records.state_of(name)
         if not kept.config_hash:
             _LOG.info("the list of server %r is dropped: its record was deleted in the meantime", name.id)
             self._owed = True
@@ -397,7 +397,7 @@ class WatchedServer:
             return
         difference = changes(before.tools, record.tools)
         level = logging.DEBUG if not any(difference) else logging.INFO
-        tools = counted(len(record.tools), "tool")
+        tools = pluralize(len(record.tools), "tool")
         _LOG.log(level, "server %r lists %s: %s", self.server.name.id, tools, difference)
 
     def _rest(self, seconds: float) -> None:

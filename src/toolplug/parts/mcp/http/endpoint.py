@@ -23,7 +23,7 @@ from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import LazyExecutor
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
-from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
 from toolplug.http.requests import (
     HostRequest,
     catalog_of,
@@ -33,7 +33,7 @@ from toolplug.http.requests import (
     query_fields,
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
-from toolplug.parts.mcp.http.response_sender import ResponseSender
+from toolplug.parts.mcp.http.response_sender import McpResponseSender
 from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import (
@@ -42,8 +42,8 @@ from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,
     INVALID_REQUEST,
     LISTEN,
-    Caller,
     ClientAnswer,
+    McpCaller,
     McpServerEndpoint,
     Message,
     Notify,
@@ -62,7 +62,7 @@ def agent_of(request: HostRequest) -> str | None:
     return query_fields(request).get("agent") or request.headers.get("x-toolplug-agent")
 
 
-async def caller_of(request: HostRequest, known: Handshake | None = None) -> Caller:
+async def caller_of(request: HostRequest, known: Handshake | None = None) -> McpCaller:
     """Return the caller of a request. `known`: the client that has sent `initialize`, whose toolsets may be open.
 
     Raises `HttpProblem`, `AccessError`, and for a session `StoreError`.
@@ -79,11 +79,11 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
 
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
 
-    def offered(kind: OfferedKind, listed: Offering) -> None:
+    def remember_offering(kind: OfferedKind, listed: Offering) -> None:
         if known is not None:
             known.seen = known.seen.with_offering(kind, listed)
 
-    return Caller(
+    return McpCaller(
         executor=executor,
         context=CallContext(
             principal=principal,
@@ -99,9 +99,9 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Cal
         watch=lambda: clients.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions
         ),
-        listed=_ignore if known is None else known.listed,
+        listed=_ignore if known is None else known.remember_list,
         offering=offering,
-        offered=offered,
+        offered=remember_offering,
         subscriptions=subscriptions,
         found=None if known is None else known.found,
     )
@@ -164,12 +164,12 @@ async def mcp_stream(request: HostRequest) -> Response:
         return _response(known)
     caller = await caller_of(request, known)
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         with open_stream(request):
             return await listen(stream)
 
-    async def listen(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
+    async def listen(stream: ServedEventStream) -> Response | None:
+        sender = McpResponseSender(stream, streams=True, still=lambda: is_still_admitted(request))
         if known.stream is not None:
             known.stream()
         known.stream = sender.cancel
@@ -223,12 +223,12 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
     caller = await caller_of(request)
     still = (lambda: is_still_admitted(request)) if listens else None
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         with open_stream(request) if listens else nullcontext():
             return await answer(stream)
 
-    async def answer(stream: EventStream) -> Response | None:
-        sender = ResponseSender(stream, streams=streams, still=still)
+    async def answer(stream: ServedEventStream) -> Response | None:
+        sender = McpResponseSender(stream, streams=streams, still=still)
         work = speaker.answer(message, client, caller, sender.notify, headers)
         return await sender.end(await sender.reply(work))
 
@@ -259,9 +259,9 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
         return _make_accepted()
     caller = await caller_of(request, known)
 
-    async def write(stream: EventStream) -> Response | None:
+    async def write(stream: ServedEventStream) -> Response | None:
         streams = accepts(request, _EVENTS)
-        sender = ResponseSender(stream, streams=streams)
+        sender = McpResponseSender(stream, streams=streams)
         known.running[message_id] = sender.cancel
         questions = known.questions if streams else None
         try:
@@ -297,7 +297,7 @@ async def _find_client(request: HostRequest, message: Message | None = None) -> 
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = await (await clients_of(request.state["host"])).handshakes.named(given, _owner(request))
+    found = await (await clients_of(request.state["host"])).handshakes.find_shared(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
@@ -308,8 +308,8 @@ def _owner(request: HostRequest) -> SessionOwner:
 
 
 async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:
-    while await watch.changed():
-        for method, params in notifications_of(watch.taken()):
+    while await watch.wait_for_change():
+        for method, params in notifications_of(watch.take_changes()):
             await notify(orjson.dumps({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}))
     return None
 

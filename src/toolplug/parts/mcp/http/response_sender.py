@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.event_stream import EventStream
+from toolplug.http.event_stream import ServedEventStream
 from toolplug.net.sse import frame
 from toolplug.parts.mcp.serving.server_endpoint import Reply
 
@@ -27,14 +27,14 @@ Still = Callable[[], Awaitable[bool]]
 """Returns whether the client that opened the stream would still be admitted."""
 
 
-class ResponseSender:
+class McpResponseSender:
     """The one writer of a stream while a request is answered.
 
     The stream starts with the first notification, or the first silence, and only where the client accepts one
     (`streams`). One that has no end of its own is checked from time to time, by `still`.
     """
 
-    def __init__(self, stream: EventStream, *, streams: bool, still: Still | None = None) -> None:
+    def __init__(self, stream: ServedEventStream, *, streams: bool, still: Still | None = None) -> None:
         self._stream = stream
         self._streams = streams
         self._still = still

@@ -65,8 +65,8 @@ def server_entry(server: ClientServer, name: str, variables: Variables) -> Mappi
 
 def remarks(server: ClientServer) -> Iterator[str]:
     """Yield notes for the user on what the entry leaves out."""
-    if server.ignored:
-        yield f"left out: {', '.join(server.ignored)}"
+    if server.ignored_keys:
+        yield f"left out: {', '.join(server.ignored_keys)}"
     if server.type == "sse":
         yield "its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"
 

@@ -77,7 +77,7 @@ class ClientServer(BaseModel):
     disabled: bool = False
 
     @property
-    def ignored(self) -> tuple[str, ...]:
+    def ignored_keys(self) -> tuple[str, ...]:
         """The keys without a meaning here."""
         return tuple(self.model_extra or ())
 
@@ -151,7 +151,7 @@ def _mapping(value: object) -> dict[str, object]:
 
 def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
     """Yield path, name and value of each server. Raises `ConfigError` if there is no place of servers."""
-    places = [*_places(whole)]
+    places = [*_server_lists(whole)]
     if not places:
         names = ", ".join(".".join(path) for path in SECTIONS)
         shape = f'it should read {{"mcpServers": {{"name": {{"command": …}}}}}}; servers are read from {names}'
@@ -162,7 +162,7 @@ def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[st
         yield from _walk_named(path, value)
 
 
-def _places(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], object]]:
+def _server_lists(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield the first place of servers that the file has, then that of each project (Claude Code)."""
     for path in SECTIONS:
         found: object = _below(whole, path)

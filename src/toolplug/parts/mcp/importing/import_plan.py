@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.cli.output import echo
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.yaml_tree import Value
@@ -127,7 +127,7 @@ def import_fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
 
 def _lines(plan: ImportPlan, done: str) -> Iterator[str]:
     names = f": {', '.join(plan.entries)}" if plan.entries else ""
-    yield f"{plan.config}: {counted(len(plan.entries), 'server')} {done}{names}"
+    yield f"{plan.config}: {pluralize(len(plan.entries), 'server')} {done}{names}"
     yield from (f"{name}: exists already and is unchanged" for name in plan.kept)
     yield from (f"{name}: no prefix, which {line.partition('  # ')[2]}" for name, line in plan.comments.items())
     yield from (f"{name}: {note}" for name, notes in plan.notes.items() for note in notes)

@@ -12,7 +12,7 @@ import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.offering import Offered, OfferedKind, Offering
+from toolplug.catalog.offering import OfferedEntry, OfferedKind, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.execution.run import run
 from toolplug.parts.mcp.client.plans import RPC_CODE
@@ -55,7 +55,7 @@ def offering_page(offering: Offering, kind: OfferedKind, cursor: str | None) -> 
 
     Raises `RequestRefused` for a cursor that the offering has no place for.
     """
-    listed = offering.listed(kind)
+    listed = offering.list_entries(kind)
     keys = list(listed)
     if cursor is not None and cursor not in listed:
         raise RequestRefused(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
@@ -101,7 +101,7 @@ async def read_resource(
     return await _ask(found.plan, "resource", call, context, {"uri": uri})
 
 
-async def resource_of(offering: Offering, uri: str, match: Match) -> tuple[Offered, Mapping[str, object]]:
+async def resource_of(offering: Offering, uri: str, match: Match) -> tuple[OfferedEntry, Mapping[str, object]]:
     """Return the resource of a URI, else the first template that matches it, with its variables.
 
     A URI over 2 KiB matches no template: matching takes a millisecond at 2 KiB. Raises `RequestRefused`.

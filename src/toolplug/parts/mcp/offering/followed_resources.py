@@ -101,7 +101,7 @@ class FollowedResources:
             try:
                 line = self._line()
                 if line is not None:
-                    await (await line.ask(self._follow_missing)).gone()
+                    await (await line.ask(self._follow_missing)).wait_closed()
             except ServerDown as error:
                 pause_s = error.retry_after_s or _AGAIN_S
             except (ServerRefused, BadAnswer):

@@ -7,12 +7,12 @@ from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, Offered, Offering
+from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, OfferedEntry, Offering
 from toolplug.catalog.plan import Plan
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.parts.mcp.client.connection import ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.parts.mcp.client.plans import Planner, refusals_in_words
+from toolplug.parts.mcp.client.plans import ServerPlanner, refusals_in_words
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers
 
 GET_PROMPT = "prompts/get"
@@ -27,7 +27,7 @@ Parameters = Callable[[ToolCall], Mapping[str, object]]
 
 
 def planned_offers(
-    found: FoundOffers, planner: Planner, reach: SwitchedConnection, follow: Follow | None = None
+    found: FoundOffers, planner: ServerPlanner, reach: SwitchedConnection, follow: Follow | None = None
 ) -> Offering:
     """Return what a server offers besides its tools, under its own names; nothing if its policy is `disable`.
 
@@ -47,26 +47,26 @@ def planned_offers(
 class _Requests:
     """Builds the plans of one server's prompts and resources, over one connection."""
 
-    def __init__(self, planner: Planner, reach: SwitchedConnection) -> None:
+    def __init__(self, planner: ServerPlanner, reach: SwitchedConnection) -> None:
         self._planner = planner
         self._reach = reach
 
-    def prompt(self, item: Mapping[str, object]) -> Offered:
+    def prompt(self, item: Mapping[str, object]) -> OfferedEntry:
         """Return a prompt with its plans."""
         name = str(item["name"])
         fields = {key: value for key, value in item.items() if key != "name"}
         get = self._plan(GET_PROMPT, name, lambda call: {"name": name, "arguments": call.arguments}, _as_sent)
         reference = {"type": "ref/prompt", "name": name}
         completion = self._completion(name, reference) if item.get("arguments") else None
-        return Offered(key=name, fields=fields, plan=get, completion=completion)
+        return OfferedEntry(key=name, fields=fields, plan=get, completion=completion)
 
-    def resource(self, key: str, item: Mapping[str, object], follow: Follow | None) -> Offered:
+    def resource(self, key: str, item: Mapping[str, object], follow: Follow | None) -> OfferedEntry:
         """Return a resource, or template, with its plans."""
         uri = str(item[key])
         read = self._plan(READ_RESOURCE, uri, lambda call: {"uri": as_object(call.arguments)["uri"]}, _as_sent)
         reference = {"type": "ref/resource", "uri": uri}
         completion = self._completion(uri, reference) if key == "uriTemplate" else None
-        return Offered(key=uri, fields=item, plan=read, completion=completion, follow=follow)
+        return OfferedEntry(key=uri, fields=item, plan=read, completion=completion, follow=follow)
 
     def _completion(self, name: str, reference: Mapping[str, object]) -> Plan:
         def parameters(call: ToolCall) -> Mapping[str, object]:
@@ -115,6 +115,6 @@ def _read_completion(answer: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a completion, cleaned and cut; people see them."""
     completion = as_object(answer.get("completion"))
     values = cast("Sequence[object]", completion.get("values", ()))
-    texts = [in_one_line(cleaned(value[:_MAX_COMPLETION])) for value in values if isinstance(value, str)]
+    texts = [in_one_line(clean_text(value[:_MAX_COMPLETION])) for value in values if isinstance(value, str)]
     counts = {key: completion[key] for key in ("total", "hasMore") if completion.get(key) is not None}
     return {"completion": {"values": texts[:MAX_COMPLETIONS], **counts}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from toolplug.catalog.offering import Offered, Offering
+from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.errors import ToolError
 
 MOST = 256
@@ -16,19 +16,19 @@ class ResourceSubscriptions:
     """The subscriptions of one client; several updates of a resource that it has not taken are one."""
 
     def __init__(self) -> None:
-        self._followed: dict[str, tuple[Offered, Callable[[], None]]] = {}
+        self._followed: dict[str, tuple[OfferedEntry, Callable[[], None]]] = {}
         self._updated: dict[str, None] = {}
         self._changing = asyncio.Lock()
         self._closed = False
         self._elsewhere: dict[str, tuple[str, str]] = {}
         self.wake: Callable[[], None] | None = None
         """Called at each update; None while no stream of the client is open in this process."""
-        self.pass_on: Callable[[str, Offered], None] | None = None
+        self.pass_on: Callable[[str, OfferedEntry], None] | None = None
         """Called at each update without a stream here, where another process may have one."""
         self.left: Callable[[str], None] | None = None
         """Called when the client stops following a resource, which another process may follow for it."""
 
-    async def add(self, uri: str, resource: Offered) -> None:
+    async def add(self, uri: str, resource: OfferedEntry) -> None:
         """Follow the resource of this URI, which this entry of the client's offering is or matches.
 
         Raises `ToolError` if its source cannot notify of updates or the client follows too many, and `ToolUnavailable`.
@@ -67,7 +67,7 @@ class ResourceSubscriptions:
         for uri in tuple(self._followed):
             self.remove(uri)
 
-    def taken(self, offering: Offering) -> tuple[str, ...]:
+    def take_updates(self, offering: Offering) -> tuple[str, ...]:
         """Return the updated resources, once, without those that the client may no longer read by its offering."""
         updated, self._updated = self._updated, {}
         return tuple(uri for uri in updated if self._is_in(offering, uri))

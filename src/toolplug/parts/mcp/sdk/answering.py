@@ -51,19 +51,24 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval
-from toolplug.parts.mcp.sdk.exact_lines import Answers, ExactLines, own_stdin
+from toolplug.parts.mcp.sdk.exact_lines import ExactLines, LineAnswers, own_stdin
 from toolplug.parts.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
-from toolplug.parts.mcp.sdk.subscription_handlers import add_subscription_handlers, changes_of, followed, honored_of
+from toolplug.parts.mcp.sdk.subscription_handlers import (
+    add_subscription_handlers,
+    changes_of,
+    follow_resources,
+    honored_of,
+)
 from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
     INVALID_REQUEST,
     LIST_TTL_MS,
     PARSE_ERROR,
-    Caller,
     Client,
     ClientAnswer,
     Headers,
+    McpCaller,
     Message,
     Notify,
     Questions,
@@ -72,7 +77,7 @@ from toolplug.parts.mcp.serving.server_endpoint import (
     refusal,
 )
 from toolplug.search.tools import FoundTools, found_names
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 MAX_CLIENT_BYTES = 16 * 1024
 """What a client says of itself, which is kept as long as its session."""
@@ -86,7 +91,7 @@ _HEADER_HINT = b"x-mcp-header"
 _OK = 200
 _HTTP = TransportContext(kind="streamable-http", can_send_request=False)
 
-_Context = ServerRequestContext[Caller, Any]
+_Context = ServerRequestContext[McpCaller, Any]
 _block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
@@ -94,6 +99,7 @@ class SdkServerEndpoint:
     """MCP for any number of clients; it keeps no state of them."""
 
     def __init__(self) -> None:
+        # A fragment passes through the encoder as it is; over pipes the SDK encodes by itself, and gets the value.
         self._server = _server(orjson.Fragment)
         self._options = self._server.create_initialization_options(
             NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
@@ -102,9 +108,11 @@ class SdkServerEndpoint:
     def read(self, body: bytes) -> Message | ClientAnswer | Reply:
         """Return the message, or the refusal if it is not JSON or is a batch."""
         try:
+            # Ours and not the SDK's: it keeps large integers exact, and refuses duplicate keys.
             value = load_json(body)
         except InvalidJson as error:
             return refusal(400, PARSE_ERROR, f"Parse error: {error}")
+        # Looked at by hand first, as a union of all message types would report every alternative that does not fit.
         if isinstance(value, dict) and "method" in value:
             try:
                 if "id" in value:
@@ -146,13 +154,15 @@ class SdkServerEndpoint:
             return _reject(found, message.id)
         return Client(found.protocol_version, found.client_info, found.client_capabilities)
 
-    async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+    async def initialize(self, message: Message, caller: McpCaller) -> tuple[Reply, Client | None]:
         """Answer `initialize`."""
         params = message.params or {}
         about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
+        # Checked before the SDK sees it, since the record of the handshake keeps it.
         if len(_encode(about)) > MAX_CLIENT_BYTES:
             too_long = f"clientInfo and capabilities have over {MAX_CLIENT_BYTES} bytes"
             return refusal(400, INVALID_PARAMS, too_long, message.id), None
+        # A connection for each request: the endpoint keeps no state of its clients, `McpSessions` does.
         connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None)
         reply, done = await self._answer(message, connection, caller, _Channel(message))
         if not done:
@@ -163,7 +173,7 @@ class SdkServerEndpoint:
         self,
         message: Message,
         client: Client,
-        caller: Caller,
+        caller: McpCaller,
         notify: Notify,
         headers: Headers = (),
         questions: Questions | None = None,
@@ -173,13 +183,15 @@ class SdkServerEndpoint:
             return _reject(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
         reply, _ = await self._answer(message, connection, caller, _Channel(message, notify, questions))
+        # Clients of the older era take any status but 200 for a broken transport, and do not read the error.
         return reply._replace(status=_OK) if client.version in HANDSHAKE_PROTOCOL_VERSIONS else reply
 
-    async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
+    async def serve_stdio(self, caller: McpCaller, out: TextIO) -> None:
         """Serve one client on standard input and `out` until it closes its end and has the answers it waits for.
 
         An older client is notified of changes after it has initialized.
         """
+        # One server for the one client, which keeps what its searches have found.
         server = _server(orjson.loads, caller._replace(found=FoundTools()))
         async with asyncio.TaskGroup() as group:
             telling: set[asyncio.Task[None]] = set()
@@ -192,13 +204,14 @@ class SdkServerEndpoint:
                 lines = ExactLines(stdin)
                 stdout = anyio.wrap_file(out)
                 async with stdio_server(cast("anyio.AsyncFile[str]", lines), stdout) as (read, write):
-                    lines.answers = answers = Answers(write)
+                    lines.answers = answers = LineAnswers(write)
                     await server.run(read, answers, options_with_instructions(self._options, caller))
+            # They wait for changes without end, and would keep the group open after the client has left.
             for task in telling:
                 task.cancel()
 
     async def _answer(
-        self, message: Message, connection: Connection, caller: Caller, channel: _Channel
+        self, message: Message, connection: Connection, caller: McpCaller, channel: _Channel
     ) -> tuple[Reply, bool]:
         is_first = message.method == INITIALIZE
         options = options_with_instructions(self._options, caller) if is_first else self._options
@@ -272,11 +285,11 @@ class _Listing:
     tools: bytes = b"[]"
 
 
-def _server(as_value: Callable[[bytes], object], caller: Caller | None = None) -> Server[Caller]:
+def _server(as_value: Callable[[bytes], object], caller: McpCaller | None = None) -> Server[McpCaller]:
     """Return a server with our methods; `as_value` converts JSON for the transport, `caller` is its only caller."""
 
     @asynccontextmanager
-    async def alone(_: Server[Caller]) -> AsyncGenerator[Caller]:
+    async def alone(_: Server[McpCaller]) -> AsyncGenerator[McpCaller]:
         if caller is None:
             raise RuntimeError("the caller comes with each request")
         yield caller
@@ -324,7 +337,7 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
     """Return the result without the tools, which `pages` adds."""
     caller, cursor = ctx.lifespan_context, (params.cursor or None) if params is not None else None
     catalog = await caller.catalog()
-    found = page(caller.found.shown(catalog) if caller.found is not None else catalog.shown, cursor)
+    found = page(caller.found.visible_tools(catalog) if caller.found is not None else catalog.shown, cursor)
     if found is None:
         raise MCPError(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
     caller.listed(catalog)
@@ -377,7 +390,7 @@ async def _remember(ctx: _Context, name: str, result: ToolResult) -> None:
 async def _listen(ctx: _Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
     """Acknowledge the subscription, then notify of each change until the watch ends."""
     stamp: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    with ctx.lifespan_context.watch() as watch, followed(ctx) as subscriptions:
+    with ctx.lifespan_context.watch() as watch, follow_resources(ctx) as subscriptions:
         honored = await honored_of(ctx, params.notifications, subscriptions)
         acknowledged = types.SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=stamp)
         await ctx.session.send_notification(
@@ -395,7 +408,7 @@ async def _tell(ctx: _Context) -> None:
             await ctx.session.send_notification(change)
 
 
-def _mismatch(message: Message, caller: Caller, headers: Headers) -> InboundLadderRejection | None:
+def _mismatch(message: Message, caller: McpCaller, headers: Headers) -> InboundLadderRejection | None:
     """Return the rejection of headers that do not repeat the arguments which the tool's schema assigns to them."""
     params = message.params or {}
     tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
@@ -437,4 +450,4 @@ def _encode(message: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(message)
     except TypeError:  # an integer of more than 64 bits, which JSON may hold
-        return (encoded(message) or "").encode()
+        return (encode_value(message) or "").encode()

@@ -24,10 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from toolplug.catalog.call import Ask, CannotAsk, UserAnswer
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.errors import InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 from toolplug.parts.mcp.client.connection import BadAnswer, InputRequired, Question, Repetition
 
 _ELICIT = "elicitation/create"
@@ -112,6 +112,7 @@ class Askers:
         try:
             yield
         except asyncio.CancelledError:
+            # From here on a question may belong to the call that was given up: nobody could say whose it is.
             self._abandoned = True
             raise
         finally:
@@ -143,6 +144,7 @@ class Askers:
             raise CannotAsk("an earlier call ended without an answer, and the question may belong to it")
         if not self._running:
             raise CannotAsk("no call is running")
+        # Refused rather than guessed: the wrong user would be asked, and would answer for another one's call.
         if len(self._running) > 1:
             raise CannotAsk(f"{len(self._running)} calls run over this connection, and the question may belong to each")
         return await self._running[0].answer(question, schema)
@@ -157,6 +159,7 @@ class _Asker:
 
     async def answer(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
         """Ask, until the request ends. Raises `CannotAsk`."""
+        # A task, so that it can be withdrawn when the call ends, without cancelling the handler of the SDK.
         asking = asyncio.ensure_future(self._ask(question, schema))
         self._open.add(asking)
         try:
@@ -189,4 +192,4 @@ def read_question(params: Mapping[str, Any]) -> Question:
         Schema(schema).check()
     except InvalidDefinition as error:
         raise CannotAsk(f"the schema of its form cannot be passed on: {error}") from None
-    return Question(cleaned(asked.message), schema)
+    return Question(clean_text(asked.message), schema)

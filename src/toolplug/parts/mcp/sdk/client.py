@@ -30,15 +30,15 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolplug.catalog.text import cleaned, in_one_line
-from toolplug.config.masking import masked
+from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.config.masking import mask_secrets
 from toolplug.net.checked_transport import (
     CONNECT_S,
     MAX_ANSWER_BYTES,
     PORTS,
     CheckedNetwork,
     PinnedTransport,
-    resolved,
+    resolve_host,
 )
 from toolplug.net.egress import Egress, Resolve
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
@@ -62,6 +62,7 @@ class Authorized(httpx2.AsyncBaseTransport):
     def __init__(self, transport: httpx2.AsyncBaseTransport, token: ServerToken) -> None:
         self._token = token
         self._transport = transport
+        # The same transport for the authorization server: its address is checked like that of the server itself.
         self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -70,6 +71,7 @@ class Authorized(httpx2.AsyncBaseTransport):
         response = await self._sign(request, used)
         if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):
             return response
+        # Read before it is closed: the connection can then be used again.
         await response.aread()
         await response.aclose()
         return await self._sign(request, await self._token.after(used, request, response, self._send))
@@ -84,6 +86,7 @@ class Authorized(httpx2.AsyncBaseTransport):
         return await self._transport.handle_async_request(request)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        # A redirect would carry the credentials of the client to another host.
         return await self._client.send(request, follow_redirects=False)
 
 
@@ -108,6 +111,7 @@ class Streams(NamedTuple):
 @asynccontextmanager
 async def over_pipes(command: Command, folder: Path) -> AsyncGenerator[Streams]:
     """Start a command and open streams to it. On exit, it and all that it started have ended."""
+    # The command's own variables come last and win; of the host's environment only the SDK's short list is passed on.
     environment = {"COLUMNS": _LOG_COLUMNS, **get_default_environment(), **command.env}
     child = await Child.start(command, environment=environment, folder=folder)
     try:
@@ -133,17 +137,18 @@ async def over_http(
     """Open streams to an endpoint, without a request yet. `gone` is called when it can no longer be reached."""
     ends: list[str] = []
 
-    def ended(reason: str) -> None:
+    def note_end(reason: str) -> None:
         ends.append(reason)
         gone()
 
     async def why() -> str:
         return ends[0] if ends else ""
 
+    # No limit on reading: a stream may be silent for hours, and each request has its own deadline.
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
     pinned = PinnedTransport(network, tls)
     async with pinned if token is None else Authorized(pinned, token) as server:
-        answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), ended)
+        answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), note_end)
         async with (
             httpx2.AsyncClient(
                 transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
@@ -170,7 +175,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
     if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         capabilities = session.server_capabilities
         tools = None if capabilities is None else capabilities.tools
-        _settle(announces, tools is not None and tools.list_changed is True)
+        _set_announces(announces, tools is not None and tools.list_changed is True)
         return
     restarts, refused, heard = Restarts(), 0, False
     while refused < _REFUSALS:
@@ -180,10 +185,11 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
                 session, tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
             ) as subscription:
                 honored = subscription.honored
-                _settle(announces, honored.tools_list_changed is True)
+                _set_announces(announces, honored.tools_list_changed is True)
                 if not (honored.tools_list_changed or honored.prompts_list_changed or honored.resources_list_changed):
                     return
                 since = monotonic()
+                # Not the first time: the list has just been read. After a gap a change may have been missed.
                 if heard:
                     on_change()
                 heard = True
@@ -192,18 +198,19 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
         except SubscriptionLost:
             pass
         except MCPError as error:
+            # A server that had a stream before does not refuse it for good: it restarts.
             is_refusal = not (heard or error.code == FAILED or is_closed(error))
             refused += is_refusal
             if is_refusal:
-                _settle(announces, False)
+                _set_announces(announces, False)
         if since is None:
-            restarts.failed()
+            restarts.record_failure()
         else:
-            restarts.lasted(monotonic() - since)
+            restarts.record_end(monotonic() - since)
         await asyncio.sleep(restarts.pause_s())
 
 
-def _settle(announces: asyncio.Future[bool], value: bool) -> None:
+def _set_announces(announces: asyncio.Future[bool], value: bool) -> None:
     if not announces.done():
         announces.set_result(value)
 
@@ -218,11 +225,13 @@ async def negotiate(session: ClientSession, *, probe: bool) -> None:
     A server that starts slower than the probe waits may answer it later; it then refuses the handshake and is probed
     again. Raises `ProbeUnanswered`, and the session's `MCPError`, `ValidationError` and `RuntimeError`.
     """
+    # The newer era first: a server that knows it needs one request less.
     if probe and await _discover(session):
         return
     try:
         await session.initialize()
     except MCPError as error:
+        # A slow server answers the probe after the client has given it up, and takes the handshake for a downgrade.
         if error.code != UNSUPPORTED_PROTOCOL_VERSION or not _any(_read_supported(error), MODERN_PROTOCOL_VERSIONS):
             raise
         await session.discover()
@@ -294,16 +303,17 @@ class ConnectionTask:
         self._on_change = on_change
         self._probes = probes
         self._secrets = secrets
+        # A future, not an event: callers wait for the answer at most a second, and go on without it.
         self._announces: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._agreed = False
         self._updates: ResourceUpdates | None = None
         self._running = False
         self._owned: OwnedTask[ServerConnection] = OwnedTask(self._live, name="toolplug-mcp-connection")
 
-    async def opened(self) -> ServerConnection:
+    async def wait_open(self) -> ServerConnection:
         """Wait for the handshake and return the connection. Raises `ConnectionFailed`."""
         try:
-            return await self._owned.opened()
+            return await self._owned.wait_open()
         except OpeningFailed as failed:
             raise self._failure(failed.__cause__) from None
 
@@ -340,6 +350,7 @@ class ConnectionTask:
         async def why() -> str:
             return self._readable(await wire.why())
 
+        # Before the check below: the dispatcher may end between the handshake and here.
         self._agreed = True
         if not self._running:
             owned.ended.set()
@@ -351,6 +362,7 @@ class ConnectionTask:
             await owned.ended.wait()
         finally:
             news.cancel()
+            # Waited for, so that its cancel scopes are left inside of this task's.
             await asyncio.wait({news})
             await updates.aclose()
         if not news.cancelled() and (error := news.exception()) is not None:
@@ -365,7 +377,7 @@ class ConnectionTask:
         if isinstance(message, _LIST_CHANGED):
             self._on_change()
         elif isinstance(message, types.ResourceUpdatedNotification) and self._updates is not None:
-            self._updates.updated(str(message.params.uri))
+            self._updates.notify(str(message.params.uri))
 
     def _failure(self, error: BaseException | None) -> ConnectionFailed:
         if isinstance(error, ConnectionFailed):
@@ -373,7 +385,7 @@ class ConnectionTask:
         return ConnectionFailed("the connection has ended" if error is None else self._readable(_words(error)))
 
     def _readable(self, text: str) -> str:
-        return masked(in_one_line(cleaned(text)), self._secrets)[:_MAX_REASON]
+        return mask_secrets(in_one_line(clean_text(text)), self._secrets)[:_MAX_REASON]
 
 
 def _words(error: BaseException) -> str:
@@ -389,7 +401,7 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-def connector(egress: Egress, folder: Path, resolve: Resolve = resolved) -> Connect:
+def connector(egress: Egress, folder: Path, resolve: Resolve = resolve_host) -> Connect:
     """Return the function that connects to servers: `folder` is the default working directory, `egress` checks URLs."""
     return _Connector(egress, folder, resolve).connect
 
@@ -419,7 +431,7 @@ class _Connector:
                 lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
             )
         try:
-            yield await life.opened()
+            yield await life.wait_open()
         finally:
             await life.end()
 
@@ -440,6 +452,7 @@ class _Connector:
     def _token(self, endpoint: Endpoint) -> ServerToken | None:
         if endpoint.oauth is None:
             return None
+        # Tokens outlive a connection, and belong to the URL and the client that they were issued for.
         key = (endpoint.url, endpoint.oauth)
         if key not in self._tokens:
             self._tokens[key] = ServerToken(*key)

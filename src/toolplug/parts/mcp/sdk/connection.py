@@ -20,14 +20,14 @@ from pydantic import RootModel, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.parts.mcp.client.connection import (
     MAX_PAGES,
     MAX_TOOLS,
-    Answer,
     BadAnswer,
     ConnectionFailed,
+    McpAnswer,
     Repetition,
     ServerRefused,
 )
@@ -88,25 +88,28 @@ class RawListing(Dispatcher[TransportContext]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Send a request as the dispatcher does; the session gets a page of tools in the form of `taken`."""
+        """Send a request as the dispatcher does; the session gets a page of tools in the form of `take_page`."""
         if method == _CALL and params is not None:
             params = with_capability_of_call(params)
             opts = _with_headers(opts, params.get("_meta") or {})
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
         result = await self._dispatcher.send_raw_request(method, params, opts)
+        # A result that is not complete asks something, and is read as it is.
         if method in READABLE and result.get("resultType", "complete") == "complete":
             return READABLE[method](result)
         if method in _OFFER_LISTS:
             return {_OFFER_LISTS[method]: [], **_UNCACHED, "_meta": {_AS_SENT: result}}
         if method != _LISTING:
             return result
+        # The session gets only the tools whose arguments it has to repeat in headers: of the others it need not know.
         mirrored = _mirror(result.get("tools"))
         self._page = RawPage(result, frozenset(str(tool["name"]) for tool in mirrored))
         return {"tools": mirrored, **_UNCACHED}
 
-    def taken(self, learned: Collection[str]) -> RawPage:
+    def take_page(self, learned: Collection[str]) -> RawPage:
         """Return the last page, after the session has accepted its valid tools and refused the others."""
+        # Taken once: the next page must not find the names of this one.
         page, self._page = self._page, RawPage({}, frozenset())
         return RawPage(page.result, page.refused - frozenset(learned))
 
@@ -125,7 +128,11 @@ class RawListing(Dispatcher[TransportContext]):
         """Run as the dispatcher does."""
         try:
             await self._dispatcher.run(
-                self.askers.before(on_request), on_notify, on_notify_intercept, task_status=task_status
+                # In front of the SDK's own handler, which would refuse what it has no callback for.
+                self.askers.before(on_request),
+                on_notify,
+                on_notify_intercept,
+                task_status=task_status,
             )
         finally:
             self._ended()
@@ -204,7 +211,7 @@ class SdkConnection:
         """True unless the connection is known to have ended."""
         return not self._lost.is_set()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the connection has ended."""
         await self._lost.wait()
 
@@ -216,6 +223,7 @@ class SdkConnection:
         found: list[object] = []
         cursors: set[str] = set()
         cursor: str | None = None
+        # `RawListing` holds one page at a time: two listings at once would take each other's.
         async with self._one_listing:
             for _ in range(MAX_PAGES):
                 page = await self._page(cursor)
@@ -223,6 +231,7 @@ class SdkConnection:
                 cursor = _next_cursor(page)
                 if cursor is None or len(found) > MAX_TOOLS:
                     return found
+                # A server that repeats a cursor would be asked for ever.
                 if cursor in cursors:
                     raise BadAnswer("its list of tools comes back to a page that it began with")
                 cursors.add(cursor)
@@ -239,6 +248,7 @@ class SdkConnection:
                     lists[key] = await self._list(method, key)
             except TimeoutError:
                 failed.append(f"{key} were not listed within {_OFFERS_S:g} s")
+            # One list that fails must not cost the others, nor the tools.
             except (ServerRefused, BadAnswer) as error:
                 failed.append(f"{key} are not listed: {error}")
         return RawOffers(
@@ -254,7 +264,7 @@ class SdkConnection:
         cursors: set[object] = set()
         params: dict[str, object] = {}
         for _ in range(MAX_PAGES):
-            page = await self._requested(_request_of(method, params))
+            page = await self._send_request(_request_of(method, params))
             sent = as_object(as_object(page.get("_meta")).get(_AS_SENT))
             entries, cursor = sent.get(key), sent.get("nextCursor")
             if not isinstance(entries, list) or not isinstance(cursor, str | None):
@@ -272,9 +282,9 @@ class SdkConnection:
         """Send a request of the protocol, and return its result as JSON."""
         request = _request_of(method, params)
         with self._pages.askers.running(ask_nobody):
-            return await self._requested(request)
+            return await self._send_request(request)
 
-    async def _requested(self, request: types.ClientRequest) -> Mapping[str, object]:
+    async def _send_request(self, request: types.ClientRequest) -> Mapping[str, object]:
         try:
             raw = (await self._session.send_request(request, _Raw)).root
         except (MCPError, ValidationError) as error:
@@ -305,7 +315,7 @@ class SdkConnection:
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
-    ) -> Answer:
+    ) -> McpAnswer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
         meta: dict[str, object] = dict(trace_context)
         if self.version in MODERN_PROTOCOL_VERSIONS and not isinstance(ask, NobodyToAsk):
@@ -322,10 +332,11 @@ class SdkConnection:
             except ServerRefused as refused:
                 if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                     raise
+            # The session learns from it which arguments belong into headers.
             await self.tools()
             return await self._call(params, report)
 
-    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> Answer:
+    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> McpAnswer:
         request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:
@@ -335,7 +346,7 @@ class SdkConnection:
         if raw.get("resultType", "complete") != "complete":
             raise required_input(raw)
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
-        return Answer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
+        return McpAnswer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
 
     async def _page(self, cursor: str | None) -> RawPage:
         params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
@@ -343,12 +354,12 @@ class SdkConnection:
             learned = await self._session.list_tools(params=params)
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
-        return self._pages.taken(learned={tool.name for tool in learned.tools})
+        return self._pages.take_page(learned={tool.name for tool in learned.tools})
 
     async def _failure(self, error: MCPError | ValidationError) -> Exception:
         if isinstance(error, ValidationError):
-            return BadAnswer(f"its answer does not follow the protocol: {_places(error)}")
-        message = in_one_line(cleaned(error.message))[:_MAX_MESSAGE]
+            return BadAnswer(f"its answer does not follow the protocol: {_invalid_paths(error)}")
+        message = in_one_line(clean_text(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
         if error.code == FAILED or is_closed(error):
@@ -396,7 +407,7 @@ def _next_cursor(page: RawPage) -> str | None:
     return cursor or None
 
 
-def _places(error: ValidationError) -> str:
+def _invalid_paths(error: ValidationError) -> str:
     """Return where a result is invalid, without its values."""
     places = sorted({".".join(map(str, each["loc"])) or "(whole)" for each in error.errors(include_input=False)})
     return ", ".join(places[:3])

@@ -36,12 +36,12 @@ from toolplug.catalog.call import (
     UserAnswer,
 )
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
 from toolplug.parts.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
 from toolplug.parts.mcp.sdk.askers import MAX_QUESTIONS
-from toolplug.parts.mcp.serving.server_endpoint import Caller
+from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
 MAX_QUESTION = 16_384
 """Characters of a question. A person approves only what can be shown whole; a longer call is not asked about."""
@@ -60,7 +60,10 @@ Execute = Callable[[CallContext], Awaitable[ToolResult]]
 
 
 async def call_with_approval(
-    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext, execute: Execute
+    ctx: ServerRequestContext[McpCaller, Any],
+    params: types.CallToolRequestParams,
+    context: CallContext,
+    execute: Execute,
 ) -> ToolResult | types.InputRequiredResult:
     """Run the call; if it needs approval and the client can ask its user, ask, and return the result of the decision.
 
@@ -91,7 +94,7 @@ async def call_with_approval(
 
 
 async def asking(
-    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext
+    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, context: CallContext
 ) -> Ask:
     """Return what asks the client's user during the call of this request.
 
@@ -113,7 +116,7 @@ async def asking(
 
 
 async def _rounds(
-    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext
+    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, context: CallContext
 ) -> Ask:
     """Return what ends the call with questions, and has the answers to those with which it has ended before."""
     state = params.request_state
@@ -136,7 +139,7 @@ async def _rounds(
 
 
 async def _with_questions(
-    ctx: ServerRequestContext[Caller, Any], params: types.CallToolRequestParams, context: CallContext, asked: Round
+    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, context: CallContext, asked: Round
 ) -> types.InputRequiredResult | None:
     """Return the answer of a call that ends with questions; None if the round cannot be kept."""
     try:
@@ -168,13 +171,15 @@ def _user_answer(response: object) -> UserAnswer | None:
 def question_of(ticket: Ticket) -> str | None:
     """Return the question for the user, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
-    if cleaned(arguments) != arguments:
+    if clean_text(arguments) != arguments:
         arguments = json.dumps(ticket.arguments)
     question = f'Run the tool "{ticket.tool}" with these arguments?\n\n{arguments}'
     return question if len(question) <= MAX_QUESTION else None
 
 
-async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult, context: CallContext) -> Ticket | None:
+async def _decidable(
+    ctx: ServerRequestContext[McpCaller, Any], result: ToolResult, context: CallContext
+) -> Ticket | None:
     """Return the ticket of a refused call, if its caller may decide it and its client can ask."""
     ticket_id = as_object(result.metadata.get("approval")).get("id")
     if not isinstance(ticket_id, str) or not _can_ask(ctx):
@@ -186,7 +191,7 @@ async def _decidable(ctx: ServerRequestContext[Caller, Any], result: ToolResult,
         return None
 
 
-def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
+def _can_ask(ctx: ServerRequestContext[McpCaller, Any]) -> bool:
     """Return whether the client supports forms; a bare `elicitation: {}` is older than the URL mode and means forms."""
     capabilities = ctx.session.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
@@ -195,7 +200,7 @@ def _can_ask(ctx: ServerRequestContext[Caller, Any]) -> bool:
     return ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request
 
 
-async def _answer(ctx: ServerRequestContext[Caller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
+async def _answer(ctx: ServerRequestContext[McpCaller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
     """Return the user's answer; None if no valid one comes before a ticket would expire."""
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:

@@ -41,7 +41,7 @@ def own_stdin() -> Generator[anyio.AsyncFile[str]]:
         os.dup2(descriptor, 0)
 
 
-class Answers:
+class LineAnswers:
     """The stream of messages to the client; it knows which requests have no answer yet. Implements `WriteStream`."""
 
     def __init__(self, messages: WriteStream[SessionMessage]) -> None:
@@ -109,7 +109,7 @@ class ExactLines:
 
     def __init__(self, lines: anyio.AsyncFile[str]) -> None:
         self._lines = lines
-        self.answers: Answers | None = None
+        self.answers: LineAnswers | None = None
         """Where the answers go; set before the first line is read."""
 
     async def __aiter__(self) -> AsyncGenerator[str]:

@@ -30,7 +30,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.net.checked_transport import MAX_ANSWER_BYTES, AnswerRefused
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts
@@ -114,7 +114,7 @@ class MessageEvents(httpx2.AsyncByteStream):
                         yield _encode(event)
                     continue
                 garbage += 1
-                size = counted(len(event.data), "byte")
+                size = pluralize(len(event.data), "byte")
                 self._log.write(logging.WARNING, "a server sent an event that is no message", size)
                 if not settled and event.event == "message" and is_meant_as_answer(event.data.encode()):
                     yield _last(BAD_ANSWER, UNREADABLE)
@@ -203,7 +203,7 @@ class NewsStream:
         self._restarts = Restarts()
         self._heard = False
 
-    async def opened(self, request: httpx2.Request) -> httpx2.Response:
+    async def open_first(self, request: httpx2.Request) -> httpx2.Response:
         """Return the response of the first stream. Raises `httpx2.ConnectError` if the server cannot be reached."""
         while True:
             await asyncio.sleep(self._restarts.pause_s())
@@ -212,12 +212,12 @@ class NewsStream:
             except httpx2.ConnectError:
                 raise
             except httpx2.TransportError:
-                self._restarts.failed()
+                self._restarts.record_failure()
                 continue
             if response.status_code != HTTPStatus.TOO_MANY_REQUESTS and not response.is_server_error:
                 break
             await response.aclose()
-            self._restarts.failed()
+            self._restarts.record_failure()
         missed, self._heard = self._heard, self._heard or response.status_code == HTTPStatus.OK
         messages = cast("httpx2.AsyncByteStream", response.stream)  # an asynchronous client's answers have these only
         news = _News(messages, self._restarts, missed=missed)
@@ -245,7 +245,7 @@ class _News(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Close the server's stream."""
-        self._restarts.lasted(monotonic() - self._since)
+        self._restarts.record_end(monotonic() - self._since)
         await self._messages.aclose()
 
 
@@ -314,7 +314,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
                 stream = cast("httpx2.AsyncByteStream", response.stream)  # as of every asynchronous client
                 return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
         if is_for_news(request):
-            return await self._news.opened(request)
+            return await self._news.open_first(request)
         now = asyncio.get_running_loop().time()
         wait_s, self._next_stream = max(0.0, self._next_stream - now), max(now, self._next_stream) + _PACE_S
         await asyncio.sleep(wait_s)
@@ -393,11 +393,11 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
     def _filter(
         self, request: httpx2.Request, response: httpx2.Response, patience: CancelGrace, asked: RequestId | None
     ) -> httpx2.Response:
-        def closed() -> None:
+        def forget_request() -> None:
             if asked is not None:
                 self._asked.pop(asked, None)
 
-        events = MessageEvents(request, response, self._log, patience, closed)
+        events = MessageEvents(request, response, self._log, patience, forget_request)
         return httpx2.Response(response.status_code, headers=response.headers, stream=events)
 
 

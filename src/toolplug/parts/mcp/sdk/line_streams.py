@@ -31,7 +31,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolplug.catalog.text import counted
+from toolplug.catalog.text import pluralize
 from toolplug.parts.mcp.client.child_output import LineTooLong
 from toolplug.parts.mcp.client.child_process import MAX_LINE_BYTES, Child
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_wanted
@@ -129,7 +129,7 @@ class MessagesIn(_ChildStream):
             self.ended_because = f"it sent more than {MAX_GARBAGE:,} lines in a row that are no messages"
         elif line.strip():
             what = f"{self._child.called!r} sent a line that is no message"
-            self._child.log.write(logging.WARNING, what, counted(len(line), "byte"))
+            self._child.log.write(logging.WARNING, what, pluralize(len(line), "byte"))
 
 
 class MessagesOut(_ChildStream):

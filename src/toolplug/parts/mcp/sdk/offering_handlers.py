@@ -24,9 +24,9 @@ from toolplug.parts.mcp.offering.calls import (
     offering_page,
     read_resource,
 )
-from toolplug.parts.mcp.serving.server_endpoint import INVALID_PARAMS, Caller
+from toolplug.parts.mcp.serving.server_endpoint import INVALID_PARAMS, McpCaller
 
-_Context = ServerRequestContext[Caller, Any]
+_Context = ServerRequestContext[McpCaller, Any]
 
 
 class _List(NamedTuple):
@@ -46,7 +46,7 @@ CACHED = ("prompts/list", "resources/list", "resources/templates/list", "resourc
 """Methods whose results carry caching hints besides `tools/list`."""
 
 
-def add_offering_handlers(server: Server[Caller], hint: CacheHint) -> None:
+def add_offering_handlers(server: Server[McpCaller], hint: CacheHint) -> None:
     """Add the methods for prompts, resources and completions; lists get the caching hint, contents are not cached."""
     for item in _LISTS:
         server.add_request_handler(item.method, types.PaginatedRequestParams, _lister(item))
@@ -58,7 +58,7 @@ def add_offering_handlers(server: Server[Caller], hint: CacheHint) -> None:
     server.add_request_handler("server/discover", types.RequestParams, _discover_with_instructions(server))
 
 
-def options_with_instructions(options: InitializationOptions, caller: Caller) -> InitializationOptions:
+def options_with_instructions(options: InitializationOptions, caller: McpCaller) -> InitializationOptions:
     """Return the answer to `initialize` with the instructions of the caller's servers."""
     return options.model_copy(update={"instructions": instructions_of(caller.offering())})
 
@@ -77,7 +77,7 @@ def _lister(item: _List) -> Any:
     return entries
 
 
-def _discover_with_instructions(server: Server[Caller]) -> Any:
+def _discover_with_instructions(server: Server[McpCaller]) -> Any:
     async def discover(ctx: _Context, params: types.RequestParams) -> types.DiscoverResult:
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.foreign_tools import bounded_text
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.foreign.definitions import bounded_text
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE
 
 MAX_BLOCKS = 1_000
@@ -213,4 +213,4 @@ def _line(at: str, what: str) -> Json:
 
 
 def _show(text: str) -> str:
-    return repr(in_one_line(cleaned(text[:_MAX_SHOWN])))
+    return repr(in_one_line(clean_text(text[:_MAX_SHOWN])))

@@ -26,7 +26,7 @@ class ResourceUpdates:
         self._told: dict[str, Callable[[], None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def updated(self, uri: str) -> None:
+    def notify(self, uri: str) -> None:
         """Call the function of this resource, or of those that it is a part of."""
         for followed, told in tuple(self._told.items()):
             if uri == followed or uri.startswith(f"{followed.rstrip('/')}/"):
@@ -42,7 +42,7 @@ class ResourceUpdates:
         if resources is None or not resources.subscribe:
             raise ServerRefused(types.METHOD_NOT_FOUND, NOT_OFFERED)
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return await self._listened(uri, told)
+            return await self._start_listening(uri, told)
         self._told[uri] = told
         try:
             request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
@@ -72,7 +72,7 @@ class ResourceUpdates:
         except (MCPError, ValidationError):
             return  # the server may still notify; its notifications are dropped
 
-    async def _listened(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
+    async def _start_listening(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = self._start(self._listen(uri, told, accepted))
         await asyncio.wait({task, accepted}, return_when=asyncio.FIRST_COMPLETED)
@@ -101,7 +101,7 @@ class ResourceUpdates:
             except (MCPError, SubscriptionLost):
                 if not accepted.done():
                     return
-            restarts.failed()
+            restarts.record_failure()
             await asyncio.sleep(restarts.pause_s())
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -25,13 +25,13 @@ from toolplug.parts.mcp.serving.list_changed import (
     Watch,
     notifications_of,
 )
-from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, Caller
+from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, McpCaller
 
-_Context = ServerRequestContext[Caller, Any]
+_Context = ServerRequestContext[McpCaller, Any]
 _notification: TypeAdapter[types.ServerNotification] = TypeAdapter(types.ServerNotification)
 
 
-def add_subscription_handlers(server: Server[Caller]) -> None:
+def add_subscription_handlers(server: Server[McpCaller]) -> None:
     """Add `resources/subscribe` and `resources/unsubscribe`."""
     server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, _subscribe)
     server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, _unsubscribe)
@@ -64,7 +64,7 @@ async def _follow(ctx: _Context, uri: str, subscriptions: ResourceSubscriptions)
 
 
 @contextmanager
-def followed(ctx: _Context) -> Generator[ResourceSubscriptions | None]:
+def follow_resources(ctx: _Context) -> Generator[ResourceSubscriptions | None]:
     """Return the caller's subscriptions, which end with the block."""
     subscriptions = ctx.lifespan_context.subscriptions
     try:
@@ -103,8 +103,8 @@ async def changes_of(
     With a filter, only lists that it names; of resources, only followed ones are ever updated.
     """
     named = {} if honored is None else honored.model_dump(by_alias=False)
-    while await watch.changed():
-        for method, params in notifications_of(watch.taken()):
+    while await watch.wait_for_change():
+        for method, params in notifications_of(watch.take_changes()):
             if honored is None or named.get(_FILTERED.get(method, ""), True):
                 yield _notification.validate_python({"method": method, "params": {**params, "_meta": stamp}})
 

@@ -34,7 +34,7 @@ class Invalidatable(Protocol):
         ...
 
 
-class Changes(NamedTuple):
+class ListChanges(NamedTuple):
     """The lists of a client that have changed, and the URIs of its followed resources that have been updated."""
 
     tools: bool
@@ -100,7 +100,7 @@ class ListChangedNotifier:
             watch.close()
 
     def stop(self) -> None:
-        """End all watches: `changed` returns False."""
+        """End all watches: `wait_for_change` returns False."""
         self._stopped = True
         for watch in list(self._watches):
             watch.close()
@@ -129,7 +129,7 @@ class ListChangedNotifier:
 
 
 class Watch:
-    """One client's lists; `changed` waits for a change that the client has not been notified of."""
+    """One client's lists; `wait_for_change` waits for a change that the client has not been notified of."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Watch:
                 self._wake.set()
         self._listen()
 
-    async def changed(self) -> bool:
+    async def wait_for_change(self) -> bool:
         """Wait until a list differs from the last one, or a followed resource has been updated.
 
         Returns False when the watch has been closed.
@@ -169,20 +169,20 @@ class Watch:
         self._wake.clear()
         return not self._closed
 
-    def taken(self) -> Changes:
+    def take_changes(self) -> ListChanges:
         """Return the changes that have not been taken yet."""
-        updated = () if self._subscriptions is None else self._subscriptions.taken(self._seen_offering)
-        changes = Changes(self._tools, self._prompts, self._resources, updated)
+        updated = () if self._subscriptions is None else self._subscriptions.take_updates(self._seen_offering)
+        changes = ListChanges(self._tools, self._prompts, self._resources, updated)
         self._tools = self._prompts = self._resources = False
         return changes
 
     def wake(self) -> None:
-        """Wake `changed`, with a change of the list of tools."""
+        """Wake `wait_for_change`, with a change of the list of tools."""
         self._tools = True
         self._wake.set()
 
     def look(self) -> None:
-        """Wake `changed` if a list differs."""
+        """Wake `wait_for_change` if a list differs."""
         if self._closed:
             return
         before, self._seen = self._seen, self._executor.catalog
@@ -194,11 +194,13 @@ class Watch:
         self._listen()
 
     def _compare(self, kinds: Sequence[OfferedKind], before: Offering, now: Offering) -> None:
-        """Wake `changed` if an offering lists something else of these kinds."""
+        """Wake `wait_for_change` if an offering lists something else of these kinds."""
         if before is now:
             return
         for kind in kinds:
-            if before.listed(kind) != now.listed(kind) or [*before.listed(kind)] != [*now.listed(kind)]:
+            if before.list_entries(kind) != now.list_entries(kind) or [*before.list_entries(kind)] != [
+                *now.list_entries(kind)
+            ]:
                 if kind == "prompts":
                     self._prompts = True
                 else:
@@ -244,7 +246,7 @@ RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"
 
 
-def notifications_of(changes: Changes) -> list[tuple[str, dict[str, object]]]:
+def notifications_of(changes: ListChanges) -> list[tuple[str, dict[str, object]]]:
     """Return method and parameters of a notification for each change."""
     lists = ((changes.tools, TOOLS_CHANGED), (changes.prompts, PROMPTS_CHANGED), (changes.resources, RESOURCES_CHANGED))
     told: list[tuple[str, dict[str, object]]] = [(method, {}) for changed, method in lists if changed]

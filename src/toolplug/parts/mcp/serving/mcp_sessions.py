@@ -60,7 +60,7 @@ class Handshake:
         self.subscriptions: ResourceSubscriptions = ResourceSubscriptions()
         self.used_at: float = 0.0
 
-    def listed(self, catalog: Catalog) -> None:
+    def remember_list(self, catalog: Catalog) -> None:
         """Remember that the client has received this list."""
         self.seen = self.seen._replace(tools=catalog.etag)
 
@@ -154,7 +154,7 @@ class McpSessions:
         """Return a new session. Raises `StoreError`."""
         return self.open(owner, client)
 
-    async def named(self, session_id: str, owner: SessionOwner) -> Handshake | None:
+    async def find_shared(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         return self.find(session_id, owner)
 

@@ -17,14 +17,14 @@ from typing import Literal, NamedTuple, Self, TypedDict, cast
 
 import orjson
 
-from toolplug.catalog.offering import Offered
+from toolplug.catalog.offering import OfferedEntry
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.parts.mcp.serving.list_changed import Seen
 from toolplug.parts.mcp.serving.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, RequestId
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Event, Store
 
 _LOG = logging.getLogger("toolplug.mcp")
@@ -37,7 +37,7 @@ _Updates = dict[str, tuple[str, str, float]]
 """The updated resources by URI: key and source of their entry, and the time of the update."""
 
 
-class _Kept(TypedDict):
+class _StoredHandshake(TypedDict):
     owner: list[str | None]
     client: list[object]
 
@@ -83,12 +83,12 @@ class PeerMcpSessions(McpSessions):
         """Return a new session. Raises `StoreError`."""
         handshake = self.open(owner, client)
         self._connect(handshake)
-        kept: _Kept = {"owner": [*owner], "client": [*client]}
+        kept: _StoredHandshake = {"owner": [*owner], "client": [*client]}
         await self._store.commit(_PREFIX + handshake.id, orjson.dumps(kept), ttl_s=IDLE_S)
         await self._remember(handshake)
         return handshake
 
-    async def named(self, session_id: str, owner: SessionOwner) -> Handshake | None:
+    async def find_shared(self, session_id: str, owner: SessionOwner) -> Handshake | None:
         """Return the session of this id and owner, None if there is none. Raises `StoreError`."""
         handshake = self.find(session_id, owner)
         if handshake is None:
@@ -134,7 +134,7 @@ class PeerMcpSessions(McpSessions):
         record = await self._store.read(_PREFIX + session_id)
         if record is None:
             return None
-        kept = cast("_Kept", orjson.loads(record.value))
+        kept = cast("_StoredHandshake", orjson.loads(record.value))
         if tuple(kept["owner"]) != owner:
             return None
         version, info, capabilities = kept["client"]
@@ -165,7 +165,7 @@ class PeerMcpSessions(McpSessions):
         """Connect a session of this process with the other processes."""
         handshake.questions.name_after(self._processes.name)
 
-        def pass_on(uri: str, resource: Offered) -> None:
+        def pass_on(uri: str, resource: OfferedEntry) -> None:
             self._tasks.start(_run_logged(self._pass_on(handshake.id, uri, resource)), "toolplug-mcp-update")
 
         def left(uri: str) -> None:
@@ -174,7 +174,7 @@ class PeerMcpSessions(McpSessions):
         handshake.subscriptions.pass_on = pass_on
         handshake.subscriptions.left = left
 
-    async def _pass_on(self, session_id: str, uri: str, resource: Offered | None) -> None:
+    async def _pass_on(self, session_id: str, uri: str, resource: OfferedEntry | None) -> None:
         """Write an update of a resource for the process with the client's stream, or None for one that is left.
 
         Raises `StoreError`.

@@ -42,7 +42,7 @@ LIST_TTL_MS = 3_000
 """A client that listens is notified of a change at once."""
 
 
-class Caller(NamedTuple):
+class McpCaller(NamedTuple):
     """The caller of a request, and the services for it.
 
     `context` is that of its calls. `catalog` returns its tools, after opening sources that list later; it raises the
@@ -186,7 +186,7 @@ class McpServerEndpoint(Protocol):
         """Return the client of a stateless message, or the refusal."""
         ...
 
-    async def initialize(self, message: Message, caller: Caller) -> tuple[Reply, Client | None]:
+    async def initialize(self, message: Message, caller: McpCaller) -> tuple[Reply, Client | None]:
         """Answer `initialize`, and return the client if the handshake succeeds."""
         ...
 
@@ -194,7 +194,7 @@ class McpServerEndpoint(Protocol):
         self,
         message: Message,
         client: Client,
-        caller: Caller,
+        caller: McpCaller,
         notify: Notify,
         headers: Headers = (),
         questions: Questions | None = None,
@@ -202,7 +202,7 @@ class McpServerEndpoint(Protocol):
         """Answer any other request; `headers` must agree with it. `questions`: of a client that can answer them."""
         ...
 
-    async def serve_stdio(self, caller: Caller, out: TextIO) -> None:
+    async def serve_stdio(self, caller: McpCaller, out: TextIO) -> None:
         """Serve one client of either era on standard input and output until it closes its end."""
         ...
 

@@ -14,7 +14,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed
 from toolplug.parts.responses.backend import CallPart, Delta, Usage
 from toolplug.parts.responses.limits import MAX_ENTRIES
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 REASONING: Final = ("reasoning_content", "reasoning")
 """The fields in which servers send reasoning; the first that has some counts."""
@@ -209,7 +209,7 @@ def _call(call: Mapping[str, object], place: int | None) -> CallPart:
     function = as_object(call.get("function")) or call
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        arguments = "" if arguments is None else encoded(arguments)
+        arguments = "" if arguments is None else encode_value(arguments)
     if arguments is None:
         raise garbage("the arguments of a call are no JSON")
     call_id, name = call.get("id"), function.get("name")
@@ -241,7 +241,7 @@ def _reasoning_fields(said: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _logprobs(value: object) -> tuple[object, ...]:
-    if not isinstance(value, list) or encoded(cast("object", value)) is None:
+    if not isinstance(value, list) or encode_value(cast("object", value)) is None:
         return ()
     return tuple(cast("list[object]", value))
 

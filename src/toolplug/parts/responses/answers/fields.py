@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.limits import MAX_FIELD_VALUES, MAX_FIELDS_CHARS
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 _IN_PIECES: Final = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 """Texts of which a stream sends a piece at a time; any other value is sent whole, and the last one counts."""
@@ -78,7 +78,7 @@ class BackendFields:
         if not fields:
             return
         many = len(fields) > MAX_FIELD_VALUES
-        text = "" if many else encoded(fields)
+        text = "" if many else encode_value(fields)
         self._size += len(text or "")
         self._values += 0 if text is None else text.count(",") + text.count("[") + text.count("{")
         if many or text is None or self._size > MAX_FIELDS_CHARS or self._values > MAX_FIELD_VALUES:
@@ -103,15 +103,15 @@ class BackendFields:
 def _merge(into: dict[str, object], fields: Mapping[str, object]) -> None:
     for name, value in fields.items():
         if value is not None or name not in into:
-            into[name] = _merged(into.get(name), value, in_pieces=name in _IN_PIECES)
+            into[name] = _merge_value(into.get(name), value, in_pieces=name in _IN_PIECES)
 
 
-def _merged(old: object, new: object, *, in_pieces: bool) -> object:
+def _merge_value(old: object, new: object, *, in_pieces: bool) -> object:
     if isinstance(new, str):
         if not in_pieces:
             return new
         if isinstance(old, _Entries):  # a content that has begun as a list of parts
-            return _merged(old, [{"type": "text", "text": new}], in_pieces=False)
+            return _merge_value(old, [{"type": "text", "text": new}], in_pieces=False)
         pieces = old if isinstance(old, _Pieces) else _Pieces()
         pieces.append(new)
         return pieces

@@ -28,7 +28,7 @@ _LOG = logging.getLogger("toolplug.responses")
 
 async def read_answer(chunks: AsyncIterable[bytes], secret: str | None) -> AsyncGenerator[Delta]:
     """Yield the deltas of a body. Raises `BackendFailed`; `secret` is taken out of what goes to the log."""
-    reader = _Reader(secret)
+    reader = _AnswerReader(secret)
     try:
         async with aclosing(read_body(chunks)) as parts:
             async for part in parts:
@@ -58,7 +58,7 @@ def broke_off() -> BackendFailed:
     return BackendFailed("backend_broke_off", "the model's server stopped in the middle of its answer")
 
 
-class _Reader:
+class _AnswerReader:
     """Reads the parts of one answer. `usage` is the last one, as some servers send it with every chunk."""
 
     def __init__(self, secret: str | None) -> None:
@@ -101,7 +101,7 @@ class _Reader:
             if error.code == "backend_error" or whole:
                 log_words(part.text, self._secret)
             raise
-        return self._noted(delta, whole=whole)
+        return self._note_pieces(delta, whole=whole)
 
     def end(self) -> Iterator[Delta]:
         """Yield the last delta, if there is one more.
@@ -123,7 +123,7 @@ class _Reader:
             raise broke_off()
         yield Delta(finish=ENDED)
 
-    def _noted(self, delta: Delta, *, whole: bool) -> Delta:
+    def _note_pieces(self, delta: Delta, *, whole: bool) -> Delta:
         self._chars += len(delta.text) + len(delta.reasoning) + len(delta.refusal)
         self._chars += sum(len(call.arguments) for call in delta.calls)
         if self._chars > MAX_ANSWER_CHARS:

@@ -90,7 +90,7 @@ class EventBuffer:
         self._news = asyncio.Event()
 
 
-class _Kept(NamedTuple):
+class _LoadedEvents(NamedTuple):
     events: list[Event]
     revision: int
     position: int
@@ -108,15 +108,15 @@ class StoredEvents:
         key, value = events_key(tenant, response), dump_json(events)
         await self._store.commit(key, value, expected=expected, ttl_s=self._stored.ttl_s, events=[_CHANGED])
 
-    async def read(self, tenant: str, response: str) -> _Kept | None:
+    async def read(self, tenant: str, response: str) -> _LoadedEvents | None:
         """Return the events that the record has, none or some while it is in progress; None if they are not kept."""
         record = await self._store.read(events_key(tenant, response))
         if record is None:
             return None
-        return _Kept(cast("list[Event]", load_json(record.value)), record.revision, record.position)
+        return _LoadedEvents(cast("list[Event]", load_json(record.value)), record.revision, record.position)
 
     @asynccontextmanager
-    async def shared(self, tenant: str, response: str, buffer: EventBuffer) -> AsyncGenerator[None]:
+    async def share_events(self, tenant: str, response: str, buffer: EventBuffer) -> AsyncGenerator[None]:
         """Write new events for other processes while the context is open."""
         sharing = asyncio.create_task(self._share(tenant, response, buffer), name="toolplug-response-events")
         try:

@@ -14,13 +14,13 @@ from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.parts.responses.background.events import EventBuffer, StoredEvents, is_over
 from toolplug.parts.responses.background.other_processes import MakerLeases
 from toolplug.parts.responses.builder import Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses, with_ids
-from toolplug.stores.processes import Processes
 
 _LOG = logging.getLogger("toolplug.responses")
 _MAKER_GONE = {"code": "server_error", "message": "the process that made the response has ended"}
@@ -44,7 +44,7 @@ class ResponseWriter:
         try:
             self._revision = await self._stored.keep(self._tenant, self._make_stored(), expected=self._revision)
         except StoreConflict:
-            mine = await self._stored.unfinished(self._tenant, self._draft.id)
+            mine = await self._stored.unfinished_revision(self._tenant, self._draft.id)
             if mine is None:
                 raise
             # A write of ours has been done though it failed: nobody else writes a response but to end it.
@@ -125,7 +125,7 @@ class Background:
             running.task.cancel()
             await asyncio.wait([running.task])
 
-    async def stopped(self, response: str) -> None:
+    async def stop_elsewhere(self, response: str) -> None:
         """Let another process that makes the response end it, as it is cancelled or deleted. Raises `StoreError`."""
         await self._leases.stop(response)
 
@@ -140,9 +140,9 @@ class Background:
     async def _make(self, key: tuple[str, str], events: AsyncGenerator[Event], tape: EventBuffer | None) -> None:
         shares = tape is not None and self._leases.shared
         try:
-            async with self._leases.held(key[1]):
+            async with self._leases.hold_lease(key[1]):
                 try:
-                    sharing = self._events.shared(*key, tape) if tape is not None and shares else nullcontext()
+                    sharing = self._events.share_events(*key, tape) if tape is not None and shares else nullcontext()
                     async with aclosing(events), sharing:
                         async for event in events:
                             if tape is not None:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreError
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import Change, Store
 
 LEASES = "response-lease/"
@@ -55,7 +55,7 @@ class MakerLeases:
         await self._renew(response)
 
     @asynccontextmanager
-    async def held(self, response: str) -> AsyncGenerator[None]:
+    async def hold_lease(self, response: str) -> AsyncGenerator[None]:
         """Renew a lease while the context is open; that of a process that has died expires."""
         self._own.add(response)
         beating = asyncio.create_task(self._beat(response), name="toolplug-response-lease")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from toolplug.catalog.text import cleaned, in_one_line
+from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.cli.output import echo
 from toolplug.cli.standard_output import answers
 
@@ -50,7 +50,7 @@ class AnswerDisplay:
         kind = str(event["type"])
         if kind in _TEXT:
             self._stop()
-            answers().write(cleaned(str(event["delta"])))
+            answers().write(clean_text(str(event["delta"])))
             answers().flush()
             self._line_open = True
         elif kind == "response.output_item.added":
@@ -84,7 +84,7 @@ class AnswerDisplay:
         failed = item.get("status") == "failed"
         line = Text.assemble(
             ("✗ " if failed else "✓ ", "red" if failed else "green"),
-            (cleaned(name), "bold"),
+            (clean_text(name), "bold"),
             f" {_short(str(item.get('arguments') or arguments))}",
             (f" {took:.0f} ms", "dim"),
         )
@@ -98,11 +98,11 @@ class AnswerDisplay:
         self._stop()
         self._end_line()
         error = cast("Json", response["error"] or response["incomplete_details"] or {})
-        text = f"{response['status']}: {cleaned(str(error.get('message') or error.get('reason')))}"
+        text = f"{response['status']}: {clean_text(str(error.get('message') or error.get('reason')))}"
         self._console.print(Text(text, "red"))
 
     def _wait_for_calls(self) -> None:
-        calls = [f"{cleaned(name)} {_short(arguments)}".rstrip() for _, name, arguments in self._calls.values()]
+        calls = [f"{clean_text(name)} {_short(arguments)}".rstrip() for _, name, arguments in self._calls.values()]
         self._wait(f"calling {', '.join(calls)}" if calls else "thinking")
 
     def _wait(self, text: str) -> None:
@@ -128,5 +128,5 @@ class AnswerDisplay:
 
 
 def _short(text: str) -> str:
-    line = in_one_line(cleaned(text))
+    line = in_one_line(clean_text(text))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

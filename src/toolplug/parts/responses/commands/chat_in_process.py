@@ -11,7 +11,7 @@ from threading import Thread
 from typing import TypeVar
 
 from toolplug.catalog.call import CallContext
-from toolplug.cli.event_loop import cancel_leftovers, entered
+from toolplug.cli.event_loop import cancel_leftovers, enter_host
 from toolplug.cli.options import operator
 from toolplug.errors import ApiError
 from toolplug.host.file.configuration import ConfigFiles
@@ -110,13 +110,13 @@ class OpenedHost:
 
 
 @contextmanager
-def opened(config: ConfigFiles, tenant: str, agent: str | None, session: str | None) -> Generator[OpenedHost]:
+def open_chat_host(config: ConfigFiles, tenant: str, agent: str | None, session: str | None) -> Generator[OpenedHost]:
     """Open a host for the length of the block. Raises the errors of entering it."""
     opening: Future[Host] = Future()
     leaving = asyncio.Event()
 
     async def hold() -> None:
-        async with entered(open_host(config, serving=False)) as host:
+        async with enter_host(open_host(config, serving=False)) as host:
             opening.set_result(host)
             await leaving.wait()
 

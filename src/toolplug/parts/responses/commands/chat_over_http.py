@@ -11,9 +11,9 @@ import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, SSEError, Timeout
 
 from toolplug.catalog.exact_json import dump_json
+from toolplug.cli.host_answers import refusal
 from toolplug.errors import HostRefused, HostUnreachable
 from toolplug.parts.responses.builder import Event
-from toolplug.parts.sessions.commands.session_calls import refusal
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 10.0
@@ -31,7 +31,7 @@ class RunningHost:
 
     def is_ready(self) -> bool:
         """Return whether a model is configured. Raises `HostError` if the host would refuse a message too."""
-        with _reach(self._client):
+        with _unreachable_as_refusal(self._client):
             response = self._client.get("/v1/models")
         if response.is_success or response.status_code >= _SERVER_ERROR:
             return True
@@ -45,7 +45,7 @@ class RunningHost:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         body = dump_json(request)
         with (
-            _reach(self._client),
+            _unreachable_as_refusal(self._client),
             self._client.stream("POST", "/v1/responses", content=body, headers=headers) as response,
         ):
             if not response.is_success:
@@ -62,7 +62,7 @@ class RunningHost:
 
 
 @contextmanager
-def connected(url: str, key: str | None, agent: str | None, session: str | None) -> Generator[RunningHost]:
+def connect_to_host(url: str, key: str | None, agent: str | None, session: str | None) -> Generator[RunningHost]:
     """Connect for the length of the block. Raises `typer.BadParameter` for an invalid URL."""
     given = {"Authorization": key and f"Bearer {key}", "X-Toolplug-Agent": agent, "X-Toolplug-Session": session}
     headers = {name: value for name, value in given.items() if value}
@@ -74,7 +74,7 @@ def connected(url: str, key: str | None, agent: str | None, session: str | None)
 
 
 @contextmanager
-def _reach(client: Client) -> Generator[None]:
+def _unreachable_as_refusal(client: Client) -> Generator[None]:
     try:
         yield
     except RequestError as error:

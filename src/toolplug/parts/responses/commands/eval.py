@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolplug.catalog.call import CallContext, ToolCall, text_of_result
 from toolplug.catalog.catalog import Catalog
-from toolplug.cli.event_loop import async_command, entered
+from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_progress, print_table
 from toolplug.config.document import Document, Section, read_document
@@ -28,7 +28,7 @@ from toolplug.parts.responses.answers.calls import CallAssembler, ModelCall, as_
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.running import ResponsesService
 from toolplug.search.tools import CALL_TOOL, SEARCH_TOOLS, target_call
-from toolplug.signatures.values import decoded
+from toolplug.signatures.values import decode_arguments
 
 AT_ONCE = 4
 """Questions that the model is asked at the same time."""
@@ -54,7 +54,7 @@ class Case(BaseModel):
     arguments: dict[str, Any] = {}
 
     @property
-    def expected(self) -> tuple[str, ...]:
+    def expected_tools(self) -> tuple[str, ...]:
         """The names of the tools that are right; none if no tool is."""
         return (self.tool,) if isinstance(self.tool, str) else self.tool or ()
 
@@ -141,7 +141,7 @@ async def evaluate(
     """
     document = read_document(file)
     cases = validate_section(Section(document=document, path=(), value=document.value), Cases)
-    async with entered(open_host(config_file(options.config), serving=False)) as host:
+    async with enter_host(open_host(config_file(options.config), serving=False)) as host:
         asking = await _asking(host, options, cases, model)
         _check_names(document, cases, asking.catalog)
         outcomes = await _outcomes(asking, [case for case in cases.cases for _ in range(repeat)])
@@ -185,7 +185,7 @@ def _check_names(document: Document, cases: Cases, catalog: Catalog) -> None:
             hint=name_hint(name, catalog),
         )
         for index, case in enumerate(cases.cases)
-        for name in case.expected
+        for name in case.expected_tools
         if catalog.find(name) is None
     ]
     if problems:
@@ -197,7 +197,7 @@ async def _outcomes(asking: _Asking, cases: list[Case]) -> list[Outcome]:
     first = await asking.outcome(cases[0])
     places, done = asyncio.Semaphore(AT_ONCE), 1
 
-    async def asked(case: Case) -> Outcome:
+    async def ask_case(case: Case) -> Outcome:
         nonlocal done
         async with places:
             try:
@@ -209,23 +209,23 @@ async def _outcomes(asking: _Asking, cases: list[Case]) -> list[Outcome]:
                 if sys.stderr.isatty():
                     print_progress(done, len(cases))
 
-    return [first, *await asyncio.gather(*map(asked, cases[1:]))]
+    return [first, *await asyncio.gather(*map(ask_case, cases[1:]))]
 
 
 def _judge(case: Case, call: ToolCall | None, catalog: Catalog) -> Outcome:
     """Compare the model's first call with the case."""
     if call is None:
-        return Outcome(case, why="" if not case.expected else "no tool was called")
+        return Outcome(case, why="" if not case.expected_tools else "no tool was called")
     target = target_call(call) if call.name == CALL_TOOL else call
     call = call if target is None else target
     tool = catalog.find(call.name)
     name = call.name if tool is None else tool.definition.name
     try:
-        arguments = decoded(call.arguments)
+        arguments = decode_arguments(call.arguments)
     except InvalidArguments as error:
         return Outcome(case, name, why=f"the arguments are no JSON object: {error}")
     missing = {key for key, value in case.arguments.items() if key not in arguments or arguments[key] != value}
-    if not any(expected in (name, call.name) for expected in case.expected):
+    if not any(expected in (name, call.name) for expected in case.expected_tools):
         why = "another tool was called"
     elif missing:
         why = f"the arguments differ: {', '.join(f'{key}={arguments.get(key)!r}' for key in sorted(missing))}"
@@ -238,8 +238,8 @@ def _confusions(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, str, int]]:
     """Yield what was expected, what was called instead, and how often; the most frequent first."""
     counts: dict[tuple[str, str], int] = {}
     for outcome in outcomes:
-        if outcome.why and outcome.called not in outcome.case.expected:
-            pair = (" or ".join(outcome.case.expected) or NO_TOOL, outcome.called or NO_TOOL)
+        if outcome.why and outcome.called not in outcome.case.expected_tools:
+            pair = (" or ".join(outcome.case.expected_tools) or NO_TOOL, outcome.called or NO_TOOL)
             counts[pair] = counts.get(pair, 0) + 1
     for (expected, called), times in sorted(counts.items(), key=lambda item: -item[1]):
         yield expected, called, times
@@ -249,13 +249,13 @@ def _row(outcome: Outcome) -> tuple[str, str, str, str]:
     asked = " ".join(outcome.case.ask.split())
     shown = asked if len(asked) <= _SHOWN else f"{asked[: _SHOWN - 1]}…"
     result = f"wrong: {outcome.why}" if outcome.why else "right"
-    return shown, " or ".join(outcome.case.expected) or NO_TOOL, outcome.called or NO_TOOL, result
+    return shown, " or ".join(outcome.case.expected_tools) or NO_TOOL, outcome.called or NO_TOOL, result
 
 
 def _fields(outcome: Outcome) -> dict[str, object]:
     return {
         "ask": outcome.case.ask,
-        "expected": list(outcome.case.expected),
+        "expected": list(outcome.case.expected_tools),
         "called": outcome.called or None,
         "arguments": outcome.arguments,
         "right": not outcome.why,

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -21,11 +21,18 @@ from toolplug.execution.approvals import Decision
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import ClientWatch, EventStream, EventStreamResponse
+from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
 from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event, ResponseAnswer
+from toolplug.parts.responses.http.tolerance import (
+    Warnings,
+    ignored_parts,
+    refuse_ignored,
+    said_in_header,
+    without_unknown,
+)
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
@@ -66,7 +73,7 @@ class ResponseSender:
     It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
     """
 
-    def __init__(self, stream: EventStream, *, stuck_s: float = STUCK_S) -> None:
+    def __init__(self, stream: ServedEventStream, *, stuck_s: float = STUCK_S) -> None:
         self._stream = stream
         self._stuck_s = stuck_s
         self._loop = asyncio.get_running_loop()
@@ -100,7 +107,7 @@ class ResponseSender:
             self._timer = self._loop.call_later(min(left, self._stuck_s), self._look)
 
 
-async def send_events(stream: EventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
+async def send_events(stream: ServedEventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
     """Send the events; `first` comes before them, where it has been taken already."""
     with ResponseSender(stream) as sender:
         await stream.start()
@@ -118,7 +125,9 @@ def _frame(event: Event) -> bytes:
 class ResponseCaller:
     """The caller of one request, as its agent and in its session."""
 
-    def __init__(self, request: HostRequest, agent: str | None, session: str | None, strict: bool) -> None:
+    def __init__(
+        self, request: HostRequest, agent: str | None, session: str | None, strict: bool, warnings: Warnings
+    ) -> None:
         self._state = request.state
         self._trace_context = passed_trace_context(request.scope)
         self._host = request.state["host"]
@@ -126,6 +135,7 @@ class ResponseCaller:
         self._agent = agent
         self._session = session
         self._strict = strict
+        self._warnings = warnings
 
     async def asker(self, conversation: str) -> ToolCaller:
         """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
@@ -141,7 +151,8 @@ class ResponseCaller:
             conversation=conversation,
             trace_context=self._trace_context,
         )
-        return self._running.tools_of(host, context, conversation, self._decide, strict=self._strict)
+        tools = self._running.tools_of(host, context, conversation, self._decide, strict=self._strict)
+        return tools._replace(warnings=self._warnings)
 
     async def _decide(self, ticket: str, approve: bool) -> None:
         """Decide a ticket of a response, or another caller's with the scope for it; an earlier decision stays."""
@@ -155,13 +166,18 @@ class ResponseCaller:
             await approvals.decide(ticket, decision, principal, decided="responses", request_id=request_id, own=own)
 
 
-def response_caller(request: HostRequest, body: ResponseRequest) -> ResponseCaller:
-    """Return the caller that headers and metadata name. Raises `HttpProblem` if the two differ."""
+def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warnings) -> ResponseCaller:
+    """Return the caller that headers and metadata name.
+
+    Raises `HttpProblem` if the two differ, and for what a strict request has that is ignored in others.
+    """
     strict = _read_named(request, body, "strict") or "false"
     if strict not in {"true", "false"}:
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
+    if strict == "true":
+        refuse_ignored(warnings)
     agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
-    return ResponseCaller(request, agent, session, strict == "true")
+    return ResponseCaller(request, agent, session, strict == "true", warnings)
 
 
 def _read_named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:
@@ -179,7 +195,7 @@ _SESSION = Parameter(
 )
 _STRICT = Parameter(
     "X-Toolplug-Strict",
-    "refuse a built-in tool that no provider declares; metadata.toolplug_strict",
+    "refuse what is not known here: fields, items, built-in tools that no provider declares; metadata.toolplug_strict",
     ("true", "false"),
     place="header",
 )
@@ -199,9 +215,11 @@ async def create_response(request: HostRequest) -> Response:
 
     Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed`, `StoreError` and `ClientDisconnect`.
     """
-    body = await read_json(request, ResponseRequest)
+    ignored = ignored_parts()
+    body = await read_json(request, ResponseRequest, check=lambda fields: ignored.leave_out(fields, ResponseRequest))
+    body = without_unknown(body, ignored)
     service = service_of(request)
-    caller = response_caller(request, body)
+    caller = response_caller(request, body, ignored.list_warnings())
     await request.state["host"].quotas.count_call(request.state["principal"])
     tenant = request.state["principal"].tenant
     if body.background:
@@ -213,7 +231,7 @@ async def create_response(request: HostRequest) -> Response:
             last = await anext(events)
             async for event in events:
                 last = event
-        return OrjsonResponse(last["response"])
+        return _answer(cast("ResponseAnswer", last["response"]))
     raise ClientDisconnect
 
 
@@ -234,18 +252,28 @@ def service_of(request: HostRequest) -> Responses:
 
 
 async def _stream_events(
-    service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: EventStream
+    service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: ServedEventStream
 ) -> None:
     """Send the events of a new response. What fails before the first one is an error of the request."""
     async with aclosing(service.events(body, tenant, caller.asker)) as events:
-        await send_events(stream, events, first=await anext(events))
+        first = await anext(events)
+        stream.set_headers(said_in_header(cast("ResponseAnswer", first["response"])))
+        await send_events(stream, events, first=first)
 
 
 async def _in_background(service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller) -> Response:
     if not body.is_stored:
         raise invalid_request("store: a response in the background is read with GET, so it must be stored", "store")
     begun = await service.begin(body, tenant, caller.asker)
-    return response_events(service, tenant, str(begun["id"]), -1) if body.stream else OrjsonResponse(begun)
+    if not body.stream:
+        return _answer(begun)
+    events = response_events(service, tenant, str(begun["id"]), -1)
+    events.headers.update(said_in_header(begun))
+    return events
+
+
+def _answer(answer: ResponseAnswer) -> Response:
+    return OrjsonResponse(answer, headers=said_in_header(answer))
 
 
 def response_events(service: Responses, tenant: str, response: str, after: int) -> EventStreamResponse:
@@ -254,7 +282,7 @@ def response_events(service: Responses, tenant: str, response: str, after: int) 
     A client that hangs up ends only this stream. Sending it raises `ResponseRefused` and `StoreError`.
     """
 
-    async def write(stream: EventStream) -> None:
+    async def write(stream: ServedEventStream) -> None:
         async with aclosing(await service.listen(tenant, response, after)) as events:
             await send_events(stream, events)
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.errors import invalid_request
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.parts.responses.backend import ModelAnswer
@@ -47,7 +47,7 @@ async def read_response(request: HostRequest) -> Response:
         return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
     include = frozenset(value for name in _INCLUDED for value in asked.get(name, ()))
     kept = await service_of(request).read(state["principal"].tenant, request.path_params["id"])
-    return OrjsonResponse(kept.included(include), 200, _NO_STORE)
+    return OrjsonResponse(kept.include_fields(include), 200, _NO_STORE)
 
 
 @route("DELETE", _ONE, CALL, "Forget a response")
@@ -136,3 +136,32 @@ class ModelList(TypedDict):
 async def list_models(request: HostRequest) -> OrjsonResponse[ModelList]:
     """Answer the models. Raises `HttpProblem` and `BackendFailed`."""
     return OrjsonResponse({"object": "list", "data": await service_of(request).models()})
+
+
+@route("GET", "/v1/models/{id:path}", CALL, "One of these models")
+@answers(ModelAnswer, errors=(404, 429, 502))
+async def read_model(request: HostRequest) -> OrjsonResponse[ModelAnswer]:
+    """Answer the model. Raises `HttpProblem` and `BackendFailed`."""
+    wanted = request.path_params["id"]
+    for model in await service_of(request).models():
+        if model["id"] == wanted:
+            return OrjsonResponse(model)
+    raise HttpProblem(404, "model_not_found", "the model's server has no model of this name", param="id")
+
+
+def _refuse(message: str) -> HttpProblem:
+    return HttpProblem(501, "not_supported", message)
+
+
+@route("POST", "/v1/responses/input_tokens", CALL, "Not supported: only a model's server can count tokens")
+@answers(ResponseAnswer, errors=(501,))
+async def count_input_tokens(request: HostRequest) -> Response:
+    """Refuse, as Chat Completions has no such request. Raises `HttpProblem`."""
+    raise _refuse("this host cannot count tokens; send the request, and read usage.input_tokens of its answer")
+
+
+@route("POST", "/v1/responses/compact", CALL, "Not supported: items are never compacted here")
+@answers(ResponseAnswer, errors=(501,))
+async def compact_response(request: HostRequest) -> Response:
+    """Refuse, as only a model's server can read what it has compacted. Raises `HttpProblem`."""
+    raise _refuse("this host compacts no items; send a shorter input, or continue without the oldest items")

@@ -81,7 +81,7 @@ class HostedCall:
         shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
         whole = self._item = _end_item(self._item, shape, result)
         if shape.on_include:
-            self._item = shown(whole, shape, include)
+            self._item = hide_fields(whole, shape, include)
             self._draft.hide(whole, shape)
         yield self._event("failed" if result.is_error else "completed")
         yield self._draft.done(self._index, self._item)
@@ -110,7 +110,7 @@ def _end_item(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": output}
 
 
-def shown(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
+def hide_fields(item: Item, shape: HostedItem, include: Collection[str]) -> Item:
     """Return the item without the fields that only `include` reveals."""
     for path in shape.on_include:
         if f"{shape.type}.{path}" not in include:

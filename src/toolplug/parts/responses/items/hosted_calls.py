@@ -27,7 +27,7 @@ from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.turn import Citations
 from toolplug.search.tools import target_call
-from toolplug.signatures.values import encoded
+from toolplug.signatures.values import encode_value
 
 
 class Decided(NamedTuple):
@@ -60,10 +60,10 @@ def decided_calls(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided
         if call_id not in answered and not is_cut(item):
             message = f"the call {call_id!r} of {item['name']!r} has no {item['type']}_output; send one"
             raise ResponseRefused("missing_tool_output", message, param="input")
-    return _decided(history, sent)
+    return _read_decisions(history, sent)
 
 
-def _decided(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
+def _read_decisions(history: Sequence[Item], sent: Sequence[Item]) -> list[Decided]:
     items = [*history, *sent]
     requests = {str(item["id"]): item for item in items if item.get("type") == "mcp_approval_request"}
     done = {ticket_of(str(item.get("approval_request_id"))) for item in items if is_hosted_call(item.get("type"))}
@@ -140,7 +140,7 @@ class HostedCalls:
     async def make_decided(self, decided: Sequence[Decided], offer: Offer) -> AsyncGenerator[Event]:
         """Run the approved calls, each once, and show the denied ones."""
         for each in decided:
-            for event in await self._decided(each, offer):
+            for event in await self._apply_decision(each, offer):
                 yield event
 
     async def make(self, calls: Sequence[ToolCall], offer: Offer) -> AsyncGenerator[Event]:
@@ -199,7 +199,7 @@ class HostedCalls:
         shown = HostedCall(self._draft, call, definition, self._style, request)
         return [*shown.begin(), *self._end_call(shown, result)]
 
-    async def _decided(self, decided: Decided, offer: Offer) -> list[Event]:
+    async def _apply_decision(self, decided: Decided, offer: Offer) -> list[Event]:
         call, tool = decided.call, offer.catalog.find(decided.call.name)
         await self._asker.decide(decided.ticket, decided.approve)
         if decided.approve:
@@ -242,7 +242,7 @@ def _meant(call: ToolCall, offer: Offer) -> ToolCall:
     if target is None:
         return call
     given = target.arguments
-    return target._replace(arguments=given if isinstance(given, str) else encoded(given) or "{}")
+    return target._replace(arguments=given if isinstance(given, str) else encode_value(given) or "{}")
 
 
 def _find_refusal(call: ToolCall, offer: Offer) -> str | None:

@@ -21,7 +21,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
 from toolplug.parts.responses.request_tools import arguments_of, name_for_model
-from toolplug.signatures.values import encoded, why_not_json
+from toolplug.signatures.values import encode_value, why_not_json
 
 Item = Mapping[str, object]
 
@@ -54,7 +54,7 @@ def checked_items(given: object) -> list[Item]:
         message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
         raise ResponseRefused("too_many", message, param="input")
     found = [_check_item(item, f"input[{index}]") for index, item in enumerate(items)]
-    if encoded(items) is None:
+    if encode_value(items) is None:
         index, why = next((index, why) for index, item in enumerate(items) if (why := why_not_sent(item)) is not None)
         raise _make_refusal(f"input[{index}]", why)
     return found
@@ -63,6 +63,16 @@ def checked_items(given: object) -> list[Item]:
 def is_hosted_call(kind: object) -> bool:
     """Return whether this is the type of an item that shows a hosted call."""
     return isinstance(kind, str) and kind not in CLIENT_CALLS and _CALL_TYPE.fullmatch(kind) is not None
+
+
+def is_known_item(kind: object) -> bool:
+    """Return whether items of this type are read here. Searches of another server are not: this host has its own."""
+    return kind in _TEXTS or (is_hosted_call(kind) and kind not in _SEARCHES)
+
+
+def is_known_part(kind: object) -> bool:
+    """Return whether parts of this type are read here, in contents and outputs."""
+    return kind in _TEXT_PARTS or kind in {"refusal", "input_image", "input_file"}
 
 
 def call_key(item: Item) -> str:
@@ -126,12 +136,7 @@ def _check_item(given: object, at: str) -> Item:
     if isinstance(kind, str) and kind in _TEXTS:
         _check_texts(item, at, _TEXTS[kind])
         _check_members(kind, item, at)
-    elif kind in _SEARCHES:
-        message = (
-            f"{kind} is a search of another server; leave the items of its searches out, this host searches itself"
-        )
-        raise _make_refusal(f"{at}.type", message)
-    elif not is_hosted_call(kind):
+    elif not is_known_item(kind):
         known = ", ".join(sorted(_TEXTS))
         raise _make_refusal(
             f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls"
@@ -144,7 +149,7 @@ def why_not_sent(value: object) -> str | None:
 
     What a body has out of range, and what is too deep in it, was read as infinity.
     """
-    if encoded(value) is not None:
+    if encode_value(value) is not None:
         return None
     fault = why_not_json(value)
     return f"it has a number out of range, or more than 160 levels ({fault})"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import typer
-from httpx2 import Client, EventSource, InvalidURL, RequestError, Response, Timeout
+from httpx2 import Client, EventSource, InvalidURL, RequestError, Timeout
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.cli.arguments import arguments_from
+from toolplug.cli.host_answers import refusal
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
-from toolplug.errors import HostRefused, HostUnreachable
-from toolplug.http.errors import ErrorAnswer
+from toolplug.errors import HostUnreachable
 from toolplug.http.tools import CallAnswer
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -24,7 +24,7 @@ _ANSWER_S = 330.0  # a call may take five minutes
 Schemas = Mapping[str, Mapping[str, object]]
 
 
-class _Tool(BaseModel):
+class _OfferedTool(BaseModel):
     name: str
     schema_: dict[str, object] = Field(alias="inputSchema")
     meta: dict[str, object] = Field({}, alias="_meta")
@@ -35,10 +35,10 @@ class _Tool(BaseModel):
 
 
 class _Tools(BaseModel):
-    tools: list[_Tool]
+    tools: list[_OfferedTool]
 
 
-class _Progress(BaseModel):
+class _ShownProgress(BaseModel):
     progress: float
     total: float | None = None
     message: str | None = None
@@ -84,17 +84,8 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
             raise refusal(response)
         for sent in EventSource(response, _MAX_EVENT_BYTES):
             if sent.event == "progress":
-                progress = _Progress.model_validate_json(sent.data)
+                progress = _ShownProgress.model_validate_json(sent.data)
                 print_progress(progress.progress, progress.total, progress.message)
             elif sent.event == "result":
                 return TypeAdapter(CallAnswer).validate_json(sent.data)
     raise HostUnreachable(f"the host at {client.base_url} closed the connection before the result")
-
-
-def refusal(response: Response) -> HostRefused | HostUnreachable:
-    """Return the error for an answer without success, whose body has been read."""
-    try:
-        error = TypeAdapter(ErrorAnswer).validate_json(response.content)["error"]
-    except ValidationError:
-        return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
-    return HostRefused(error["code"], error["message"], param=error["param"])

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from toolplug.catalog.text import cleaned
+from toolplug.catalog.call import check_code
+from toolplug.catalog.text import clean_text
 from toolplug.cli.arguments import ArgumentWords
 from toolplug.cli.event_loop import async_command, run_to_end
 from toolplug.cli.logs import log_warnings
@@ -38,9 +39,9 @@ from toolplug.errors import (
     SessionGone,
     SessionNotFound,
 )
-from toolplug.parts.sessions.record import SessionState, check_code
-from toolplug.parts.sessions.stored import Missed, StoredSession, StoredSessions
-from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, LoggedEvent
+from toolplug.parts.sessions.record import SessionState
+from toolplug.parts.sessions.stored import MissedChange, StoredSession, StoredSessions
+from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
 from toolplug.runtime.timestamp import timestamp
 
@@ -147,9 +148,9 @@ def call(
         raise ConfigError([host_problem(error, str(found_config(config) or DEFAULT_FILE), code)]) from None
 
 
-def event_line(event: LoggedEvent) -> str:
+def event_line(event: StoredSessionEvent) -> str:
     """Format an event as one line: its id, its name and its data, without control characters."""
-    text = " ".join(cleaned(_event_text(event.event, event.data)).split())
+    text = " ".join(clean_text(_event_text(event.event, event.data)).split())
     return f"{event.id:>6}  {event.event:<24}  {text}"
 
 
@@ -178,7 +179,7 @@ async def _follow(config: Path | None, code: str, tenant: str, after: int | None
     async with _stored_sessions(config, tenant, code) as stored, aclosing(stored.follow(code, after)) as log:
         try:
             async for item in log:
-                if isinstance(item, Missed):
+                if isinstance(item, MissedChange):
                     message = f"the log does not hold event {item.event}; all that it holds follows"
                     _print_notice("resync", {"message": message}, as_json)
                 else:
@@ -267,7 +268,7 @@ def _print_session(session: StoredSession, status: Mapping[str, object] | None, 
         "revision": f"{state.revision}, of {timestamp(state.updated_at)}",
         "expires in": _format_duration(session.expires_at - now),
         "capabilities": ", ".join(f"{item.type} ({item.level})" for item in state.capabilities) or "-",
-        "environment": cleaned(json.dumps(dict(state.environment), ensure_ascii=False)),
+        "environment": clean_text(json.dumps(dict(state.environment), ensure_ascii=False)),
     }
     for name, value in facts.items():
         echo(f"{name:<14}{value}")
@@ -282,7 +283,7 @@ def _print_session(session: StoredSession, status: Mapping[str, object] | None, 
 
 def _tool_row(tool: SessionTool) -> tuple[str, str, str]:
     requires = ", ".join(f"{item.type} ({item.level})" if item.level else item.type for item in tool.requires)
-    return tool.name, requires or "-", " ".join(cleaned(tool.definition.description).split())
+    return tool.name, requires or "-", " ".join(clean_text(tool.definition.description).split())
 
 
 def _format_duration(seconds: float) -> str:

@@ -16,8 +16,8 @@ from toolplug.http.requests import HostRequest, passed_credentials, passed_trace
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.parts.sessions.http import models
-from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, session_of
-from toolplug.parts.sessions.peers.calls import Progress
+from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, running_sessions, session_of
+from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.plans import DEADLINE_S
 from toolplug.runtime.timestamp import timestamp
@@ -69,8 +69,9 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         tool = executor.catalog.find(body.tool)
         within_s = DEADLINE_S if tool is None else tool.plan.timeout_s
         context = context._replace(deadline=asyncio.get_running_loop().time() + within_s)
-    most = state["host"].sessions.limits.max_waiting_calls
-    taken = await state["host"].queued.start(session, call, context, most=most)
+    running = running_sessions(request)
+    most = running.service.limits.max_waiting_calls
+    taken = await running.queued.start(session, call, context, most=most)
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)
 
 
@@ -79,7 +80,7 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
 async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]:
     """Answer the state of a queued call, and its result once it is done. Raises `ApiError`."""
     session, state = await session_of(request), request.state
-    found = await state["host"].queued.look(session, request.path_params["id"], state["principal"])
+    found = await running_sessions(request).queued.look(session, request.path_params["id"], state["principal"])
     answer: models.CallState = {"id": found.id, "call_id": found.call_id, "status": found.status}
     if found.result is not None:
         answer["result"] = cast("CallAnswer", orjson.Fragment(call_answer(found.result)))
@@ -101,7 +102,7 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
     session = plugin_session(request)
     session.touch()
     if body.progress is not None:
-        await session.relay.take_progress(body.id, Progress(body.progress, body.total, body.message))
+        await session.relay.take_progress(body.id, RecordedProgress(body.progress, body.total, body.message))
         return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
     await session.relay.take_answer(body.id, _value(body))
     return OrjsonResponse({"success": True, "id": body.id, "status": "done"})

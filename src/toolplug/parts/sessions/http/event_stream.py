@@ -14,7 +14,7 @@ from starlette.responses import Response
 from toolplug.errors import AccessError, StoreError
 from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import EventStream, EventStreamResponse, open_stream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import EVENTS, READ, Parameter, answers, route
 from toolplug.parts.sessions.http.handlers import ONE, PRIVATE, session_of
@@ -49,7 +49,7 @@ class SessionStream:
         self._sending_since: int | None = None
         self._check: asyncio.Task[None] | None = None
 
-    async def write(self, stream: EventStream) -> None:
+    async def write(self, stream: ServedEventStream) -> None:
         """Send until the reader ends, the client hangs up or takes nothing, or its credential is no longer valid."""
         reader = self._reader
         self._hang_up = stream.hang_up
@@ -115,7 +115,7 @@ async def session_stream(request: HostRequest) -> Response:
         return EventStreamResponse(SessionStream(request, session, reader, counted.pop_all()).write)
 
 
-async def _write_nothing(stream: EventStream) -> None:
+async def _write_nothing(stream: ServedEventStream) -> None:
     """Send nothing but the headers."""
 
 

@@ -17,6 +17,7 @@ from toolplug.http.requests import HostRequest, base_url, has_version
 from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
 from toolplug.parts.sessions.http import models
 from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_BODY, SessionLimits
+from toolplug.parts.sessions.running import RunningSessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 from toolplug.parts.sessions.tools.session_tool import CleanedTool
@@ -29,19 +30,27 @@ _IF_MATCH = Parameter("If-Match", "the revision that the session must have", pla
 _VERSION = Parameter("Accept-Version", "the version of the answer; 2.0.0", place="header")
 
 
+def running_sessions(request: HostRequest) -> RunningSessions:
+    """Return the part of the host that serves the request."""
+    running = request.state["host"].part(RunningSessions)
+    assert running is not None, "a host whose routes these are has opened the part"
+    return running
+
+
 async def session_of(request: HostRequest) -> Session:
     """Return the session in the path, for its plugin or a caller of its tenant. Raises `AccessError`, `StoreError`."""
     state = request.state
     if state["session"] is not None:
-        await state["host"].sessions.fresh(state["session"])
-        return state["session"]
-    return await state["host"].sessions.find(request.path_params["code"], state["principal"].tenant)
+        session = plugin_session(request)
+        await running_sessions(request).service.fresh(session)
+        return session
+    return await running_sessions(request).service.find(request.path_params["code"], state["principal"].tenant)
 
 
 def plugin_session(request: HostRequest) -> Session:
     """Return the session of the plugin that makes this request, as this process knows it."""
     session = request.state["session"]
-    assert session is not None, "the audience of the route is the plugin"
+    assert isinstance(session, Session), "the audience of the route is the plugin"
     return session
 
 
@@ -129,7 +138,7 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
     """Create a session of the caller's tenant; no other response contains its token."""
     state = request.state
     body = await read_json(request, models.CreateBody, empty=b"{}")
-    session, token = await state["host"].sessions.create(
+    session, token = await running_sessions(request).service.create(
         state["principal"], plugin_type=body.plugin_type or "", ttl_s=body.ttl_seconds, request_id=state["request_id"]
     )
     place = f"{base_url(request)}/api/sessions/{session.code}"
@@ -149,7 +158,7 @@ async def create_session(request: HostRequest) -> OrjsonResponse[models.Created]
 async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionList]:
     """Answer the live sessions of the caller's tenant, for `admin` of another one. Raises `HttpProblem`."""
     tenant = viewer_of(request).tenant
-    live = await request.state["host"].sessions.listed()
+    live = await running_sessions(request).service.list_sessions()
     shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
 
@@ -160,7 +169,7 @@ async def end_session(request: HostRequest) -> Response:
     """End a session of the caller's tenant: its streams close and its tools are gone."""
     state = request.state
     session = await session_of(request)
-    await state["host"].sessions.end(session, state["principal"], request_id=state["request_id"])
+    await running_sessions(request).service.end(session, state["principal"], request_id=state["request_id"])
     return Response(status_code=204)
 
 
@@ -209,7 +218,7 @@ async def register_tools(request: HostRequest) -> OrjsonResponse[models.Register
         "success": True,
         "registeredTools": [*registered.names],
         "failedTools": [tool.fields() for tool in registered.failed],
-        "sessionConfiguration": _configuration(session, request.state["host"].sessions.limits),
+        "sessionConfiguration": _configuration(session, running_sessions(request).service.limits),
         "revision": registered.revision,
     }
     if registered.cleaned:

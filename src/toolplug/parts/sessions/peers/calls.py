@@ -13,8 +13,8 @@ import orjson
 
 from toolplug.catalog.call import ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store, every_key
 
 CALLS = f"{VOLATILE}call/"
@@ -51,7 +51,7 @@ class CallEnd(NamedTuple):
     late: str | None = None
 
 
-class Progress(NamedTuple):
+class RecordedProgress(NamedTuple):
     """A plugin's report of progress."""
 
     progress: float
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
     message: str | None
 
 
-class _Kept(TypedDict):
+class _StoredCall(TypedDict):
     tool: str
     deadline: float
     call_id: str
@@ -90,7 +90,7 @@ class CallRecords:
         ttl_s = call.deadline - self._store.now() + _ENDED_S
         if ttl_s <= 0:
             return
-        kept: _Kept = {
+        kept: _StoredCall = {
             "tool": call.tool,
             "deadline": call.deadline,
             "call_id": call.call_id,
@@ -124,18 +124,18 @@ class CallRecords:
             try:
                 await self._store.commit(key, value, expected=0, ttl_s=ttl_s)
             except StoreConflict:
-                earlier = await self.ended(code, call_id)
+                earlier = await self.end_of(code, call_id)
                 if earlier is None:
                     continue  # it has expired in between
                 return earlier
             return end
 
-    async def ended(self, code: str, call_id: str) -> CallEnd | None:
+    async def end_of(self, code: str, call_id: str) -> CallEnd | None:
         """Return how a call has ended; None if it has not, or is forgotten. Raises `StoreError`."""
         record = await self._store.read(_key(code, call_id) + _END)
         return None if record is None else read_end(record.value)
 
-    async def report(self, code: str, call_id: str, caller: str, progress: Progress) -> None:
+    async def report(self, code: str, call_id: str, caller: str, progress: RecordedProgress) -> None:
         """Pass progress on to the caller's process. Raises `StoreError`."""
         store_id = caller.partition(".")[0]
         await self._store.extend(_key(code, call_id), events=[orjson.dumps([*progress])], to=store_id)
@@ -150,7 +150,7 @@ class CallRecords:
         """True while this process may send requests: its lease has not lapsed."""
         return self._processes.valid
 
-    def orphaned(self, caller: str | None, deadline: float) -> bool:
+    def is_orphaned(self, caller: str | None, deadline: float) -> bool:
         """Return True if nobody waits for a call: the process of this caller has ended, or the deadline has passed."""
         ended = caller is not None and not self._processes.runs(caller)
         return ended or self._left(deadline) < -_AFTER_DEADLINE_S
@@ -169,7 +169,7 @@ def read_key(key: str) -> tuple[str, str, bool]:
 def read_call(value: bytes) -> StoredCall:
     """Return the call that `publish` has written."""
     head, _, arguments = value.partition(b"\n")
-    kept = cast("_Kept", orjson.loads(head))
+    kept = cast("_StoredCall", orjson.loads(head))
     return StoredCall(
         tool=kept["tool"],
         arguments=arguments,
@@ -183,9 +183,9 @@ def read_call(value: bytes) -> StoredCall:
     )
 
 
-def read_progress(data: bytes) -> Progress:
+def read_progress(data: bytes) -> RecordedProgress:
     """Return the progress that `report` has written."""
-    return Progress(*orjson.loads(data))
+    return RecordedProgress(*orjson.loads(data))
 
 
 def _end_bytes(end: CallEnd) -> bytes:

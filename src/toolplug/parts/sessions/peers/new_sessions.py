@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from toolplug.config.quotas import Owner
 from toolplug.errors import StoreConflict
+from toolplug.host.quotas.settings import Owner
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.stores.store import VOLATILE, Store, name_digest
 
@@ -32,11 +32,11 @@ class NewSession(NamedTuple):
     ttl_s: float
     at: float = 0.0
 
-    def kept(self, now: float) -> bool:
+    def is_kept(self, now: float) -> bool:
         """Return True while other processes may not have counted the session."""
         return now < self.at + KEPT_S
 
-    def awaited(self, now: float) -> bool:
+    def is_awaited(self, now: float) -> bool:
         """Return True if a session without a record may still be stored; else it has expired, or never was."""
         return now < self.at + min(self.ttl_s, KEPT_S)
 
@@ -87,8 +87,8 @@ class NewSessions:
         now = self._store.now()
         used, unstored = list[NewSession](), Counter[Owner]()
         for place in places:
-            lives = await self._lives(place.code) if place.kept(now) else False
-            if lives is None and place.awaited(now):
+            lives = await self._lives(place.code) if place.is_kept(now) else False
+            if lives is None and place.is_awaited(now):
                 unstored.update([(place.tenant,), (place.tenant, place.subject)])
             elif not lives:
                 continue

@@ -15,6 +15,8 @@ from typing import Protocol, Self, cast
 
 import orjson
 
+from toolplug.cluster.followed import Follower
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreRefused
 from toolplug.parts.sessions.expiry import Presence
 from toolplug.parts.sessions.peers.calls import (
@@ -28,12 +30,10 @@ from toolplug.parts.sessions.peers.calls import (
 )
 from toolplug.parts.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
 from toolplug.parts.sessions.peers.relay import SharedRelay
-from toolplug.parts.sessions.record import PREFIX, record_key, shown
-from toolplug.parts.sessions.shared import Background, PeerRecords, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.record import PREFIX, abbreviate_code, record_key
+from toolplug.parts.sessions.shared import PeerRecords, SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
 from toolplug.runtime.tasks import JoinedRuns
-from toolplug.stores.followed import Follower
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Change, Store, every_key
 
 _MINUTE_S = 60.0
@@ -88,7 +88,7 @@ class PeerSession:
     presence: Presence
 
     def __init__(
-        self, session: SessionCallbacks, background: Background, counters: SessionCounters, records: PeerRecords
+        self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters, records: PeerRecords
     ) -> None:
         self.relay: SharedRelay = SharedRelay(session, background, counters, records.calls)
         self._code = session.code
@@ -107,7 +107,7 @@ class PeerSession:
     @property
     def busy(self) -> bool:
         """True if this process has a stream of the plugin, or a caller that waits for it."""
-        return self.relay.attached or bool(self.relay.of_callers)
+        return self.relay.is_attached or bool(self.relay.of_callers)
 
     async def admit_update(self, count: int) -> float | None:
         """Count an update, at most `count` a minute, or return the seconds until one may be. Raises `StoreError`."""
@@ -166,7 +166,7 @@ class PeerSession:
 
     async def _deliver(self, call_id: str, call: StoredCall | None) -> None:
         """Send a call, unless it has ended since it was found. Raises `StoreError`."""
-        over = self.relay.finished(call_id) and await self._calls.ended(self._code, call_id) is not None
+        over = self.relay.has_ended(call_id) and await self._calls.end_of(self._code, call_id) is not None
         if call is not None and not over:
             self.relay.deliver(call_id, call)
 
@@ -179,16 +179,16 @@ class PeerSession:
                 await self.hear_end(call_id, change.value)
         elif change.events:
             for event in change.events:
-                self.relay.progressed(call_id, read_progress(event.data))
+                self.relay.note_progress(call_id, read_progress(event.data))
         elif self.relay.delivers and not self.relay.waits(call_id):
             call = await self._calls.read(self._code, call_id) if change.value is None else read_call(change.value)
             await self._deliver(call_id, call)
 
     async def hear_end(self, call_id: str, value: bytes | None = None) -> None:
         """Take note of the end of a call. Raises `StoreError`."""
-        end = await self._calls.ended(self._code, call_id) if value is None else read_end(value)
+        end = await self._calls.end_of(self._code, call_id) if value is None else read_end(value)
         if end is not None:
-            self.relay.ended(call_id, end)
+            self.relay.note_end(call_id, end)
 
     async def renew(self, *, renamed: bool) -> None:
         """Write what names this process again if it has a new name, and end the calls of others that have ended.
@@ -293,7 +293,7 @@ class Peers:
             await session.refresh()
         except StoreRefused as error:
             if session.code not in self._unreadable:
-                _LOG.error("%s is served by other processes only: %s", shown(session.code), error)
+                _LOG.error("%s is served by other processes only: %s", abbreviate_code(session.code), error)
             self._unreadable[session.code] = str(error)
         else:
             self._unreadable.pop(session.code, None)

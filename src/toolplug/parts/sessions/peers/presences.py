@@ -12,9 +12,9 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
+from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict
 from toolplug.parts.sessions.tools.session_tool import PluginStatus
-from toolplug.stores.processes import Processes
 from toolplug.stores.store import VOLATILE, Store
 
 PRESENCES = f"{VOLATILE}presence/"
@@ -44,7 +44,7 @@ class StoredPresence(NamedTuple):
     turns: int = 0
 
 
-class _Kept(TypedDict):
+class _StoredPresence(TypedDict):
     streams: list[list[str]]
     vacant_at: float | None
     reported: PluginStatus | None
@@ -126,7 +126,7 @@ class PresenceRecords:
 def read_presence(value: bytes, revision: int) -> StoredPresence:
     """Return the presence in a record; that of no application if it is damaged, which its next sign replaces."""
     try:
-        kept = cast("_Kept", orjson.loads(value))
+        kept = cast("_StoredPresence", orjson.loads(value))
         streams = tuple(OpenStream(stream, process) for stream, process in kept["streams"])
         return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"], kept.get("turns", 0))
     except (ValueError, KeyError, TypeError) as error:
@@ -135,7 +135,7 @@ def read_presence(value: bytes, revision: int) -> StoredPresence:
 
 
 def _presence_bytes(presence: StoredPresence) -> bytes:
-    kept: _Kept = {
+    kept: _StoredPresence = {
         "streams": [list(stream) for stream in presence.streams],
         "vacant_at": presence.vacant_at,
         "reported": presence.reported,

@@ -12,9 +12,17 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from toolplug.errors import StoreError
-from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, Progress, StoredCall
-from toolplug.parts.sessions.relay import CALLER_GONE, LIMITED, Relay, Request, already_answered, not_found, too_late
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, RecordedProgress, StoredCall
+from toolplug.parts.sessions.relay import (
+    CALLER_GONE,
+    LIMITED,
+    Relay,
+    RelayedRequest,
+    already_answered,
+    not_found,
+    too_late,
+)
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 
 LATE_S = 0.25
 """Seconds after the deadline that a call waits for the store: an answer that a process has accepted is used."""
@@ -26,7 +34,7 @@ class SharedRelay(Relay):
     """A relay whose requests other processes send and answer."""
 
     def __init__(
-        self, session: SessionCallbacks, background: Background, counters: SessionCounters, calls: CallRecords
+        self, session: SessionCallbacks, background: SessionTasks, counters: SessionCounters, calls: CallRecords
     ) -> None:
         super().__init__(session, background, counters)
         self._calls = calls
@@ -40,7 +48,7 @@ class SharedRelay(Relay):
 
     async def is_sent(self, request_id: str) -> bool:
         """Return True if this request has been sent to the plugin, by any process. Raises `StoreError`."""
-        if self.was_sent(request_id) or not self._session.attached:
+        if self.was_sent(request_id) or not self._session.is_attached:
             return self.was_sent(request_id)
         return await self._calls.read(self._session.code, request_id) is not None
 
@@ -57,9 +65,9 @@ class SharedRelay(Relay):
         end = await self._calls.end(self._session.code, request_id, given, await self._until(request_id))
         if end is not given:
             raise already_answered() if end.late is None else too_late()
-        self.ended(request_id, end)
+        self.note_end(request_id, end)
 
-    async def take_progress(self, request_id: str, progress: Progress) -> None:
+    async def take_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Report progress to the caller, in whichever process it waits. Raises `ApiError` and `StoreError`."""
         request = self._requests.get(request_id)
         if request is not None and request.report is not None:
@@ -68,12 +76,12 @@ class SharedRelay(Relay):
         call = await self._calls.read(self._session.code, request_id)
         if call is None:
             raise not_found()
-        end = await self._calls.ended(self._session.code, request_id)
+        end = await self._calls.end_of(self._session.code, request_id)
         if end is not None:
             raise already_answered() if end.late is None else too_late()
         await self._calls.report(self._session.code, request_id, call.caller, progress)
 
-    def progressed(self, request_id: str, progress: Progress) -> None:
+    def note_progress(self, request_id: str, progress: RecordedProgress) -> None:
         """Take note of progress that another process has passed on."""
         request = self._requests.get(request_id)
         if request is not None and request.report is not None:
@@ -83,7 +91,7 @@ class SharedRelay(Relay):
         """Send a request whose caller waits in another process, unless it was sent before."""
         if request_id in self._requests or self._ended is not None:
             return
-        request = Request(
+        request = RelayedRequest(
             id=request_id,
             tool=call.tool,
             arguments=call.arguments,
@@ -115,9 +123,9 @@ class SharedRelay(Relay):
     def end_orphans(self) -> None:
         """End the requests of other processes that run no more."""
         for request in [request for request in self._requests.values() if request.answer is None]:
-            if self._calls.orphaned(request.caller, request.until):
+            if self._calls.is_orphaned(request.caller, request.until):
                 self._end_record(request, CALLER_GONE)
-                self.ended(request.id, CallEnd(None, CALLER_GONE))
+                self.note_end(request.id, CallEnd(None, CALLER_GONE))
 
     async def publish_again(self) -> None:
         """Write the requests of this process's callers again, as it has a new name. Raises `StoreError`."""
@@ -126,7 +134,7 @@ class SharedRelay(Relay):
             if request is not None:
                 await self._publish(request)
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: RelayedRequest) -> None:
         """Write the record of a request; if the request of an earlier process has ended, that is its end."""
         request.sent = request.sent or perf_counter()
         if request.turn is None:
@@ -144,15 +152,15 @@ class SharedRelay(Relay):
         )
         await self._calls.publish(self._session.code, request.id, call)
         if request.id in self._reserved:
-            end = await self._calls.ended(self._session.code, request.id)
+            end = await self._calls.end_of(self._session.code, request.id)
             if end is not None:
-                self.ended(request.id, end)
+                self.note_end(request.id, end)
 
-    def _may_have_arrived(self, request: Request) -> bool:
+    def _may_have_arrived(self, request: RelayedRequest) -> bool:
         """Return True: a process that sends the request does not tell the others that it has."""
         return True
 
-    def _times_sent(self, request: Request, stream: str) -> int:
+    def _times_sent(self, request: RelayedRequest, stream: str) -> int:
         """Return how often the request may have been sent before: in each turn of a stream since it was published.
 
         This is the newest stream; where it has just been opened, the record does not count its turn yet.
@@ -161,7 +169,7 @@ class SharedRelay(Relay):
         earlier = 0 if request.turn is None else turn - request.turn
         return max(request.attempt, earlier)
 
-    async def _end_unless_accepted(self, request: Request, reason: str) -> CallEnd | None:
+    async def _end_unless_accepted(self, request: RelayedRequest, reason: str) -> CallEnd | None:
         """End a request for this reason, unless a process has accepted an answer to it: return that then."""
         if request.id in self._reserved and reason in _STOPPED:
             return None
@@ -170,22 +178,22 @@ class SharedRelay(Relay):
         except StoreError:
             return None
         if end.late is None:
-            self.ended(request.id, end)
+            self.note_end(request.id, end)
             return end
         # This process may have been told of the end that it has just written, before the store has answered.
         if self._finished_now(request, "late", end.late) or end.late == reason:
             self._log_cancelled(request, end.late)
         return None
 
-    async def _lose(self, request: Request, reason: str) -> None:
+    async def _lose(self, request: RelayedRequest, reason: str) -> None:
         try:
             async with asyncio.timeout(LATE_S):
                 end = await self._first_end(request, reason)
         except (StoreError, TimeoutError):
             end = CallEnd(None, reason)
-        self.ended(request.id, end)
+        self.note_end(request.id, end)
 
-    async def _first_end(self, request: Request, reason: str) -> CallEnd:
+    async def _first_end(self, request: RelayedRequest, reason: str) -> CallEnd:
         """Return how a request has ended: for this reason, unless something came first. Raises `StoreError`."""
         late = self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)
         return await self._background.unbroken(late, "session-relay")
@@ -200,11 +208,11 @@ class SharedRelay(Relay):
             raise not_found()
         return call.deadline
 
-    def _end_record(self, request: Request, reason: str) -> None:
+    def _end_record(self, request: RelayedRequest, reason: str) -> None:
         """End the request for all processes, in the background."""
         if request.id in self._reserved and reason in _STOPPED:
             return  # a queued call, which another process runs
         self._background.finish(self._ended_late(request, reason), "session-relay")
 
-    async def _ended_late(self, request: Request, reason: str) -> None:
+    async def _ended_late(self, request: RelayedRequest, reason: str) -> None:
         await self._calls.end(self._session.code, request.id, CallEnd(None, reason), request.until)

@@ -11,7 +11,7 @@ import orjson
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.parts.sessions.record import SessionState
-from toolplug.parts.sessions.tools.session_tool import Difference, PluginStatus, ToolSet
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, ToolDifference, ToolSet
 from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event
 
@@ -22,6 +22,7 @@ A request is sent to its stream before it is logged, so that its caller does not
 after the position of the stream: position × 10,000 + 1, + 2, …
 """
 
+# Eighteen digits fit into the 64 bits of a store's positions, whatever a client sends as `Last-Event-ID`.
 _ID = re.compile("[0-9]{1,18}")
 
 
@@ -77,11 +78,13 @@ def told_as(event: int) -> str:
 
 def told_id(entry: LogEntry) -> int | None:
     """Return the id with which one stream received the entry before it was logged; None for other entries."""
+    # The id is a part of the audience, so that entries of earlier versions read as before.
     return int(entry.audience[len(_TOLD) :]) if entry.audience.startswith(_TOLD) else None
 
 
 def entry_bytes(entry: LogEntry) -> bytes:
     """Return the entry as it is stored: a line of event, audience and revision, then the data."""
+    # A line of plain text before the data: the host looks at event and audience of each entry and seldom at the data.
     return b"%s %s %d\n%s" % (entry.event.encode(), entry.audience.encode(), entry.revision, entry.data)
 
 
@@ -92,7 +95,7 @@ def read_entry(raw: bytes) -> LogEntry:
     return LogEntry(event, audience, data, int(revision))
 
 
-class LoggedEvent(NamedTuple):
+class StoredSessionEvent(NamedTuple):
     """One event with the id that its readers received, and its data as JSON; requests have no arguments here."""
 
     id: int
@@ -113,7 +116,7 @@ class LoggedEvent(NamedTuple):
 class LogPage(NamedTuple):
     """A part of a log; `position` is the event id to request the next part with."""
 
-    events: tuple[LoggedEvent, ...]
+    events: tuple[StoredSessionEvent, ...]
     position: int
 
 
@@ -122,11 +125,11 @@ def log_page(events: Sequence[Event], after: int) -> LogPage:
     return LogPage(logged_events(events), event_id(events[-1].id) if events else after)
 
 
-def logged_events(events: Iterable[Event]) -> tuple[LoggedEvent, ...]:
+def logged_events(events: Iterable[Event]) -> tuple[StoredSessionEvent, ...]:
     """Return the events of a log that were sent to any stream."""
     entries = [(event.id, read_entry(event.data)) for event in events]
     return tuple(
-        LoggedEvent(told_id(entry) or event_id(position), entry.event, entry.data)
+        StoredSessionEvent(told_id(entry) or event_id(position), entry.event, entry.data)
         for position, entry in entries
         if entry.audience != NOBODY
     )
@@ -141,6 +144,8 @@ def tool_list(tools: ToolSet, away: str | None, shadowed: Callable[[str], bool])
     for name, tool in tools.tools.items():
         reason = "shadowed" if shadowed(name) else away
         shown.append(
+            # The encoded tool without its closing brace: encoding it again for each reader would cost more than all the
+            # rest.
             tool.wire[:-1] + (_AVAILABLE if reason is None else b',"available":false,"reason":"%s"}' % reason.encode())
         )
     return b"[%s]" % b",".join(shown)
@@ -175,7 +180,7 @@ def connected_data(code: str, state: SessionState, status: PluginStatus, tools: 
     return orjson.dumps(begin | {"resumed": tools is None})
 
 
-def update_data(code: str, state: SessionState, difference: Difference, reason: str) -> bytes:
+def update_data(code: str, state: SessionState, difference: ToolDifference, reason: str) -> bytes:
     """Return the data of an update by which the session came into this state."""
     return orjson.dumps(
         {

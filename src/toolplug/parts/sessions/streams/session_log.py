@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from toolplug.errors import StoreError
-from toolplug.parts.sessions.shared import Background
+from toolplug.parts.sessions.shared import SessionTasks
 from toolplug.parts.sessions.streams.events import (
     LogEntry,
     entry_bytes,
@@ -36,11 +36,12 @@ class SessionLog:
     512 are kept for another try.
     """
 
-    def __init__(self, key: str, store: Store, background: Background, over: Callable[[], None]) -> None:
+    def __init__(self, key: str, store: Store, background: SessionTasks, over: Callable[[], None]) -> None:
         self._key = key
         self._store = store
         self._background = background
         self._over = over
+        # Bounded: while the store fails, the oldest entries are dropped, and their readers begin again.
         self._late: deque[LogEntry] = deque(maxlen=_MOST)
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -50,6 +51,7 @@ class SessionLog:
     async def write(self, *entries: LogEntry) -> bool:
         """Append these after all late entries; return False if the session is over. Raises `StoreError`."""
         async with self._writing:
+            # Taken under the lock, so that two writes keep the order of the entries.
             late = self.late()
             appended = [*late, *entries]
             if not appended:
@@ -57,6 +59,7 @@ class SessionLog:
             try:
                 logged = await self._store.extend(self._key, events=[entry_bytes(entry) for entry in appended])
             except StoreError:
+                # Back in front of those that came meanwhile.
                 self._late = deque([*late, *self._late], _MOST)
                 raise
         if not logged:
@@ -122,5 +125,6 @@ async def logged_after(store: Store, key: str, event: int | None, *, wait_s: flo
     told = {entry: told_id(read_entry(entry.data)) for entry in page.entries}
     if event not in told.values():
         return Events(known=False)
+    # The ids that the stream had received by then: all from its position up to this event.
     earlier = range(event_id(position_of(event)), event + 1)
     return Events(known=True, entries=tuple(entry for entry, at in told.items() if at not in earlier))

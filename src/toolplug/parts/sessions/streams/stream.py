@@ -15,7 +15,7 @@ import orjson
 from toolplug.errors import StoreError
 from toolplug.net.sse import frame
 from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_WAITING_BYTES, MAX_WAITING_EVENTS
-from toolplug.parts.sessions.shared import Background, SessionCallbacks, SessionCounters
+from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import (
     EVERYBODY,
     GONE,
@@ -146,12 +146,12 @@ class Reader:
             if self.lost is not None and not self.closed:
                 await self._catch_up(self)
             if self._frames:
-                return self.taken()
+                return self.take_frames()
             if self.closed:
                 return b""
             await self.rung()
 
-    def taken(self) -> bytes:
+    def take_frames(self) -> bytes:
         """Take all frames from the queue; empty if there are none."""
         frames, self._frames = self._frames, []
         self._size = 0
@@ -190,7 +190,7 @@ class EventFanout:
         store: Store,
         logbook: SessionLog,
         session: SessionCallbacks,
-        background: Background,
+        background: SessionTasks,
         counters: SessionCounters,
     ) -> None:
         self._key = key
@@ -271,7 +271,7 @@ class EventFanout:
         if last is None:
             return False
         position = position_of(last)
-        frames = [frame("connected", self._session.resumed(), last)]
+        frames = [frame("connected", self._session.resumed_data(), last)]
         page = await self._logbook.after(last)
         while page.known:
             for event in page.entries:
@@ -297,7 +297,7 @@ class EventFanout:
             if self._join(reader, record.position):
                 break
         last = reader.last_id(record.position)
-        chunk = frame("connected", self._session.connected(record), last)
+        chunk = frame("connected", self._session.connected_data(record), last)
         if resync is not None:
             self._counters.resyncs[resync] += 1
             chunk = frame("resync", orjson.dumps({"reason": resync}), last) + chunk

@@ -74,6 +74,7 @@ class SessionExecutors:
         self._switch = SourceSwitch()
         self._abandoned = AbandonedCallLimit(SOURCE)
         self._target = target
+        # Weak: an executor listens to catalogs, and ten thousand sessions that nobody uses should not.
         self._kept: ref[LentTools] | None = None
 
     def executor(self, state: SessionState, *, reachable: bool) -> LentTools:
@@ -86,6 +87,7 @@ class SessionExecutors:
             )
             self._kept = ref(lent)
             lent.lend(self._catalog(state, reachable, EMPTY_CATALOG), registered=state.registered)
+        # The executors that were used last are kept alive there, or each call would build one anew.
         self._shared.executors.put(self._code, lent)
         return lent
 
@@ -98,6 +100,7 @@ class SessionExecutors:
 
     def end(self) -> None:
         """Remove all tools, and close their switch for calls that wait."""
+        # Before the catalog is emptied: calls that wait for a limiter look at the switch when their turn comes.
         self._switch.open = False
         lent = self._lend()
         if lent is not None:
@@ -117,6 +120,7 @@ class SessionExecutors:
 
     def _tool(self, definition: ToolDefinition, known: Catalog) -> Tool:
         kept = known.get(definition.name)
+        # By identity, as equal definitions are one object (`DefinitionCache`).
         if kept is not None and kept.definition is definition:
             return kept
         planner = self._shared.planner

@@ -20,7 +20,7 @@ _TIMEOUT = DefaultTimeout(DEADLINE_S, LONGEST_S, "default of session tools")
 ALLOWED = ToolPolicy()
 
 
-class Planner:
+class SessionPlanner:
     """Builds the tools of all sessions under one policy; if the policy `hides` them, no session lists any.
 
     `offered` is how models are offered them.

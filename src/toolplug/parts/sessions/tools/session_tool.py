@@ -12,11 +12,11 @@ import orjson
 
 from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, check_foreign_tool_name
 from toolplug.catalog.exact_json import dump_json
-from toolplug.catalog.sanitise import RemovedParts, sanitise_schema
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
 from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
-from toolplug.signatures.values import encoded
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
+from toolplug.signatures.values import encode_value
 
 CapabilityType = Literal["data_analysis", "visualization", "messaging", "storage", "computation"]
 CapabilityLevel = Literal["basic", "advanced", "enterprise"]
@@ -32,7 +32,7 @@ LEVELS: tuple[CapabilityLevel, ...] = get_args(CapabilityLevel)
 _CAPABILITY_KEYS = frozenset({"type", "level", "resources"})
 
 
-class Capability(NamedTuple):
+class DeclaredCapability(NamedTuple):
     """A capability of the application; `resources` are any JSON values, stored as they are."""
 
     type: CapabilityType
@@ -40,19 +40,19 @@ class Capability(NamedTuple):
     resources: tuple[object, ...]
 
 
-class Requirement(NamedTuple):
+class CapabilityRequirement(NamedTuple):
     """A capability that a tool needs; `level` is the lowest sufficient one, None for any."""
 
     type: CapabilityType
     level: CapabilityLevel | None
 
 
-def read_capabilities(raw: Sequence[object]) -> tuple[Capability, ...]:
+def read_capabilities(raw: Sequence[object]) -> tuple[DeclaredCapability, ...]:
     """Check declared capabilities. Raises `ApiError` (`invalid_capability`) with the path of the first invalid one."""
     return tuple(_read_capability(item, f"capabilities[{index}]") for index, item in enumerate(raw))
 
 
-def read_requirements(raw: object) -> tuple[Requirement, ...]:
+def read_requirements(raw: object) -> tuple[CapabilityRequirement, ...]:
     """Check the requirements of a tool: types, or objects of type and level. Raises `InvalidDefinition`."""
     if not isinstance(raw, list):
         raise InvalidDefinition("requires must be a list of capability types or of {type, level}", at="requires")
@@ -63,15 +63,16 @@ DeclaredLevels = Mapping[str, int]
 """The best declared level of each type of capability, as an index of `LEVELS`."""
 
 
-def declared_levels(declared: Iterable[Capability]) -> DeclaredLevels:
+def declared_levels(declared: Iterable[DeclaredCapability]) -> DeclaredLevels:
     """Return the best level of each declared type."""
     best: dict[str, int] = {}
     for capability in declared:
+        # A type may be declared twice; the higher level counts, in whatever order they come.
         best[capability.type] = max(best.get(capability.type, 0), LEVELS.index(capability.level))
     return best
 
 
-def unmet(required: Sequence[Requirement], best: DeclaredLevels) -> str | None:
+def unmet(required: Sequence[CapabilityRequirement], best: DeclaredLevels) -> str | None:
     """Return the first requirement that is not met, as text; None if all are."""
     for item in required:
         least = LEVELS.index(item.level) if item.level is not None else 0
@@ -82,7 +83,7 @@ def unmet(required: Sequence[Requirement], best: DeclaredLevels) -> str | None:
     return None
 
 
-def _read_capability(raw: object, at: str) -> Capability:
+def _read_capability(raw: object, at: str) -> DeclaredCapability:
     if not isinstance(raw, Mapping):
         raise _invalid(f"{at} must be an object of type, level and resources", at)
     given = cast("Mapping[str, object]", raw)
@@ -98,10 +99,10 @@ def _read_capability(raw: object, at: str) -> Capability:
     resources = given.get("resources", [])
     if not isinstance(resources, list):
         raise _invalid(f"{at}.resources must be a list", f"{at}.resources")
-    return Capability(type_, level, tuple(cast("list[object]", resources)))
+    return DeclaredCapability(type_, level, tuple(cast("list[object]", resources)))
 
 
-def _read_requirement(raw: object, at: str) -> Requirement:
+def _read_requirement(raw: object, at: str) -> CapabilityRequirement:
     if isinstance(raw, str):
         raw = {"type": raw}
     if not isinstance(raw, Mapping) or not set(cast("Mapping[str, object]", raw)) <= {"type", "level"}:
@@ -113,7 +114,7 @@ def _read_requirement(raw: object, at: str) -> Requirement:
     if level is not None and level not in LEVELS:
         known = ", ".join(LEVELS)
         raise InvalidDefinition(f"{at}.level {_quote(level)} is not known; known: {known}", at=f"{at}.level")
-    return Requirement(type_, level)
+    return CapabilityRequirement(type_, level)
 
 
 def _invalid(message: str, at: str) -> ApiError:
@@ -141,7 +142,7 @@ class SessionTool:
 
     definition: ToolDefinition
     wire: bytes
-    requires: tuple[Requirement, ...]
+    requires: tuple[CapabilityRequirement, ...]
 
     @property
     def name(self) -> str:
@@ -160,6 +161,7 @@ class DefinitionCache:
     """Session tools by their JSON, held weakly: equal definitions of all sessions are one object."""
 
     def __init__(self) -> None:
+        # Weak: a definition lives as long as a session has it.
         self._tools: WeakValueDictionary[bytes, SessionTool] = WeakValueDictionary()
 
     def tool(self, raw: object, removed: RemovedParts | None = None) -> SessionTool:
@@ -177,9 +179,11 @@ class DefinitionCache:
             return known
         if len(text) > MAX_DEFINITION_BYTES:
             raise InvalidDefinition(f"the definition has {len(text)} bytes, {MAX_DEFINITION_BYTES} are allowed")
-        if b"null" in text and encoded(given) is None:
+        # `dump_json` writes NaN and infinity as null, so that only a text with a null can hide one.
+        if b"null" in text and encode_value(given) is None:
             raise InvalidDefinition("the definition is not JSON: a number is out of range")
         tool = _read_tool(given, RemovedParts() if removed is None else removed)
+        # Under its cleaned JSON: what is sent in two spellings is kept once.
         return self._tools.setdefault(tool.wire, tool)
 
 
@@ -227,12 +231,14 @@ def _schema(raw: object, at: str, removed: RemovedParts) -> Schema | None:
     if not isinstance(raw, dict):
         raise InvalidDefinition(f"{at} must be a JSON Schema, an object", at=at)
     given = cast("dict[str, object]", raw)
+    # Before the schema is compiled, so that this mistake gets a text of its own.
     if given.get("type", "object") != "object":
         raise InvalidDefinition(f"{at} must be of type object", at=f"{at}.type")
     try:
         schema = Schema(given)
         schema.check()
         value = sanitise_schema(given, (at,), removed)
+        # The checked one where nothing was removed, since it is compiled already.
         return schema if value == given else Schema(value)
     except HiddenCharacter as error:
         raise InvalidDefinition(str(error), at=at) from None
@@ -269,7 +275,7 @@ def _wire(given: Mapping[str, object], definition: ToolDefinition) -> bytes:
     return bytes(memoryview(orjson.dumps(kept)))
 
 
-class Difference(NamedTuple):
+class ToolDifference(NamedTuple):
     """The difference between two sets of tools: names of removed tools, and the added and modified ones in order."""
 
     added: tuple[SessionTool, ...] = ()
@@ -282,7 +288,11 @@ class Difference(NamedTuple):
     def wire(self) -> bytes:
         """Return the JSON of `updates` in an event or answer."""
         names = orjson.dumps(list(self.removed))
-        return b'{"added":%s,"removed":%s,"modified":%s}' % (listed(self.added), names, listed(self.modified))
+        return b'{"added":%s,"removed":%s,"modified":%s}' % (
+            render_tools(self.added),
+            names,
+            render_tools(self.modified),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +309,9 @@ class ToolSet:
         """The total size of the definitions in bytes."""
         return sum(len(tool.wire) for tool in self.tools.values())
 
-    def changed(self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]) -> ToolSet:
+    def apply_changes(
+        self, added: Iterable[SessionTool], removed: Iterable[str], modified: Iterable[SessionTool]
+    ) -> ToolSet:
         """Return the set after an update; modified tools keep their places, added ones come last."""
         tools = dict(self.tools)
         for name in removed:
@@ -308,10 +320,10 @@ class ToolSet:
             tools[tool.name] = tool
         return ToolSet(tools)
 
-    def difference(self, newer: ToolSet) -> Difference:
+    def difference(self, newer: ToolSet) -> ToolDifference:
         """Return the difference from this set to a newer one."""
         old, new = self.tools, newer.tools
-        return Difference(
+        return ToolDifference(
             added=tuple(tool for name, tool in new.items() if name not in old),
             removed=tuple(name for name in old if name not in new),
             modified=tuple(tool for name, tool in new.items() if name in old and old[name].wire != tool.wire),
@@ -319,7 +331,7 @@ class ToolSet:
 
     def wire(self) -> bytes:
         """Return the definitions as a JSON array."""
-        return listed(tuple(self.tools.values()))
+        return render_tools(tuple(self.tools.values()))
 
 
 def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
@@ -327,6 +339,6 @@ def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
     return ToolSet({tool.name: tool for tool in tools})
 
 
-def listed(tools: Sequence[SessionTool]) -> bytes:
+def render_tools(tools: Sequence[SessionTool]) -> bytes:
     """Return definitions as a JSON array."""
     return b"[%s]" % b",".join([tool.wire for tool in tools])

@@ -1,0 +1,1 @@
+"""Tools that come from elsewhere, such as MCP servers and applications: their definitions, made harmless and valid."""

@@ -1,0 +1,216 @@
+"""Sanitising tools from untrusted sources such as MCP servers: valid definitions, and reports of removed parts."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from toolplug.catalog.definition import (
+    MAX_DESCRIPTION_BYTES,
+    MAX_TITLE_BYTES,
+    NO_HINTS,
+    ToolDefinition,
+    ToolHints,
+    check_foreign_tool_name,
+    check_provider_tool_name,
+)
+from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.schema import Schema
+from toolplug.catalog.schema_walk import Path
+from toolplug.catalog.text import clean_text, cleaned_description, in_one_line
+from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
+from toolplug.errors import HiddenCharacter, InvalidDefinition
+from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
+
+MAX_ICONS = 8
+MAX_ICON_BYTES = 16 * 1024
+# No `http:`, whose pictures anyone on the way could replace, and no `data:text/html`, which would be a page.
+_ICON = re.compile(r"(https://|data:image/)[!-~]+")
+_ANY_OBJECT = Schema({"type": "object"})
+_HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
+# Cleaning is linear, but a server may send megabytes for each of thousands of tools.
+_LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
+"""Characters of a description that are read; later ones are always over the limit."""
+
+
+def sanitise_tool(raw: object, source: str) -> tuple[ToolDefinition, tuple[str, ...]]:
+    """Return the definition for one value of a server's list, and a line `/path: why` for each removed part.
+
+    Raises `InvalidDefinition` if it has no valid name.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidDefinition("a tool must be an object")
+    given = cast("dict[str, object]", raw)
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise InvalidDefinition("name must be text", at="name")
+    check_foreign_tool_name(name)
+    cuts = RemovedParts()
+    definition = ToolDefinition(
+        name=name,
+        description=_description(given.get("description"), cuts) or f"{source} tool: {name}",
+        parameters=_parameters(given.get("inputSchema"), cuts),
+        output_schema=_output_schema(given.get("outputSchema"), "outputSchema", cuts),
+        hints=_hints(given.get("annotations"), cuts),
+        title=_title(given),
+        icons=tuple(icons_of(given.get("icons"))),
+    )
+    return definition, cuts.lines()
+
+
+def _title(given: dict[str, object]) -> str:
+    """Return the title of a tool, which before 2025-06-18 was among its annotations."""
+    titles = (given.get("title"), as_object(given.get("annotations")).get("title"))
+    return next((title for raw in titles if (title := in_one_line(bounded_text(raw, MAX_TITLE_BYTES)))), "")
+
+
+def _parameters(raw: object, cuts: RemovedParts) -> Schema:
+    """Return the schema of arguments, any object if it cannot be kept, which is reported. Raises `HiddenCharacter`."""
+    try:
+        if not isinstance(raw, dict):
+            raise InvalidDefinition("is no schema")
+        return _of_object(cast("dict[str, object]", raw), ("inputSchema",), cuts, defaults_are_optional=True)
+    # Not repaired: a name or pattern that looks like another one is an attack, not a mistake.
+    except HiddenCharacter:
+        raise
+    except InvalidDefinition as error:
+        cuts.add(("inputSchema",), f"{error}; any object is taken")
+        return _ANY_OBJECT
+
+
+def _output_schema(raw: object, key: str, cuts: RemovedParts) -> Schema | None:
+    """Return the schema of results; None if there is none, or it cannot be kept. Raises `HiddenCharacter`."""
+    if raw is None:
+        return None
+    try:
+        if not isinstance(raw, dict):
+            raise InvalidDefinition("is no schema")
+        return _of_object(cast("dict[str, object]", raw), (key,), cuts)
+    except HiddenCharacter:
+        raise
+    except InvalidDefinition as error:
+        cuts.add((key,), str(error))
+        return None
+
+
+def _of_object(raw: Node, at: Path, cuts: RemovedParts, *, defaults_are_optional: bool = False) -> Schema:
+    """Return the sanitised schema. Raises `InvalidDefinition` if it is over the limits or not of objects."""
+    removed = RemovedParts()
+    value = sanitise_schema(raw, at, removed)
+    if defaults_are_optional:
+        make_defaults_optional(value)
+    stated = value.get("type", "object")
+    if stated != "object":
+        if not isinstance(stated, list) or "object" not in stated:
+            raise InvalidDefinition(f"is of type {stated!r:.40}, not object")
+        removed.add((*at, "type"), "other types than object")
+    schema = Schema(value | {"type": "object"} if "type" in value else {"type": "object"} | value)
+    schema.check()
+    cuts.include(removed)
+    return schema
+
+
+def foreign_definition(
+    *,
+    name: str,
+    description: str,
+    parameters: dict[str, object],
+    output_schema: dict[str, object] | None = None,
+    hints: ToolHints = NO_HINTS,
+) -> tuple[ToolDefinition, tuple[str, ...]]:
+    """Return a sanitised definition of a tool from an untrusted source, and a line `/path: why` for each removed part.
+
+    For providers whose tools come from documents of others. Schemas keep the keywords of JSON Schema, references within
+    themselves and patterns of linear time; texts lose invisible characters; the description is cut at 8 KiB. An output
+    schema that cannot be kept is left out.
+
+    Raises `InvalidDefinition` if a provider's tool may not have the name, or the parameters are not a schema of an
+    object, are over the limits (docs/reference/limits.md), or have an invisible character in a name, pattern or
+    constant.
+    """
+    check_provider_tool_name(name)
+    removed = RemovedParts()
+    definition = ToolDefinition(
+        name=name,
+        description=_description(description, removed),
+        parameters=_of_object(parameters, ("parameters",), removed),
+        output_schema=_output_schema(output_schema, "output_schema", removed),
+        hints=hints,
+    )
+    return definition, removed.lines()
+
+
+def _description(raw: object, cuts: RemovedParts) -> str:
+    """Return the cleaned description; empty if there is none."""
+    at = ("description",)
+    if raw is None:
+        return ""
+    if not isinstance(raw, str):
+        cuts.add(at, "is no text")
+        return ""
+    looked_at = raw[:_LOOKED_AT]
+    # Drops lone surrogates, which no JSON text of ours could carry.
+    readable = looked_at.encode(errors="ignore").decode()
+    seen = clean_text(readable)
+    if seen != looked_at:
+        cuts.add(at, "invisible characters")
+    text = cleaned_description(seen)
+    if text != seen:
+        cuts.add(at, "a heading of a user's notes")
+    # `ignore` drops the half of a character that the cut may leave.
+    kept = text.encode()[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+    if kept != text or looked_at != raw:
+        cuts.add(at, f"what is over {MAX_DESCRIPTION_BYTES} bytes")
+    return kept if kept.strip() else ""
+
+
+def _hints(raw: object, cuts: RemovedParts) -> ToolHints:
+    """Return the hints that toolplug knows; others are ignored."""
+    if raw is None:
+        return NO_HINTS
+    if not isinstance(raw, dict):
+        cuts.add(("annotations",), "are no object")
+        return NO_HINTS
+    given = cast("dict[str, object]", raw)
+    hints: list[bool | None] = []
+    for key in _HINTS:
+        value = given.get(key)
+        hints.append(value if isinstance(value, bool) else None)
+        if not isinstance(value, bool | None):
+            cuts.add(("annotations", key), "is neither true nor false")
+    read_only, idempotent, destructive = hints
+    return ToolHints(read_only, idempotent, destructive)
+
+
+def icons_of(raw: object) -> list[dict[str, object]]:
+    """Return the valid icons of a list: pictures over HTTPS or in a `data:` URL, at most eight and 16 KiB together."""
+    icons: list[dict[str, object]] = []
+    room = MAX_ICON_BYTES
+    for item in list_of(raw)[:MAX_ICONS]:
+        given = as_object(item)
+        source = given.get("src")
+        if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
+            continue
+        room -= len(source)
+        icon: dict[str, object] = {"src": source}
+        if mime_type := bounded_text(given.get("mimeType"), MAX_TITLE_BYTES):
+            icon["mimeType"] = mime_type
+        if sizes := list_of(given.get("sizes"))[:MAX_ICONS]:
+            icon["sizes"] = [bounded_text(size, MAX_TITLE_BYTES) for size in sizes]
+        if given.get("theme") in ("light", "dark"):
+            icon["theme"] = given["theme"]
+        icons.append(icon)
+    return icons
+
+
+def bounded_text(raw: object, limit: int) -> str:
+    """Return the cleaned text, cut to so many bytes; empty if it is no text."""
+    if not isinstance(raw, str):
+        return ""
+    readable = raw[: 8 * limit].encode(errors="ignore").decode()
+    return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
+
+
+def list_of(raw: object) -> list[object]:
+    """Return the value itself if it is a JSON array, else an empty list."""
+    return cast("list[object]", raw) if isinstance(raw, list) else []

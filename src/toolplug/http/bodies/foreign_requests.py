@@ -1,0 +1,154 @@
+"""Requests to an API that somebody else extends, such as OpenAI's: what is not known in them is ignored, and said.
+
+A client of such an API sends what its newest version has. What this host does not know cannot be refused, since the
+client would then not work at all, nor dropped in silence: it is named in the answer, in a header and in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Final, Self, cast
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.config.model_shape import Shapes, known_keys, models_in, shapes_at
+from toolplug.model_apis.stubs import CHOICE
+
+HEADER: Final = "Toolplug-Warnings"
+"""The header that names what was ignored, as names with commas between them."""
+MOST_NAMES: Final = 10
+"""Names in an answer and its header; the rest is counted."""
+MOST_LOGGED: Final = 100
+"""Names that the log of one process has ever said; clients choose them."""
+DAY_S: Final = 86_400.0
+
+_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
+_INDEX = re.compile(r"\[\d+\]")
+_SHOWN = 100
+
+
+class IgnoredNames:
+    """The log's lines of what was ignored: one for each name and day, of at most `MOST_LOGGED` names."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, str], float] = {}
+
+    def say(self, log: logging.Logger, path: str, name: str) -> None:
+        """Log a name that was ignored in a request to this path, unless that was said today."""
+        key, now = (path, _INDEX.sub("[]", name)), monotonic()
+        said = self._said.get(key)
+        if said is None and len(self._said) >= MOST_LOGGED:
+            return
+        if said is None or now - said >= DAY_S:
+            self._said[key] = now
+            log.info("%s: clients send %s, which this host does not know and ignores", *key)
+
+
+_NAMES = IgnoredNames()
+
+
+class IgnoredParts:
+    """What one request has that is ignored, named in its answer. `path` is the API's, and `log` its logger.
+
+    async def create_store(request: Request) -> Response:
+        ignored = IgnoredParts.of(request, logging.getLogger(__name__))
+        fields = await request.json()
+        ignored.leave_out(fields, NewStore)
+        store = NewStore.model_validate(fields)
+        return ignored.say_in(JSONResponse({"id": "vs_1", "name": store.name}))
+    """
+
+    def __init__(self, path: str, log: logging.Logger) -> None:
+        self.warnings: list[Mapping[str, object]] = []
+        self._path = path
+        self._log = log
+        self._more = 0
+
+    @classmethod
+    def of(cls, request: Request, log: logging.Logger) -> Self:
+        """Return an empty list for a request, under the first two segments of its path, which no client chooses."""
+        return cls("/".join(request.url.path.split("/")[:3]), log)
+
+    def add(self, code: str, param: str, message: str, *, kind: str = "") -> None:
+        """Note one part: its place in the request, what became of it, and its type if it has one."""
+        place = param[:_SHOWN]
+        if any(warning["param"] == place for warning in self.warnings):
+            return
+        if len(self.warnings) == MOST_NAMES:
+            self._more += 1
+            return
+        self.warnings.append(
+            {"code": code, "param": place, **({"type": kind[:_SHOWN]} if kind else {}), "message": message}
+        )
+        name = _name_of(self.warnings[-1])
+        if _NAME.fullmatch(name):
+            _NAMES.say(self._log, self._path, name)
+
+    def list_warnings(self) -> list[Mapping[str, object]]:
+        """Return the warnings for the answer, the last of which counts those that are not named."""
+        more = {"code": "more", "count": self._more, "message": f"and {self._more:,} more"}
+        return [*self.warnings, more] if self._more else self.warnings
+
+    def leave_out(self, fields: dict[str, object], model: type[BaseModel]) -> None:
+        """Remove the keys that the model does not have from the fields of a body, at every level that is a model."""
+        for param in _remove_unknown(fields, (model,), ""):
+            self.add("unknown_field", param, f"this host does not know the field {param[:_SHOWN]} and ignores it")
+
+    def say_in(self, response: Response) -> Response:
+        """Return the answer with the warnings: a header, and `toolplug.warnings` in a JSON object."""
+        if not self.warnings:
+            return response
+        listed = self.list_warnings()
+        response.headers.update(warning_header(listed))
+        if isinstance(response, StreamingResponse) or response.headers.get("content-type") != "application/json":
+            return response
+        answer = load_json(bytes(response.body))
+        if not isinstance(answer, dict):
+            return response
+        body = dump_json({**cast("dict[str, object]", answer), "toolplug": {"warnings": listed}})
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return Response(body, response.status_code, headers)
+
+
+def _remove_unknown(value: object, shapes: Shapes, at: str) -> Iterator[str]:
+    """Remove unknown keys, and yield the place of each."""
+    if isinstance(value, list):
+        inner = shapes_at(shapes, 0)
+        if models_in(inner):
+            for index, item in enumerate(cast("list[object]", value)):
+                yield from _remove_unknown(item, inner, f"{at}[{index}]")
+    models = models_in(shapes)
+    if not isinstance(value, dict) or not models:
+        return
+    fields = cast("dict[str, object]", value)
+    known = frozenset(known_keys(models))
+    for key in [*fields]:
+        place = f"{at}.{key}" if at else key
+        if key in known:
+            yield from _remove_unknown(fields[key], shapes_at(shapes, key), place)
+        elif all(model.model_config.get("extra") == "forbid" for model in models):
+            del fields[key]
+            yield place
+
+
+def warning_header(warnings: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """Return the header that names what the warnings of an answer are about; none without warnings.
+
+    A name is a place, with the type of what is there. The last may be a number: how many have no name in it.
+    """
+    names = [_name_of(warning) for warning in warnings]
+    sent = [name for name in names if _NAME.fullmatch(name)][:MOST_NAMES]
+    more = sum(cast("int", warning.get("count", 1)) for warning in warnings) - len(sent)
+    return {HEADER: ", ".join([*sent, *([f"{more}-more"] if more else [])])} if warnings else {}
+
+
+def _name_of(warning: Mapping[str, object]) -> str:
+    kind, index = warning.get("type"), warning.get("index")
+    place = warning.get("param", "") if index is None else "tool_choice" if index == CHOICE else f"tools[{index}]"
+    return f"{place}.{kind}" if kind else str(place)

@@ -1,0 +1,89 @@
+"""What a request has that this host does not know: left out before it is validated any further, and said.
+
+The API is OpenAI's, and its clients send what its newest version has. Known parts that are wrong are refused, and so
+are known ones that change the meaning of the request and that this host does not have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from toolplug.catalog.exact_json import as_object
+from toolplug.http.bodies.foreign_requests import IgnoredParts, warning_header
+from toolplug.http.errors import invalid_request
+from toolplug.parts.responses.builder import ResponseAnswer
+from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_known_item, is_known_part
+from toolplug.parts.responses.request import ResponseRequest
+
+Warnings = Sequence[Mapping[str, object]]
+"""Each with a `code`, a `message`, and in most cases the place in the request, `param`."""
+
+_LOG = logging.getLogger("toolplug.responses")
+
+
+def ignored_parts() -> IgnoredParts:
+    """Return an empty list of what one request has that is ignored."""
+    return IgnoredParts("/v1/responses", _LOG)
+
+
+def without_unknown(body: ResponseRequest, ignored: IgnoredParts) -> ResponseRequest:
+    """Return the request without the items and the parts of contents whose types are not known."""
+    given = body.input
+    if not isinstance(given, list):
+        return body
+    return body.model_copy(update={"input": [*_known_items(cast("list[object]", given), ignored)]})
+
+
+def refuse_ignored(warnings: Warnings) -> None:
+    """Raise `HttpProblem` for the first ignored part, for a client that wants to be told of its mistakes."""
+    for warning in warnings:
+        raise invalid_request(f"{warning['message']}; this request is strict", str(warning["param"]))
+
+
+def said_in_header(answer: ResponseAnswer) -> Mapping[str, str]:
+    """Return the header that names the warnings of an answer, also those about its tools."""
+    given = as_object(answer.get("toolplug")).get("warnings")
+    return warning_header(cast("Warnings", given or ()))
+
+
+def _known_items(items: Sequence[object], ignored: IgnoredParts) -> Iterator[object]:
+    for index, given in enumerate(items):
+        item, place = as_object(given), f"input[{index}]"
+        kind = item.get("type")
+        if isinstance(kind, str) and kind and not is_known_item(kind):
+            ignored.add(
+                "unknown_item", place, f"{place}: items of this type are not known here; it is ignored", kind=kind
+            )
+            continue
+        name = "output" if kind in CLIENT_ANSWERS else "content"
+        parts = item.get(name)
+        if isinstance(parts, list) and kind in _WITH_PARTS:
+            yield _with_known_parts(item, name, cast("list[object]", parts), place, ignored)
+        else:
+            yield given
+
+
+_WITH_PARTS = frozenset({None, "message", *CLIENT_ANSWERS})
+"""The types of items that have content of the client; an item without a type is a message."""
+
+
+def _with_known_parts(item: Item, name: str, parts: Sequence[object], at: str, ignored: IgnoredParts) -> Item:
+    """Return the item with its known parts; where there are none, a text says that something was left out."""
+    known: list[object] = []
+    kinds: list[str] = []
+    for index, part in enumerate(parts):
+        kind = as_object(part).get("type")
+        if isinstance(kind, str) and not is_known_part(kind):
+            place = f"{at}.{name}[{index}]"
+            ignored.add(
+                "unknown_part", place, f"{place}: parts of this type are not known here; it is ignored", kind=kind
+            )
+            kinds.append(kind)
+        else:
+            known.append(part)
+    if kinds and not known:
+        own = "output_text" if item.get("role") == "assistant" else "input_text"
+        known.append({"type": own, "text": f"[left out: {kinds[0][:64]}]"})
+    return {**item, name: known}

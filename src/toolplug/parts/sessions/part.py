@@ -1,0 +1,40 @@
+"""The part of a host in which applications elsewhere lend tools to a live session; on without a section, too."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from toolplug.parts.sessions.settings import SessionSettings
+from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart, SectionFacts
+
+_HERE = "toolplug.parts.sessions"
+
+
+async def _open(services: PartServices, settings: SessionSettings) -> RunningPart[SessionSettings]:
+    return await import_module(f"{_HERE}.running").open_sessions(services, settings)
+
+
+def _routes() -> HostRoutes:
+    return import_module(f"{_HERE}.http.routes").ROUTES
+
+
+def _facts(settings: SessionSettings) -> SectionFacts:
+    named = settings.default_toolset
+    return SectionFacts(
+        toolsets={} if named is None else {"default_toolset": named},
+        policies=(settings.policy,),
+        results_ttl_s=settings.ttl,
+    )
+
+
+PART: HostPart[SessionSettings] = HostPart(
+    name="sessions",
+    settings=SessionSettings,
+    always=True,
+    facts=_facts,
+    open=_open,
+    routes=_routes,
+    paths=("/api/sessions",),
+    shared=("/api/sessions",),
+    commands={"sessions": f"{_HERE}.commands.sessions"},
+)

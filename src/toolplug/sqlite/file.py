@@ -1,0 +1,236 @@
+"""Creating, checking and opening the SQLite file, and the meaning of its errors.
+
+A file is checked through connections that cannot write, so that one which this version cannot use stays unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolplug.errors import StoreError, StoreRefused, StoreUnavailable
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return whether another connection holds a lock, so that the same statement may soon succeed."""
+    return _primary_code(error) in _BUSY
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """Return whether the error means that the file is damaged."""
+    return _primary_code(error) in _CORRUPT
+
+
+def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """Return the `StoreError` for an error of SQLite or the file system, naming the file."""
+    if isinstance(error, sqlite3.Error) and is_corrupt(error):
+        return StoreRefused(f"{path} is corrupt ({error}); move it away or restore a copy")
+    if isinstance(error, OSError):
+        why = f"{error.strerror}: {error.filename}"
+        return StoreUnavailable(f"{path} cannot be opened ({why}); name a place in `store` that can be written to")
+    return StoreUnavailable(f"{path}: {error}")
+
+
+@contextmanager
+def told_as_store_errors(path: Path) -> Generator[None]:
+    """Turn errors of SQLite and the file system inside the context into `StoreError`."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(error, path) from error
+
+
+def real_path(path: Path) -> Path:
+    """Return the path to which symbolic links lead, so that a file has one lock and one log under all of its names."""
+    return Path(os.path.realpath(path))
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
+    # The low byte is the primary code; the others say more of it (`SQLITE_BUSY_SNAPSHOT`).
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+Synchronous = Literal["normal", "full"]
+
+_APPLICATION_ID = 0x746F706C
+_SCHEMA_VERSION = 1
+_MAGIC = b"SQLite format 3\x00"
+# Together under the two seconds that a start may take.
+_PATIENCE_S = 1.4
+_CHECK_S = 0.4
+_BUSY_S = 0.05
+
+_COUNT_COMMITS = "ALTER TABLE counters ADD COLUMN commits INTEGER NOT NULL DEFAULT 0"
+_SCHEMA = (
+    "CREATE TABLE counters (removed INTEGER NOT NULL, position INTEGER NOT NULL)",
+    "INSERT INTO counters VALUES (0, 0)",
+    # Separate, as files of 1.0 are without it and get it when they are opened; that version leaves it as it is.
+    _COUNT_COMMITS,
+    """CREATE TABLE records (
+        key TEXT NOT NULL PRIMARY KEY,
+        revision INTEGER NOT NULL,
+        expires_at REAL,
+        origin INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        appended INTEGER NOT NULL,
+        value BLOB NOT NULL
+    )""",
+    "CREATE INDEX records_by_expiry ON records (expires_at) WHERE expires_at IS NOT NULL",
+    "CREATE TABLE events (id INTEGER NOT NULL PRIMARY KEY, key TEXT NOT NULL, data BLOB NOT NULL)",
+    "CREATE INDEX events_by_key ON events (key, id)",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteFile:
+    """The path of the file and the options of its connections, as for `SqliteStore`."""
+
+    path: Path
+    synchronous: Synchronous = "normal"
+    connection: type[sqlite3.Connection] = sqlite3.Connection
+
+    def open_for_writing(self) -> sqlite3.Connection:
+        """Create the file if it does not exist, check it, and open it. Raises the errors of `Store`."""
+        with told_as_store_errors(self.path):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite itself would make the file readable for all, as the umask says.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._check()
+            return self._patiently_open()
+
+    def open_for_reading(self) -> sqlite3.Connection:
+        """Open a connection that reads, next to the writer's."""
+        with told_as_store_errors(self.path):
+            connection = self._connect("mode=rw", busy_s=_PATIENCE_S)
+            connection.execute("PRAGMA query_only = 1")
+            return connection
+
+    def _connect(self, options: str, *, busy_s: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=busy_s,
+            # Transactions are begun by hand: the module's own handling begins one before each change, and none before a
+            # SELECT.
+            isolation_level=None,
+            factory=self.connection,
+        )
+
+    def _check(self) -> None:
+        """Raise `StoreRefused` for a file that is damaged, of another program, or of a newer version."""
+        with self.path.open("rb") as file:
+            begin = file.read(len(_MAGIC))
+        if not begin:
+            return
+        if begin != _MAGIC:
+            raise StoreRefused(f"{self.path} is not a SQLite file; move it away, or name another in `store`")
+        # Each name would have a log of its own (sqlite.org/howtocorrupt.html, "Multiple links to the same file").
+        if (names := self.path.stat().st_nlink) > 1:
+            raise StoreRefused(
+                f"{self.path} has {names} names by hard links, and SQLite damages a file that is opened by two of "
+                "them; remove the others, or replace them by symbolic links"
+            )
+        # Without a write-ahead log nothing but the file counts, and a connection that takes it as immutable makes no
+        # files next to it. With one, SQLite must read both, and makes the log's index where it is missing.
+        real = real_path(self.path)
+        log = real.with_name(f"{real.name}-wal")
+        connection = self._connect("mode=ro" if log.exists() else "mode=ro&immutable=1", busy_s=_BUSY_S)
+        try:
+            _check_origin(connection, self.path)
+            _check_pages(connection, self.path)
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                raise
+            # The time for looking is over; or the journal of a process that died while it made the file is there,
+            # which only a writer can roll back: it checks again.
+        finally:
+            connection.close()
+
+    def _patiently_open(self) -> sqlite3.Connection:
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._open_once()
+            except sqlite3.Error as error:
+                # Two processes that begin at once: SQLite does not wait for this lock by itself.
+                if not is_busy(error) or time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(0.02)
+
+    def _open_once(self) -> sqlite3.Connection:
+        with ExitStack() as undo:
+            connection = self._connect("mode=rw", busy_s=_BUSY_S)
+            undo.callback(connection.close)
+            _prepare(connection, self.path, self.synchronous)
+            undo.pop_all()
+        return connection
+
+
+def _check_origin(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has our tables, False if it is empty. Raises `StoreRefused` for any other file."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application_id, version, tables) == (0, 0, 0):
+        return False
+    if application_id != _APPLICATION_ID:
+        raise StoreRefused(f"{path} is a SQLite file of another program; name another in `store`")
+    if version > _SCHEMA_VERSION:
+        raise StoreRefused(
+            f"{path} was written by a newer toolplug (schema {version}; this one knows {_SCHEMA_VERSION}); "
+            "install that version again, or name another file in `store`"
+        )
+    return True
+
+
+def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    """Look for damaged pages within the time limit of a start, so that a large file is checked in part."""
+    give_up_at = time.monotonic() + _CHECK_S
+    # Called every 10,000 steps of SQLite's machine; a true value ends the check as an interruption.
+    connection.set_progress_handler(lambda: time.monotonic() >= give_up_at, 10_000)
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreRefused(f"{path} is corrupt ({found}); move it away or restore a copy")
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronous) -> None:
+    ready = _check_origin(connection, path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    # 64 MiB: after a burst the log would keep its size for ever.
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    if not ready:
+        _fill(connection, path)
+    # Asked twice, the second time under the lock: two processes may open an old file together.
+    if not _counts_commits(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        if not _counts_commits(connection):
+            connection.execute(_COUNT_COMMITS)
+        connection.execute("COMMIT")
+
+
+def _counts_commits(connection: sqlite3.Connection) -> bool:
+    return any(name == "commits" for _, name, *_ in connection.execute("PRAGMA table_info(counters)"))
+
+
+def _fill(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    # Another process may have filled it while this one waited for the lock.
+    if _check_origin(connection, path):
+        connection.execute("ROLLBACK")
+        return
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")

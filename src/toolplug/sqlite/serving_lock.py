@@ -1,0 +1,130 @@
+"""A lock that keeps a second process from serving a store that is not shared; it is released when the process ends.
+
+Records that may be lost, such as which process holds a stream, are in the memory of the process then, so that a second
+one on the same file would give wrong answers. Several processes that all share the store hold the lock together. Other
+processes may read the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import multiprocessing
+import os
+import socket
+import weakref
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+from toolplug.errors import StoreInUse
+from toolplug.sqlite.file import real_path, told_as_store_errors
+
+_POLL_S = 0.1
+_LOG = logging.getLogger("toolplug.stores")
+
+
+def lock_file(store: Path) -> Path:
+    """Return the path of the file that the serving process locks; it holds the process's id and host name."""
+    real = real_path(store)
+    return real.with_name(f"{real.name}.lock")
+
+
+@asynccontextmanager
+async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGenerator[None]:
+    """Hold the lock of the store while the context is open, alone or together with others that share the store.
+
+    Raises `StoreInUse` if another process still holds it after `wait_s` seconds, and `StoreUnavailable` if the lock
+    file cannot be written.
+    """
+    with told_as_store_errors(store):
+        file = open_lock(lock_file(store))
+    with file:
+        await _lock(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
+        with told_as_store_errors(store):
+            # After the lock is held: before that the file says who holds it.
+            file.truncate()
+            file.write(f"{0 if shared else os.getpid()} {socket.gethostname()}\n".encode())
+        yield
+
+
+def is_served_shared(store: Path) -> bool:
+    """Return whether processes that share the store serve it now."""
+    path = lock_file(store)
+    if not path.exists():
+        return False
+    with told_as_store_errors(store), open_lock(path) as file:
+        return not try_lock(file, fcntl.LOCK_EX) and try_lock(file, fcntl.LOCK_SH)
+
+
+def try_lock(file: FileIO, kind: int) -> bool:
+    """Take the lock if nobody else prevents it, `LOCK_EX` or `LOCK_SH`; return whether it was taken."""
+    try:
+        # `flock`, not `lockf`: a POSIX lock goes as soon as any descriptor of the file is closed in the process.
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_lock(path: Path) -> FileIO:
+    """Open a file to lock it, make it and its folder where they are missing, and close it in each forked child."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    # A process that a provider forks shares the lock, and would keep it after the end of this one.
+    os.register_at_fork(after_in_child=partial(_close, weakref.ref(file)))
+    return file
+
+
+def _close(file: weakref.ref[FileIO]) -> None:
+    found = file()
+    if found is not None:
+        found.close()
+
+
+async def _lock(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    give_up_at, has_warned = loop.time() + wait_s, False
+    while True:
+        with told_as_store_errors(store):
+            if try_lock(file, kind):
+                return
+        if loop.time() >= give_up_at:
+            raise StoreInUse(store, *_holder(store))
+        if not has_warned:
+            has_warned = True
+            _LOG.warning("%s; waiting up to %g s for its end", StoreInUse(store, *_holder(store)).what, wait_s)
+        await asyncio.sleep(_POLL_S)
+
+
+def _holder(store: Path) -> tuple[int, str]:
+    """Return the id of the process that holds the lock, 0 if several do, and the name of its machine or container."""
+    pid, _, name = lock_file(store).read_text().strip().partition(" ")
+    return int(pid or 0), name
+
+
+def warn_of_workers() -> None:
+    """Log a warning if this process is one of several workers of a server: each has its own store in memory."""
+    is_gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn")
+    if (multiprocessing.parent_process() is None and not is_gunicorn) or not _has_siblings():
+        return
+    _LOG.warning(
+        "store: memory:// in one of several workers: a session, an approval or a stored response is known to one of"
+        " them only; run one worker, or write store: sqlite:///./state.db?shared=true"
+    )
+
+
+def _has_siblings() -> bool:
+    """Return whether the parent has started other processes like this one; True where the system does not say so."""
+    try:
+        # Children are listed for each thread of the parent, as a worker may be forked by any of them.
+        threads = [path.read_text() for path in Path(f"/proc/{os.getppid()}/task").glob("*/children")]
+        children = {int(pid) for text in threads for pid in text.split()}
+        others = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children - {os.getpid()}]
+    except OSError:
+        return True
+    # multiprocessing has a process of its own next to the workers.
+    return not children or any(b"resource_tracker" not in command for command in others)
