@@ -175,7 +175,7 @@ class ToolServers(Protocol):
         """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
         ...
 
-    def used(self, tenant: str | None, server: str) -> None:
+    def refresh_server(self, tenant: str | None, server: str) -> None:
         """Take note that a session begins to use the server's tools."""
         ...
 
@@ -215,7 +215,7 @@ class NoServers:
         """Return the empty source, of a stored toolset whose server cannot be used."""
         return self._empty
 
-    def used(self, tenant: str | None, server: str) -> None:
+    def refresh_server(self, tenant: str | None, server: str) -> None:
         """Do nothing."""
 
     def collectors(self, namespace: str) -> Iterable[Collector]:

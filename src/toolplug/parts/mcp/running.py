@@ -238,10 +238,10 @@ class HostServers:
         name = (server, None) if self._loaded is None else self._loaded.name_of(tenant, server)
         return self.handle(name).sources[scope]
 
-    def used(self, tenant: str | None, server: str) -> None:
+    def refresh_server(self, tenant: str | None, server: str) -> None:
         """List the server's tools again in the background, since a session begins to use them."""
         if self._loaded is not None:
-            self._loaded.used(tenant, server)
+            self._loaded.refresh_server(tenant, server)
 
     def collectors(self, namespace: str) -> Iterable[Collector]:
         """Return the collector of the metrics of discovery."""
