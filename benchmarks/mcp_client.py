@@ -55,7 +55,7 @@ async def through_a_host(reached: Reached) -> AsyncGenerator[Batch]:
             "agents": {"caller": {"toolsets": ["bench"]}},
         }
         async with open_host(settings, environ={}) as host:
-            await host.servers.discover("bench", by=OPERATOR, wait_s=_FOUND_S, request_id="")
+            await host.servers.loaded.discover("bench", by=OPERATOR, wait_s=_FOUND_S, request_id="")
             executor = host.executor_for(OPERATOR, agent="caller")
             yield await repeated(executor, ToolCall(id="c1", name="bench.hello", arguments=ARGUMENTS))
 

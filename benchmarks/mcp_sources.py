@@ -17,7 +17,7 @@ from time import perf_counter, process_time
 from benchmarks.applications import mcp_listed
 from benchmarks.frame import MILLISECONDS, Batch, Row
 from toolplug import Host, Principal, open_host
-from toolplug.host.servers.records import ServerRecord
+from toolplug.parts.mcp.server_records import ServerRecord
 
 SERVERS = 100
 TOOLS = 100
@@ -49,7 +49,7 @@ async def discovered() -> AsyncGenerator[Mapping[str, object]]:
         made = settings(Path(folder))
         async with open_host(made) as host:
             for view in host.servers.servers("t1"):
-                await host.servers.discover(view.id, by=OPERATOR, wait_s=120.0, request_id="")
+                await host.servers.loaded.discover(view.id, by=OPERATOR, wait_s=120.0, request_id="")
             assert all(len(view.record.tools) == TOOLS for view in host.servers.servers("t1"))
         yield made
 
@@ -101,10 +101,10 @@ async def added_slow() -> AsyncGenerator[Batch]:
                 for _ in range(n):
                     name = f"slow-{next(number)}"
                     begun = perf_counter()
-                    view = await host.servers.add(ServerRecord(id=name, url=url), by=OPERATOR, request_id="")
+                    view = await host.servers.loaded.add(ServerRecord(id=name, url=url), by=OPERATOR, request_id="")
                     took += perf_counter() - begun
                     assert view.record.status == "discovering"
-                    await host.servers.remove(name, by=OPERATOR, request_id="")
+                    await host.servers.loaded.remove(name, by=OPERATOR, request_id="")
                 return took
 
             yield batch
@@ -132,7 +132,7 @@ async def _healthy_known(host: Host) -> None:
     """Wait until the tools of every server are known that has any, whatever the others do."""
     healthy = [view.id for view in host.servers.servers("t1")][2 * BROKEN :]
     for name in healthy:
-        view = await host.servers.discover(name, by=OPERATOR, wait_s=60.0, request_id="")
+        view = await host.servers.loaded.discover(name, by=OPERATOR, wait_s=60.0, request_id="")
         assert view.record.status == "success"
 
 

@@ -20,7 +20,6 @@ from toolplug.execution.limits.resolved_limits import (
     Limits,
 )
 from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
-from toolplug.host.file.server_entries import McpServerSettings, OAuthSettings
 from toolplug.host.file.settings import (
     DEFAULT_STORE,
     AgentSettings,
@@ -35,6 +34,7 @@ from toolplug.host.file.settings import (
     ToolsetSettings,
 )
 from toolplug.host.quotas.settings import QuotaLimits, Quotas
+from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.parts.sessions.settings import SessionSettings
 

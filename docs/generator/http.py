@@ -8,13 +8,14 @@ from docs.generator.markdown import code, page, sentence, table
 from toolplug.config.units import format_size
 from toolplug.host.file.part_sections import built_in
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, MAX_FILE_BODY
+from toolplug.http.catalog import ToolInfo
 from toolplug.http.errors import Error
 from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import described_routes
 from toolplug.http.routing import HostRoute
 from toolplug.http.tools import CallAnswer, CallBody
-from toolplug.parts.mcp.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer, ToolInfo
+from toolplug.parts.mcp.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer
 from toolplug.providers.entry import ProviderState
 
 _HEAD = """

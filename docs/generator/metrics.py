@@ -15,11 +15,12 @@ from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccoun
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_approvals import NO_APPROVALS
 from toolplug.execution.plans import CallServices
+from toolplug.host.file.tool_servers import Status
 from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
 from toolplug.host.operations import Operations
-from toolplug.parts.mcp.client.plans import ADDED
-from toolplug.parts.mcp.discovery.record import NEVER, Status
-from toolplug.parts.mcp.discovery.service import ServerMetrics
+from toolplug.parts.mcp.client.server_config import ADDED
+from toolplug.parts.mcp.discovery.record import NEVER
+from toolplug.parts.mcp.running import ServerMetrics
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.tools.plans import SessionPlanner
@@ -112,7 +113,7 @@ def _session_families() -> Iterable[Metric]:
 
 
 def _server_families() -> Iterable[Metric]:
-    return ServerMetrics(lambda: [NEVER], {("s", "success"): 1}, DEFAULT_NAMESPACE).collect()
+    return ServerMetrics(lambda: [NEVER], lambda: {("s", "success"): 1}, DEFAULT_NAMESPACE).collect()
 
 
 class _Alone:

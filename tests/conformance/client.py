@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
+from toolplug.host.file.tool_servers import KIND
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerConnection, ServerRefused
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Endpoint
 from toolplug.parts.mcp.discovery.listing import read_tool
-from toolplug.parts.mcp.discovery.record import KIND
 from toolplug.parts.mcp.input_rounds import answered_in_rounds
 from toolplug.parts.mcp.sdk.client import connector
 

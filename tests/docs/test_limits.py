@@ -41,7 +41,7 @@ TABLES = {
     "pages of `GET /v1/tools`": ["toolplug.host.tool_infos:_PAGES", "toolplug.host.tool_infos:_SECTIONS"],
     "executors of sessions": ["toolplug.parts.sessions.limits:MAX_EXECUTORS"],
     "tools with metric series of their own": ["toolplug.execution.accounting:MAX_SERIES"],
-    "servers that a tenant has added": ["toolplug.host.servers.mcp_servers:MOST_ADDED"],
+    "servers that a tenant has added": ["toolplug.parts.mcp.limits:MOST_ADDED"],
     "resources of one MCP server that are followed": ["toolplug.parts.mcp.offering.followed_resources:MOST"],
     "streams of the console, of each kind": [
         "toolplug_console.feed:MAX_VIEWERS",

@@ -16,7 +16,7 @@ from tests.host.plain_server import PlainServer
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ApiError, ConfigError
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
-from toolplug.host.servers.records import ServerRecord
+from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.providers.entry_points import find_installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -57,7 +57,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 async def found(host: Host, server: str = "files", by: Principal = OPERATOR) -> None:
     """Wait until the server's tools are known."""
-    await host.servers.discover(server, by=by, wait_s=WAIT_S, request_id="")
+    await host.servers.loaded.discover(server, by=by, wait_s=WAIT_S, request_id="")
 
 
 async def call(
@@ -77,7 +77,7 @@ def pid(result: ToolResult) -> int:
 )
 async def test_a_server_of_the_file_is_discovered_once_and_its_tools_run_under_the_prefix(plain: PlainServer) -> None:
     async with open_host(settings(plain), environ={}) as host:
-        await until(lambda: host.servers.server("t1", "files").record.status == "success")
+        await until(lambda: host.servers.loaded.server("t1", "files").record.status == "success")
         await until(lambda: not plain.runs())
         assert list(host.executor_for(OPERATOR, agent="writer").catalog) == [
             "fs.read", "fs.write", "own.read", "own.write",
@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_start_costs_nobody_but_itself(plain: Plain
     async with open_host(text, environ={}) as host:
         await found(host)
         await found(host, "broken")
-        record = host.servers.server("t1", "broken").record
+        record = host.servers.loaded.server("t1", "broken").record
         assert (record.status, record.tools) == ("failed", ())
         assert "/nowhere/at-all" in (record.error or "")
         assert pid(await call(host, "fs.read"))
@@ -135,7 +135,7 @@ async def test_no_secret_of_a_command_is_shown_however_it_is_handed_over() -> No
     entry = {"command": sys.executable, "args": ["-c", says, *args], "env": {"PASSWORD": "s3cret-d"}}
     async with open_host({"store": "memory://", "mcp_servers": {"odd": entry}}, environ={}) as host:
         await found(host, "odd")
-        view = host.servers.server("t1", "odd")
+        view = host.servers.loaded.server("t1", "odd")
         assert view.transport == {
             "command": sys.executable,
             "args": ["-c", says, "--header", "Authorization: ***", "-e", "TOKEN=***", "--url=db://***@db/x", "fast"],
@@ -150,7 +150,7 @@ async def test_a_command_with_its_arguments_in_it_is_told_where_they_belong() ->
     text = {"store": "memory://", "mcp_servers": {"odd": {"command": "nowhere-at-all -y server"}}}
     async with open_host(text, environ={}) as host:
         await found(host, "odd")
-        error = host.servers.server("t1", "odd").record.error
+        error = host.servers.loaded.server("t1", "odd").record.error
         assert error == "cannot start 'nowhere-at-all -y server': no such command; its arguments belong under args"
 
 
@@ -252,7 +252,7 @@ async def test_a_reload_keeps_unchanged_servers_running_and_discovers_changed_on
         await host.reload(by=OPERATOR)
         assert pid(await call(host, "fs.read")) == running
         assert (await call(host, "fs.write")).status is ToolStatus.DENIED
-        assert host.servers.server("t1", "files").record.status == "success"
+        assert host.servers.loaded.server("t1", "files").record.status == "success"
 
         entry = {**entry, "offer": "search"}
         file.write_text(dumped(settings(plain, mcp_servers={"files": entry})))
@@ -333,13 +333,13 @@ async def test_what_is_changed_of_a_server_of_the_file_is_kept_and_holds_in_ever
     file.write_text(dumped(settings(plain, store=f"sqlite:///{tmp_path}/state.db")))
     async with open_host(file, environ={}) as host, open_host(file, environ={}, serving=False) as beside:
         await found(host)
-        await host.servers.change(ServerRecord(id="files", enabled=False), by=OPERATOR, request_id="")
+        await host.servers.loaded.change(ServerRecord(id="files", enabled=False), by=OPERATOR, request_id="")
         assert (await call(host, "fs.read")).status is ToolStatus.UNKNOWN_TOOL
-        await until(lambda: not beside.servers.server("t1", "files").enabled)
+        await until(lambda: not beside.servers.loaded.server("t1", "files").enabled)
         await until(lambda: not plain.runs())
     async with open_host(file, environ={}) as host:
-        assert not host.servers.server("t1", "files").enabled
-        await host.servers.change(ServerRecord(id="files", enabled=True), by=OPERATOR, request_id="")
+        assert not host.servers.loaded.server("t1", "files").enabled
+        await host.servers.loaded.change(ServerRecord(id="files", enabled=True), by=OPERATOR, request_id="")
         await found(host)
         assert pid(await call(host, "fs.read"))
 
@@ -349,12 +349,12 @@ async def test_a_server_that_one_tenant_adds_is_no_other_tenants(plain: PlainSer
     text = settings(plain, egress={"allow": ["loopback"]})
     async with open_host(text, environ={}) as host:
         wanted = ServerRecord(id="docs", url="http://127.0.0.1:9/mcp")
-        added = await host.servers.add(wanted, by=OPERATOR, request_id="")
+        added = await host.servers.loaded.add(wanted, by=OPERATOR, request_id="")
         assert (added.source, added.policy, added.record.status) == ("api", "ask", "discovering")
         assert [view.id for view in host.servers.servers("t1")] == ["files", "docs"]
         assert [view.id for view in host.servers.servers("t2")] == ["files"]
-        await host.servers.add(wanted, by=OTHER, request_id="")
-        await host.servers.remove("docs", by=OTHER, request_id="")
+        await host.servers.loaded.add(wanted, by=OTHER, request_id="")
+        await host.servers.loaded.remove("docs", by=OTHER, request_id="")
         assert [view.id for view in host.servers.servers("t1")] == ["files", "docs"]
 
 
@@ -420,7 +420,7 @@ async def test_discovery_on_demand_starts_the_server_again_and_a_new_version_tak
         assert pid(await call(host, "fs.read")) == first, "nothing has changed: the process goes on"
         plain.lists("read", "added")
         await found(host)
-        assert [tool.name for tool in host.servers.server("t1", "files").record.tools] == ["read", "added"]
+        assert [tool.name for tool in host.servers.loaded.server("t1", "files").record.tools] == ["read", "added"]
         second = pid(await call(host, "fs.added"))
         assert second != first
         assert pid(await call(host, "fs.read")) == second
@@ -430,7 +430,7 @@ async def test_discovery_on_demand_starts_the_server_again_and_a_new_version_tak
 @pytest.mark.requirement("C-8-triggers", "DISC-on-session")
 async def test_a_session_that_begins_has_its_servers_looked_at_again(plain: PlainServer) -> None:
     async with open_host(settings(plain), environ={}) as host:
-        await until(lambda: host.servers.server("t1", "files").record.status == "success")
+        await until(lambda: host.servers.loaded.server("t1", "files").record.status == "success")
         plain.lists("read", "write", "grown")
         await host.sessions.create(OPERATOR)
-        await until(lambda: len(host.servers.server("t1", "files").record.tools) == 3)
+        await until(lambda: len(host.servers.loaded.server("t1", "files").record.tools) == 3)

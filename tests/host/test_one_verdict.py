@@ -93,7 +93,7 @@ async def host(package: Package, tmp_path: Path) -> AsyncIterator[Host]:
     }
     async with open_host(file, environ={}) as opened:
         for server in ("hidden", "exposed"):
-            await opened.servers.discover(server, by=OPERATOR, wait_s=60, request_id="")
+            await opened.servers.loaded.discover(server, by=OPERATOR, wait_s=60, request_id="")
         eve = Caller(Principal(subject="eve", scopes=SCOPES))
         await opened.saved_toolsets.build(eve, "mine", [ToolReference("free"), ToolReference("asked")])
         await opened.saved_toolsets.equip(eve, "mine")

@@ -16,9 +16,9 @@ from toolplug.cluster import processes
 from toolplug.errors import NoSuchProvider, StoreUnavailable
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.host.inspection import findings, open_inspected
-from toolplug.host.servers.records import ServerRecord
 from toolplug.host.toolsets.records import Binding
 from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 from toolplug.toolsets.saved.document import ToolsetDocument
@@ -123,14 +123,14 @@ async def test_toolsets_and_allowlists_are_set_in_all(three: tuple[Host, Host, H
 async def test_mcp_servers_are_changed_in_all(three: tuple[Host, Host, Host]) -> None:
     here, there, elsewhere = three
     added = ServerRecord(id="web", url="https://mcp.example.com/mcp", enabled=False)
-    await here.servers.add(added, by=ADMIN, request_id="")
+    await here.servers.loaded.add(added, by=ADMIN, request_id="")
     assert ["web" in host.servers.ids(ADMIN.tenant) for host in three] == [True] * 3
     changed = ServerRecord(id="files", tools={"read": "deny"})
-    await there.servers.change(changed, by=ADMIN, request_id="")
-    policies = [host.servers.server(ADMIN.tenant, "files").tools for host in three]
+    await there.servers.loaded.change(changed, by=ADMIN, request_id="")
+    policies = [host.servers.loaded.server(ADMIN.tenant, "files").tools for host in three]
     assert policies == [policies[1]] * 3
     assert policies[0]
-    await elsewhere.servers.remove("web", by=ADMIN, request_id="")
+    await elsewhere.servers.loaded.remove("web", by=ADMIN, request_id="")
     assert ["web" in host.servers.ids(ADMIN.tenant) for host in three] == [False] * 3
 
 
@@ -277,7 +277,7 @@ async def test_hosts_that_start_together_list_a_server_once(
             await asyncio.sleep(1.2)
             hosts.append(await life.enter_async_context(open_host(tmp_path / "one.yaml", environ={})))
             await asyncio.sleep(0.7)
-            found = [host.servers.server(ADMIN.tenant, "files").record for host in hosts]
+            found = [host.servers.loaded.server(ADMIN.tenant, "files").record for host in hosts]
             assert [[tool.name for tool in record.tools] for record in found] == [["read"]] * 4
             assert len(listings) == expected
 
@@ -298,16 +298,16 @@ async def test_what_is_discovered_and_accepted_is_known_in_all(
     here, there, elsewhere = hosts = [await enter("one.yaml") for _ in range(3)]
 
     def quarantined() -> list[list[bool]]:
-        records = [host.servers.server(ADMIN.tenant, "files").record for host in hosts]
+        records = [host.servers.loaded.server(ADMIN.tenant, "files").record for host in hosts]
         return [[found.quarantined for found in record.tools] for record in records]
 
-    await here.servers.discover("files", by=ADMIN, wait_s=5, request_id="")
+    await here.servers.loaded.discover("files", by=ADMIN, wait_s=5, request_id="")
     assert quarantined() == [[False]] * 3
     if lost:
         for store in stores:
             store.hold("watch")
     tool["description"] = "Write."
-    await there.servers.discover("files", by=ADMIN, wait_s=5, request_id="")
+    await there.servers.loaded.discover("files", by=ADMIN, wait_s=5, request_id="")
     assert quarantined() == [[True]] * 3
-    await elsewhere.servers.accept("files", None, by=ADMIN, request_id="")
+    await elsewhere.servers.loaded.accept("files", None, by=ADMIN, request_id="")
     assert quarantined() == [[False]] * 3

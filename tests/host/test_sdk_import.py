@@ -15,6 +15,7 @@ pytestmark = pytest.mark.mcp
 BOTH_AT_ONCE = """
 import asyncio, json, sys
 from toolplug import Principal, open_host
+from toolplug.parts.mcp.serving.mcp_sessions import clients_of
 
 sys.setswitchinterval(1e-6)
 OPERATOR = Principal(scopes=frozenset({"admin", "operator"}))
@@ -22,8 +23,8 @@ OPERATOR = Principal(scopes=frozenset({"admin", "operator"}))
 async def main():
     settings = {"mcp_servers": {"web": json.loads(sys.argv[1])}, "store": "memory://"}
     async with open_host(settings, environ={}, serving=False) as host:
-        discovered = host.servers.discover("web", by=OPERATOR, wait_s=30, request_id="")
-        found, _ = await asyncio.gather(discovered, host.mcp.endpoint())
+        discovered = host.servers.loaded.discover("web", by=OPERATOR, wait_s=30, request_id="")
+        found, _ = await asyncio.gather(discovered, (await clients_of(host)).endpoint())
     print(found.record.status, found.record.error)
 
 asyncio.run(main())

@@ -22,8 +22,8 @@ async def test_one_line_says_of_each_server_where_it_stands(tmp_path: Path, capl
     settings = {"mcp_servers": servers, "store": f"sqlite:///{tmp_path}/state.db"}
     async with open_host(settings, environ={}, serving=False) as host:
         for name in ("web", "gone"):
-            await host.servers.discover(name, by=OPERATOR, wait_s=60, request_id="")
-        error = host.servers.server("default", "gone").record.error
+            await host.servers.loaded.discover(name, by=OPERATOR, wait_s=60, request_id="")
+        error = host.servers.loaded.server("default", "gone").record.error
     caplog.clear()
     async with open_host(settings, environ={}, serving=False):
         pass

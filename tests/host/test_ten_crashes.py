@@ -245,7 +245,7 @@ async def test_the_line_of_an_mcp_server_is_found(config: Callable[[str], Path],
     )
     async with open_host(file, environ={}) as host:
         tools = host.executor_for(ME, agent="watcher")
-        await host.servers.discover("clock", by=ME, wait_s=30, request_id="")
+        await host.servers.loaded.discover("clock", by=ME, wait_s=30, request_id="")
         result = await tools.execute(ToolCall("c1", "clock.now"))
         assert result.status == "tool_error"
     assert log.names("MCP server", SERVER, "server.py")

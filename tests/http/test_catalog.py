@@ -29,7 +29,7 @@ from toolplug import (
 )
 from toolplug.catalog.definition import ToolHints
 from toolplug.http import create_app
-from toolplug.parts.mcp.http.servers import CatalogAnswer
+from toolplug.http.catalog import CatalogAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

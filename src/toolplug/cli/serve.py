@@ -13,13 +13,13 @@ import typer
 
 from toolplug.cli.logs import log_service
 from toolplug.cli.options import ConfigOption, JsonOption, config_file, missing_package
+from toolplug.host.file.part_sections import built_in
 
 app: typer.Typer = typer.Typer()
 
 _SERVING = "toolplug.cli.serving.over_http"
 """Imports packages of the extra `server`, which the help and a wrong configuration do not need."""
 _WORKERS = "toolplug.cli.serving.workers"
-_STDIO = "toolplug.parts.mcp.commands.over_stdio"
 
 
 def served_file(code: Path, config: Path | None) -> Path:
@@ -89,12 +89,20 @@ def serve(
     number = None if worker is None else json.loads(worker)["number"]
     log_service(config, terminal=terminal, traces=reload and terminal, worker=number)
     if stdio:
-        raise typer.Exit(import_module(_STDIO).serve_stdio(file, agent))
+        raise typer.Exit(_over_stdio().serve_stdio(file, agent))
     options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth}
     if workers > 1 and worker is None:
         raise typer.Exit(_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
     shows = terminal and not quiet
     raise typer.Exit(_serving(_SERVING).serve(file, watch=reload, shows=shows, worker=worker, **options))
+
+
+def _over_stdio() -> ModuleType:
+    """Import what serves a client on standard input and output. Raises `BadParameter` without the part that does."""
+    module = next((part.stdio for part in built_in() if part.stdio), None)
+    if module is None:
+        raise typer.BadParameter("--stdio needs a part that speaks with a client on standard input, and there is none")
+    return import_module(module)
 
 
 def _serving(module: str) -> ModuleType:

@@ -31,10 +31,10 @@ from toolplug.host.explain_gates import (
 )
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import PROVIDER
+from toolplug.host.file.tool_servers import KIND as OF_SERVER
 from toolplug.host.parts import Parts, always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
-from toolplug.parts.mcp.discovery.record import KIND as OF_SERVER
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral

@@ -14,9 +14,8 @@ from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.results import round_up
 from toolplug.host.file.settings import MCP
-from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.views import CREDENTIAL, acting_agent
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 from toolplug.toolsets.saved.equipped import Stays
 from toolplug.toolsets.saved.saved_toolset import SavedToolset
@@ -119,7 +118,7 @@ def explain_unexposed(server: str) -> str:
 _DISCOVERY = "GET /api/mcp-servers/{id}"
 
 
-def server_gates(servers: McpServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
+def server_gates(servers: ToolServers, tenant: str, tool: Tool) -> Iterator[GateVerdict]:
     """Yield the switch and the discovery of the MCP server that has the tool."""
     view = next((item for item in servers.servers(tenant) if item.id == tool.definition.ref.source), None)
     if view is not None:
@@ -130,7 +129,7 @@ def server_gates(servers: McpServers, tenant: str, tool: Tool) -> Iterator[GateV
         yield verdict("discovery", refusal, _DISCOVERY.format(id=view.id), _state(view.record))
 
 
-def where_a_server_has_it(servers: McpServers, tools: AgentTools, tenant: str, name: str) -> Iterator[GateVerdict]:
+def where_a_server_has_it(servers: ToolServers, tools: AgentTools, tenant: str, name: str) -> Iterator[GateVerdict]:
     """Yield a gate for each server that has a tool of this name, or of `server/tool`, with why it is not listed.
 
     For a server that was never asked: a gate that says so, if the name is below its id or one of its prefixes.
@@ -163,7 +162,7 @@ def _is_below(name: str, server: str, tools: AgentTools, tenant: str) -> bool:
     return name.startswith((f"{server}/", *(f"{prefix}{joint}" for prefix in prefixes for joint in (".", "__"))))
 
 
-def _state(record: DiscoveryRecord) -> str:
+def _state(record: Discovered) -> str:
     if record.stale:
         return f"its tools are the last good ones: {record.error or 'they are looked for again'}"
     return f"its tools are those of {record.last_discovery}" if record.last_discovery else record.status

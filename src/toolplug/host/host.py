@@ -29,15 +29,14 @@ from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings, Scope
+from toolplug.host.file.tool_servers import ToolServers
 from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.operations import Operations
 from toolplug.host.parts import CodedParts, Parts, Serves, open_catalog
 from toolplug.host.quotas.quota_use import QuotaUse
-from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.parts.mcp.serving.mcp_sessions import Serving
 from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
 from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.host_part import HostPart
@@ -219,7 +218,7 @@ class Host:
         return self._require_entered().toolsets
 
     @property
-    def servers(self) -> McpServers:
+    def servers(self) -> ToolServers:
         """The MCP servers."""
         return self._require_entered().servers
 
@@ -227,11 +226,6 @@ class Host:
     def admin(self) -> HostAdmin:
         """What concerns the other processes of the host's store: reloading them, and what each runs."""
         return self._admin
-
-    @property
-    def mcp(self) -> Serving:
-        """The state that clients of the host's MCP endpoint share."""
-        return self._require_entered().mcp
 
     def part(self, kind: type[P]) -> P | None:
         """Return the open part of this class; None if the file had no section for it since the host was entered."""
@@ -412,7 +406,6 @@ class Host:
         """End every event stream; calls go on until the host is left."""
         self.stopping.send()
         self.registry.stop()
-        self.mcp.stop()
         self._require_entered().running.stop()
 
     async def ready(self) -> tuple[PartDown, ...]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from shutil import which
 from typing import Annotated, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -17,9 +15,7 @@ from toolplug.config.environment import has_reference
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.host import Host
-from toolplug.parts.mcp.client.server_config import Command
 from toolplug.providers.authoring import selfless_tools
 from toolplug.runtime.threads import in_own_thread
 
@@ -168,15 +164,7 @@ def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
         if isinstance(node, ScalarNode) and isinstance(node.value, str) and not has_reference(node.value):
             hint = f"write ${{NAME}}, or {path[-1]}_file: with the path of a file"
             yield document.problem(path, code="plain_secret", message="is plain text in the file", hint=hint)
-    for name, server in configuration.servers.servers.items():
-        command = server.transport
-        if server.enabled and isinstance(command, Command) and not _is_there(command, configuration.folder):
-            path = (SERVERS, name, "command")
-            message, hint = f"there is no command {command.command!r}", "install it, or write its whole path"
-            if name in document.keys((SERVERS,)):
-                yield document.problem(path, code="command_not_found", message=message, hint=hint)
-            else:  # in the user's own file
-                yield Problem(code="command_not_found", message=message, path=".".join(path), hint=hint)
+    yield from configuration.servers.warnings(document)
 
 
 def _api_keys(configuration: Configuration) -> Iterator[KeyPath]:
@@ -187,13 +175,6 @@ def _api_keys(configuration: Configuration) -> Iterator[KeyPath]:
         return
     for index in range(len(node.items) if isinstance(node, ListNode) else 0):
         yield ("auth", "api_keys", index, "key")
-
-
-def _is_there(command: Command, folder: Path) -> bool:
-    program = command.command
-    if "/" in program:
-        program = str((command.cwd or folder) / program)
-    return which(program, path=command.env.get("PATH")) is not None
 
 
 async def metric_warnings(host: Host) -> list[Problem]:

@@ -25,26 +25,22 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
+from toolplug.host.admin.store_identity import hash_key, host_id
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.decision_key import DecisionKey
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
+from toolplug.host.file.tool_servers import ConfiguredServer, NoServers, ServerServices, ToolServers, server_kind
 from toolplug.host.measured_store import MeasuredStore
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_peers import QuotaPeers
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.quotas.stored_bytes import CountingStore
 from toolplug.host.running_parts import RunningParts
-from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.net.egress import Egress
-from toolplug.parts.mcp.client.server_config import Server
-from toolplug.parts.mcp.discovery.service import Discovery, ServerMetrics
-from toolplug.parts.mcp.serving.mcp_sessions import Handshake, McpSessions, Serving
-from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
-from toolplug.parts.mcp.serving.server_endpoint import mcp_server_endpoint
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
@@ -214,7 +210,7 @@ class CodedParts(NamedTuple):
     plugins: PluginManager
 
     @property
-    def servers(self) -> Sequence[Server]:
+    def servers(self) -> Sequence[ConfiguredServer]:
         """The MCP servers that the code describes itself."""
         return [item.server for item in self.mcp.values() if item.server is not None]
 
@@ -233,11 +229,10 @@ class Parts:
     requests: ProcessRequests
     views: Views
     toolsets: ToolsetService
-    servers: McpServers
+    servers: ToolServers
     infos: ToolInfos
     equipment: EquippedToolsets
     saved: SavedToolsets
-    mcp: Serving
     running: RunningParts
     quotas: QuotaUse
     life: AsyncExitStack
@@ -266,17 +261,16 @@ class Parts:
             own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            found = await life.enter_async_context(Discovery(store))
-            servers = McpServers(current(), store, services, found, coded.servers, requests, serving=serves.servers)
-            await life.enter_async_context(servers)
-            toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests)
+            needed = ServerServices(store, services, requests, current, coded.servers, serves.servers)
+            servers = await life.enter_async_context(_open_servers(configuration, needed))
+            host = host_id(await hash_key(store))
+            toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests, host)
             await life.enter_async_context(toolsets)
             views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
             namespace = settings.metrics.namespace
             operations = Operations(measured, services.accounting, lambda: running.approvals.count_waiting(), namespace)  # noqa: PLW0108  later
             metrics.register(operations)
-            mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
             given = PartServices(
                 store=store,
                 processes=processes,
@@ -289,13 +283,15 @@ class Parts:
                 quotas=lambda: current().settings.quotas,
                 origin=current.origin,
                 session_begun=toolsets.begin_session,
-                session_over=partial(_end_session, views, toolsets, saved, mcp, lambda: running),
+                session_over=partial(_end_session, views, toolsets, saved, lambda: running),
                 plugins=coded.plugins,
+                offering_changed=services.offering_changed.listen,
             )
             running = RunningParts(given, configuration)
             opened.append(running)
             await life.enter_async_context(running)
-            metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
+            for collector in servers.collectors(namespace):
+                metrics.register(collector)
             parts = cls(
                 current=current,
                 services=services,
@@ -311,7 +307,6 @@ class Parts:
                 infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
                 equipment=equipment,
                 saved=saved,
-                mcp=mcp,
                 running=running,
                 quotas=await _quota_use(life, configuration, store, processes),
                 life=life.pop_all(),
@@ -333,7 +328,7 @@ class Parts:
     async def configure(self, configuration: Configuration) -> None:
         """Apply a configuration that was read again to every part but the providers."""
         self.current.configuration = configuration
-        self.servers.configure(configuration)
+        await self.servers.configure(configuration.servers)
         self.toolsets.configure(configuration)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         await self.running.configure(configuration)
@@ -352,18 +347,12 @@ class Parts:
 
 
 def _end_session(
-    views: Views,
-    toolsets: ToolsetService,
-    saved: SavedToolsets,
-    mcp: Serving,
-    running: Callable[[], RunningParts],
-    code: str,
+    views: Views, toolsets: ToolsetService, saved: SavedToolsets, running: Callable[[], RunningParts], code: str
 ) -> None:
-    """Close and forget the views, toolsets and MCP state of a session that has ended."""
+    """Close and forget the views and toolsets of a session that has ended, and what parts know of it."""
     views.end(code)
     toolsets.tools.end(code)
     saved.end(code)
-    mcp.announcer.end(code)
     running().session_over(code)
 
 
@@ -414,19 +403,14 @@ async def _processes(store: Store, *, serving: bool) -> AsyncGenerator[tuple[Pro
 
 
 @asynccontextmanager
-async def _mcp_serving(
-    store: Store, processes: Processes, over: Callable[[Handshake], object], services: CallServices
-) -> AsyncGenerator[Serving]:
-    """Serve MCP clients, whose sessions other processes of the store may serve as well."""
-    async with AsyncExitStack() as life:
-        if processes.joined:
-            sessions = await life.enter_async_context(PeerMcpSessions(store, processes, over=over))
-        else:
-            sessions = McpSessions(over=over)
-        serving = Serving(mcp_server_endpoint, sessions)
-        life.callback(serving.stop)
-        life.callback(services.offering_changed.listen(serving.announcer.look_at_all))
-        yield serving
+async def _open_servers(configuration: Configuration, services: ServerServices) -> AsyncGenerator[ToolServers]:
+    """Run the servers whose tools toolsets can have."""
+    kind = server_kind(configuration.parts)
+    if kind is None:
+        yield NoServers(services.calls)
+        return
+    async with kind.open(services) as servers:
+        yield servers
 
 
 async def open_catalog(executor: ToolExecutor) -> Catalog:

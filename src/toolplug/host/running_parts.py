@@ -181,7 +181,7 @@ class _OpenPart(NamedTuple):
 
 
 class RunningParts:
-    """Opens the parts that a configuration has a section for, and closes them in reverse order.
+    """Opens the parts that need no section or that a configuration has one for, and closes them in reverse order.
 
     `tools` lists those of the parts to their callers. `sessions` and `approvals` are those of the part that
     has them.

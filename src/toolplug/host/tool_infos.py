@@ -19,10 +19,9 @@ from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
 from toolplug.host.explain_gates import Verdict, equipped_gate, explain_unexposed, only_agents, plan_verdict
 from toolplug.host.file.settings import MCP, split_source
-from toolplug.host.servers.mcp_servers import McpServers
+from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -53,7 +52,7 @@ class _Section(NamedTuple):
     lead: str = ""
     toolset: str | None = None
     server: str | None = None
-    record: DiscoveryRecord | None = None
+    record: Discovered | None = None
     refusal: str = ""
     offer: str | None = None
     stale: bool = False
@@ -66,7 +65,7 @@ class ToolInfos:
         self,
         registry: FunctionRegistry,
         toolsets: AgentTools,
-        servers: McpServers,
+        servers: ToolServers,
         sources: ToolsetSources,
         equipment: EquippedToolsets,
         stays: Stays,

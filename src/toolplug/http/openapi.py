@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from toolplug.catalog.call import CODE_PATTERN
-from toolplug.host.file.server_entries import SERVER_ID
 from toolplug.host.file.settings import PROVIDER_KEY
 from toolplug.http.bodies.request_body import OrjsonResponse
 from toolplug.http.errors import ErrorAnswer
@@ -151,7 +150,7 @@ def _operation(route: HostRoute) -> JsonObject:
     }
     if not route.is_open:
         operation["description"] = description.format(scope=route.scope)
-    parameters = [*_path_parameters(route.path), *map(_parameter, route.parameters)]
+    parameters = [*_path_parameters(route), *(_parameter(item) for item in route.parameters if item.place != "path")]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -165,18 +164,18 @@ def _operation(route: HostRoute) -> JsonObject:
 _PATTERNS: Mapping[tuple[str, str], str] = {
     ("/api/sessions", "code"): CODE_PATTERN,
     ("/api/toolsets", "name"): TOOLSET_NAME,
-    ("/api/mcp-servers", "id"): SERVER_ID,
     ("/v1/providers", "key"): PROVIDER_KEY,
 }
-"""The patterns of path parameters, by the first segments of the path and their name."""
+"""The patterns of path parameters, by the first segments of the path and their name; a route can give others."""
 
 
-def _path_parameters(path: str) -> list[JsonObject]:
-    """Return the parameters in a path of the host."""
-    first = "/".join(path.split("/")[:3])
+def _path_parameters(route: HostRoute) -> list[JsonObject]:
+    """Return the parameters in the path of a route of the host."""
+    first = "/".join(route.path.split("/")[:3])
+    given = {item.name: item.pattern for item in route.parameters if item.place == "path"}
     parameters: list[JsonObject] = []
-    for name in re.findall(r"{([^:}]*)", path):
-        pattern = _PATTERNS.get((first, name))
+    for name in re.findall(r"{([^:}]*)", route.path):
+        pattern = given.get(name, _PATTERNS.get((first, name)))
         schema = {"type": "string", **({} if pattern is None else {"pattern": pattern})}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     return parameters

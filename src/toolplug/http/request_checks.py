@@ -155,7 +155,6 @@ def _is_foreign(address: str) -> bool:
 
 
 SHARED = (
-    "/mcp",
     "/.well-known/oauth-protected-resource",
     "/toolplug.js",
 )

@@ -7,16 +7,14 @@ from types import ModuleType
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import pages, saved, tools, toolsets
+from toolplug.http import catalog, pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in, routes_of
-from toolplug.parts.mcp.http import servers
-from toolplug.parts.mcp.http.endpoint import MCP_ROUTES
 from toolplug.providers.host_part import HostPart
 
-_ORDER: tuple[ModuleType | str | tuple[HostRoute, ...], ...] = (
+_ORDER: tuple[ModuleType | str, ...] = (
     pages,
     protected_resource,
     tools,
@@ -26,29 +24,34 @@ _ORDER: tuple[ModuleType | str | tuple[HostRoute, ...], ...] = (
     "approvals",
     "sessions",
     toolsets,
-    MCP_ROUTES,
+    "mcp",
     saved,
-    servers,
+    "/api/mcp-servers",
+    catalog,
 )
-"""The host's own routes in the order of the description, and between them the names of parts; other parts come last."""
+"""The host's own routes in the order of the description, and between them the names of parts; other parts come last.
+
+A path is that of the first of a part's routes that are elsewhere than the others.
+"""
 
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
     """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
-    of_parts = {part.name: routes_of(part) for part in parts}
+    of_parts: dict[str, list[HostRoute]] = {}
+    for part in parts:
+        place = part.name
+        for route in routes_of(part):
+            place = route.path if route.path in _ORDER else place
+            of_parts.setdefault(place, []).append(route)
     described = [
-        route for item in _ORDER for route in (of_parts.pop(item, ()) if isinstance(item, str) else _own(item))
+        route for item in _ORDER for route in (of_parts.pop(item, ()) if isinstance(item, str) else routes_in(item))
     ]
     return (*described, *(route for routes in of_parts.values() for route in routes))
 
 
-def _own(item: ModuleType | tuple[HostRoute, ...]) -> tuple[HostRoute, ...]:
-    return item if isinstance(item, tuple) else routes_in(item)
-
-
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:
     """Return the routes of the host but for those of its parts, which only the description asks for."""
-    own = (route for item in _ORDER if not isinstance(item, str) for route in _own(item))
+    own = (route for item in _ORDER if not isinstance(item, str) for route in routes_in(item))
     return (*own, Description(lambda: described_routes(parts())).route)
 
 

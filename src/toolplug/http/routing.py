@@ -46,13 +46,13 @@ JSON_OR_EVENTS = ("application/json", *EVENTS)
 
 
 class Parameter(NamedTuple):
-    """A query parameter or header of a request."""
+    """A query parameter or header of a request, or a parameter of its path with a pattern."""
 
     name: str
     description: str
     choices: tuple[str, ...] = ()
     required: bool = False
-    place: Literal["query", "header"] = "query"
+    place: Literal["query", "header", "path"] = "query"
     pattern: str = ""
 
 

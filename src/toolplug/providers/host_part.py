@@ -10,7 +10,7 @@ the rest when they are called. What the file does not name is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -34,6 +34,11 @@ S_contra = TypeVar("S_contra", bound=BaseModel | None, contravariant=True)
 
 def _no_tools_changed() -> None:
     """Do nothing: no host lists the tools of the part."""
+
+
+def _no_offering_changed(listener: Callable[[], None]) -> Callable[[], object]:
+    """Call no one: no host has an offering."""
+    return _no_tools_changed
 
 
 class HostTools(Protocol):
@@ -66,12 +71,14 @@ class PartServices(NamedTuple):
     * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     * `plugins`: the plugin manager of the host, with each running provider under its key
     * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
+    * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
+      what ends that
     """
 
     store: Store
     processes: library_types.Processes
     serving: bool
-    end_conversation: Callable[[str], object]
+    end_conversation: Callable[[Hashable], object]
     calls: library_types.CallServices
     tools: HostTools
     metrics: library_types.CollectorRegistry
@@ -82,6 +89,7 @@ class PartServices(NamedTuple):
     session_over: Callable[[str], object]
     plugins: PluginManager
     tools_changed: Callable[[], object] = _no_tools_changed
+    offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
 
 
 class PartGate(NamedTuple):
@@ -180,6 +188,8 @@ class HostPart(Generic[S]):
     * `address`: the path that `toolplug serve` shows for it when the file has its section
     * `scopes`: those that its routes need besides the host's own; the keys of the file may have them
     * `commands`: its commands, in the order of the help, with the module that has each as its Typer application `app`
+    * `servers`: returns the servers whose tools toolsets can have (`toolplug.host.file.tool_servers.ServerKind`)
+    * `stdio`: the module whose `serve_stdio` answers one client on standard input and output, for `serve --stdio`
     * `entry`: of a plugin's part, which the host sets: the entry of its plugin
     """
 
@@ -195,6 +205,8 @@ class HostPart(Generic[S]):
     address: str = ""
     scopes: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
+    servers: Callable[[], Any] | None = None
+    stdio: str = ""
     entry: ProviderEntry | None = None
 
     def settings_in(self, sections: object) -> S | None:

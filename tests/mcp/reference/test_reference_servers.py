@@ -42,7 +42,7 @@ def hosting(**servers: Entry) -> Host:
 
 async def listed(host: Host, server: str) -> list[str]:
     """The agent's tools of one server, once it was discovered."""
-    record = (await host.servers.discover(server, by=OPERATOR, wait_s=WAIT_S, request_id="")).record
+    record = (await host.servers.loaded.discover(server, by=OPERATOR, wait_s=WAIT_S, request_id="")).record
     assert (record.status, record.error) == ("success", None)
     tools = host.executor_for(OPERATOR, agent="writer").catalog
     return [name.removeprefix(f"{server}.") for name in tools if name.startswith(f"{server}.")]
@@ -118,7 +118,7 @@ async def test_the_memory_keeps_what_it_is_told(servers: Mapping[str, Entry]) ->
 @pytest.mark.requirement("DISC-failure-recorded", "DISC-start-one-fails")
 async def test_a_server_that_does_not_start_says_why_and_costs_the_others_nothing(servers: Mapping[str, Entry]) -> None:
     async with hosting(broken=servers["broken"], files=servers["files"]) as host:
-        record = (await host.servers.discover("broken", by=OPERATOR, wait_s=WAIT_S, request_id="")).record
+        record = (await host.servers.loaded.discover("broken", by=OPERATOR, wait_s=WAIT_S, request_id="")).record
         assert record.status == "failed"
         assert record.error is not None
         assert "AttributeError" in record.error

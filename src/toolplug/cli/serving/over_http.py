@@ -353,7 +353,7 @@ def _start_screen(host: Host, url: str) -> str:
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
-        "MCP": f"{url}/mcp",
+        "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
         **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
         "API": f"{url}/openapi.json",

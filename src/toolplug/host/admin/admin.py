@@ -25,11 +25,11 @@ from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, Sto
 from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
+from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.values import configuration_digest, value_changes
 from toolplug.host.parts import Parts
-from toolplug.host.servers.records import server_hash_key
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import VOLATILE, Change
 
@@ -119,7 +119,7 @@ class HostAdmin:
     async def digest(self) -> str:
         """Return the digest of this host's configuration, to compare with that of a process. Raises `StoreError`."""
         parts = self._parts()
-        key = await server_hash_key(parts.store)
+        key = await hash_key(parts.store)
         return await in_own_thread(partial(configuration_digest, parts.configuration, key))
 
     async def switch(self, key: str, on: bool, *, by: Principal, request_id: str) -> None:

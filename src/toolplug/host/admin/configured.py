@@ -11,10 +11,11 @@ import orjson
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import Problem
+from toolplug.execution.plans import NO_RULE
 from toolplug.host.admin.reload import NOTHING, Reloaded
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
-from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.settings import Auth
+from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
 from toolplug.host.parts import Parts
 
@@ -74,7 +75,7 @@ def _at_run_time(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> It
         if entry is None or entry.enabled != view.enabled:
             yield _set((*path, "enabled"), view.enabled, f"PATCH {origin}" if entry else f"POST {origin}")
         for name, policy in view.tools.items():
-            if entry is None or entry.rule(name).policy != policy:
+            if entry is None or entry.tools.get(name, NO_RULE).policy != policy:
                 yield _set((*path, "tools", name), _word(policy), f"PATCH {origin}")
     allowlists = parts.toolsets.tools.allowlists
     for (of, agent), allowlist in allowlists.own.items():

@@ -34,10 +34,10 @@ from toolplug.host.file.part_sections import (
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
 from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
-from toolplug.host.file.server_entries import SECTION as SERVERS
-from toolplug.host.file.server_entries import ServerEntries
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
+from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
+from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
@@ -159,7 +159,7 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
     store, providers = read_store(providers, _folder(source), problems)
     if problems:
         raise _refusal(problems, alone=_is_code(source))
-    servers = ServerEntries.read(document, None, environ)
+    servers = _servers(parts, document, None, environ)
     toolsets = ToolsetEntries.read(document, settings, (), (), {}, [])
     return Configuration(
         source=source,
@@ -198,7 +198,8 @@ def read_parts(
     settings, keys, parts, providers = _sections(document, environ, installed, problems, coded)
     store, providers = read_store(providers, _folder(source), problems)
     user = source.user if isinstance(source, ConfigFiles) else None
-    servers = ServerEntries.read(document, user, environ, prefixes_of(document, settings, coded.prefixes))
+    taken = prefixes_of(document, settings, coded.prefixes)
+    servers = _servers(parts, document, user, environ, taken)
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
     scopes = [scope for part in parts for scope in part.scopes]
     problems += _key_problems(document, keys, providers, scopes, coded.agents)
@@ -213,6 +214,18 @@ def read_parts(
     )
     problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
     return configuration
+
+
+def _servers(
+    parts: Sequence[HostPart[Any]],
+    document: Document,
+    user: Path | None,
+    environ: Mapping[str, str],
+    taken: Mapping[str, str] = MappingProxyType({}),
+) -> ServerEntries:
+    """Return the entries of servers, none where no part has any; `taken` are the prefixes of toolsets."""
+    kind = server_kind(parts)
+    return NO_ENTRIES if kind is None else kind.read(document, user, environ, taken)
 
 
 def _folder(source: Source) -> Path:
@@ -259,7 +272,7 @@ def _sections(
     """Read the host's sections and the providers, then the sections of the parts that enabled plugins add."""
     parts, foreign = built_in(), foreign_sections(document)
     own: list[Problem] = []
-    settings, keys = _settings(document, environ, settings_model(parts), own)
+    settings, keys = _settings(document, environ, parts, own)
     found = [*own]
     providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
     providers = check_plugin_hooks(with_named_plugins(providers, foreign, found), coded.hooks, found)
@@ -281,7 +294,7 @@ def _settings_of_plugins(
 ) -> tuple[HostSettings, _ApiKeys] | None:
     """Return the settings with the sections of plugins; None, with a problem, if a validator of them raises."""
     try:
-        return _settings(document, environ, settings_model(parts), problems)
+        return _settings(document, environ, parts, problems)
     except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the plugin's own code
         names = " or ".join(repr(part.name) for part in parts if part.entry is not None)
         message = f"reading the section {names} raised {outline_error(error)}; only a ValueError says what is wrong"
@@ -297,13 +310,15 @@ def _without_section(part: HostPart[Any], settings: HostSettings) -> HostPart[An
 
 
 def _settings(
-    document: Document, environ: Mapping[str, str], model: type[HostSettings], problems: list[Problem]
+    document: Document, environ: Mapping[str, str], parts: Sequence[HostPart[Any]], problems: list[Problem]
 ) -> tuple[HostSettings, _ApiKeys]:
     """Return the host's own sections, and the API keys; invalid parts have their defaults, so that the rest is checked.
 
     The keys are those that are valid even if their section is not.
     """
-    names = [name for name in document.root.entries if name not in ("providers", SERVERS)]
+    model = settings_model(parts)
+    by_entry = ("providers", *(() if server_kind(parts) is None else (SERVERS,)))
+    names = [name for name in document.root.entries if name not in by_entry]
     section = expanded_keys(document, (), names, environ)
     section = read_secret_files(section, model)
     problems.extend(section.problems)
@@ -313,7 +328,7 @@ def _settings(
             _check_default_store(settings, document, problems)
         return settings, dict(enumerate(settings.auth.api_keys if settings.auth is not None else ()))
     except ValidationError as error:
-        others = {"providers": (), SERVERS: ()}
+        others: dict[str, tuple[str, ...]] = dict.fromkeys(by_entry, ())
         problems.extend(problems_of(error, section=section, model=model, also_known=others))
         keys = _valid_keys(section.value)
         same = same_keys(keys)

@@ -17,8 +17,8 @@ from toolplug.config.document import Document
 from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
-from toolplug.host.file.server_entries import SECTION as SERVERS
 from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.loading import ProviderType
@@ -43,7 +43,12 @@ def _model(sections: tuple[tuple[str, type[BaseModel], bool], ...]) -> type[Host
     return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **fields)
 
 
-BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.approvals.part", "toolplug.parts.sessions.part")
+BUILT_IN = (
+    "toolplug.parts.responses.part",
+    "toolplug.parts.approvals.part",
+    "toolplug.parts.sessions.part",
+    "toolplug.parts.mcp.part",
+)
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 

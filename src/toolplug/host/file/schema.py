@@ -19,9 +19,9 @@ from typing import TypeAlias, cast
 from pydantic import BaseModel, ValidationError
 
 from toolplug.host.file.part_sections import built_in, settings_model
-from toolplug.host.file.server_entries import SECTION as SERVERS
-from toolplug.host.file.server_entries import SERVER_ID, McpServerSettings
 from toolplug.host.file.settings import PROVIDER_KEY, ProviderSettings
+from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.host.file.tool_servers import server_kind
 
 CHILD_S = 10.0
 AT_ONCE = 4
@@ -79,13 +79,6 @@ Json: TypeAlias = dict[str, object]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_TRANSPORTS: list[Json] = [{"required": ["command"]}, {"required": ["url"]}]
-_SERVERS: Json = {
-    "description": "One entry for each MCP server; toolsets take their tools with `from: mcp:ID`.",
-    "type": ["object", "null"],
-    "propertyNames": {"pattern": SERVER_ID},
-    "additionalProperties": {"$ref": "#/$defs/mcp_server"},
-}
 _REFERENCE: Json = {"$ref": "#/$defs/reference"}
 
 
@@ -95,10 +88,7 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
     model = settings_model(built_in())
     host = _take_definitions(model.model_json_schema(), "host", defs)
     sections = _object(host, "properties")
-    defs["mcp_server"] = {
-        **_take_definitions(McpServerSettings.model_json_schema(), "server", defs),
-        "oneOf": _TRANSPORTS,
-    }
+    servers = _servers(defs)
     reserved = _take_definitions(ProviderSettings.model_json_schema(), "entry", defs)
     for name, found in types.items():
         defs[f"provider.{name}"] = _entry(name, found, reserved, defs)
@@ -115,12 +105,29 @@ def file_schema(types: Mapping[str, SettingsSchema]) -> Json:
         "additionalProperties": False,
         "properties": {
             "providers": _providers(types),
-            SERVERS: _SERVERS,
+            **servers,
             **{name: sections[name] for name in model.section_names()},
             **added,
         },
         "$defs": defs,
     }
+
+
+def _servers(defs: Json) -> Json:
+    """Return the section of servers by its name, and add the schema of an entry to `defs`; empty without a part."""
+    kind = server_kind(built_in())
+    if kind is None:
+        return {}
+    entry = kind.schema()
+    own = _take_definitions(entry.model.model_json_schema(), entry.owner, defs)
+    defs[entry.name] = {**own, "oneOf": [*entry.either]}
+    section: Json = {
+        "description": entry.description,
+        "type": ["object", "null"],
+        "propertyNames": {"pattern": entry.id_pattern},
+        "additionalProperties": {"$ref": f"#/$defs/{entry.name}"},
+    }
+    return {SERVERS: section}
 
 
 def _nullable(schema: Json) -> Json:

@@ -26,9 +26,8 @@ from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, MostSpecif
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.provider_entries import origin_of
-from toolplug.host.file.server_entries import SECTION as SERVERS
-from toolplug.host.file.server_entries import McpServerSettings
 from toolplug.host.file.settings import ProviderSettings
+from toolplug.host.file.tool_servers import SECTION as SERVERS
 
 ValueSource = Literal["file", "environment", "secret file", "default", "code", "runtime"]
 
@@ -88,9 +87,9 @@ def configured_values(configuration: Configuration) -> Iterator[ConfiguredValue]
         yield ConfiguredValue(path=f"{PROVIDERS}.{key}", text=coded.entry.type, source="code", origin=origin)
     for name, file in configuration.servers.documents.items():
         path = (SERVERS, name)
-        yield from _of_node(file, path, (McpServerSettings,))
+        yield from _of_node(file, path, (configuration.servers.model,))
         if name in configuration.servers.servers:
-            yield from _defaults(file, path, McpServerSettings.model_construct())
+            yield from _defaults(file, path, configuration.servers.model.model_construct())
     model = type(configuration.settings)
     for name in model.section_names():
         shapes = shapes_at((model,), name)

@@ -20,10 +20,10 @@ from toolplug.execution.accounting import audit, audit_block
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.configuration import Configuration, document_of
-from toolplug.host.file.server_entries import SECTION, ServerEntries
+from toolplug.host.file.part_sections import built_in
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, ToolsetSettings, split_source
+from toolplug.host.file.tool_servers import SECTION, ConfiguredServer, ToolServers, server_kind
 from toolplug.host.file.toolset_entries import is_agent_id
-from toolplug.host.servers.mcp_servers import McpServers
 from toolplug.host.tenant_records import TenantRecords
 from toolplug.host.toolsets.records import (
     ALLOWLISTS,
@@ -37,7 +37,6 @@ from toolplug.host.toolsets.records import (
     no_such,
 )
 from toolplug.host.toolsets.sources import ToolsetSources
-from toolplug.parts.mcp.client.server_config import Server
 from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store
@@ -64,7 +63,7 @@ class McpRegistration:
     source: str
     scope: Scope
     agents: tuple[str, ...]
-    server: Server | None
+    server: ConfiguredServer | None
     offered: Offered | None = None
 
     @property
@@ -88,7 +87,11 @@ def coded_mcp(
     """
     described = None
     if not isinstance(server, str):
-        entries = ServerEntries.read(document_of({SECTION: {name: dict(server)}}), None, environ)
+        kind = server_kind(built_in())
+        if kind is None:
+            problem = Problem(code="no_servers", message="no part of this host runs servers", path=f"{SECTION}.{name}")
+            raise ConfigError([problem])
+        entries = kind.read(document_of({SECTION: {name: dict(server)}}), None, environ, {})
         if entries.problems:
             raise ConfigError(entries.problems)
         described = entries.servers[name]
@@ -128,12 +131,13 @@ class ToolsetService:
         self,
         configuration: Configuration,
         registry: FunctionRegistry,
-        servers: McpServers,
+        servers: ToolServers,
         store: Store,
         services: CallServices,
         coded: Toolsets,
         coded_mcp: Mapping[str, McpRegistration],
         requests: ProcessRequests,
+        host_id: str,
     ) -> None:
         """`coded` are the toolsets of the host's code, `coded_mcp` by id those of MCP servers."""
         self._configuration = configuration
@@ -141,7 +145,7 @@ class ToolsetService:
         self._servers = servers
         self._coded = coded
         self._coded_mcp = coded_mcp
-        self.sources: ToolsetSources = ToolsetSources(services, registry.plugins, servers.host_id)
+        self.sources: ToolsetSources = ToolsetSources(services, registry.plugins, host_id)
         self._coded_agents: dict[str, tuple[str, ...]] = {}
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)

@@ -17,11 +17,12 @@ from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
+from toolplug.host.file.tool_servers import KIND
 from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
-from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.client.server_config import ADDED, Server
 from toolplug.parts.mcp.content import META, PlacedText
-from toolplug.parts.mcp.discovery.record import KIND, FoundTool, ServerName
+from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
 from toolplug.parts.mcp.input_rounds import answered_in_rounds, of_server
 from toolplug.signatures.values import encode_value
 
@@ -69,8 +70,6 @@ def _metadata(answer: McpAnswer) -> Mapping[str, object]:
 MAX_LABELS = 200
 """Tools of a server with metrics of their own; a server may call its tools otherwise every second."""
 OTHER = "_other"
-ADDED = "_added"
-"""In metrics, the servers that tenants have added, and their tools: their names are not ours."""
 
 
 class ServerPlanner:

@@ -14,6 +14,9 @@ from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
 from toolplug.parts.mcp.discovery.record import ServerName
 from toolplug.signatures.values import canonical
 
+ADDED = "_added"
+"""In metrics, the servers that tenants have added, and their tools: their names are not ours."""
+
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -85,6 +88,11 @@ class Server:
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: _NO_RULES)
     limits: Limits = NO_LIMITS
     origin: Callable[..., str] = _nowhere
+
+    @property
+    def id(self) -> str:
+        """The id, which is unique in a tenant."""
+        return self.name.id
 
     def rule(self, tool: str) -> ToolRule:
         """Return the rule of one tool."""

@@ -16,11 +16,12 @@ from toolplug.cli.output import echo, print_json, print_problems, print_table, p
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import ConfigFiles
-from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.inspection import open_servers_only
-from toolplug.host.servers.records import ServerView
 from toolplug.parts.mcp.http.servers import server_fields
 from toolplug.parts.mcp.importing.import_plan import import_fields, plan_import, print_import
+from toolplug.parts.mcp.server_records import ServerView
+from toolplug.parts.mcp.servers import servers_of
+from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S
 
 EVERY = "*"
 
@@ -101,7 +102,7 @@ async def _discover(
     Problems with entries of the configuration are added to `problems`.
     """
     async with enter_host(open_servers_only(files, problems)) as host:
-        servers = host.servers
+        servers = await servers_of(host)
         if server is not None and accept:
             await servers.accept(server, None if EVERY in accept else accept, by=by, request_id="")
         wanted = [view.id for view in servers.servers(by.tenant) if view.enabled] if server is None else [server]

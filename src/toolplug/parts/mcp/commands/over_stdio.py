@@ -16,6 +16,7 @@ from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
+from toolplug.parts.mcp.serving.mcp_sessions import Serving, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
 
@@ -30,10 +31,11 @@ async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with enter_host(host):
             try:
-                endpoint = await host.mcp.endpoint()
+                clients = await clients_of(host)
+                endpoint = await clients.endpoint()
             except ModuleNotFoundError as error:
                 raise missing_package("serve --stdio", error, "mcp") from None
-            serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, agent), out))
+            serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, clients, agent), out))
             others = [asyncio.create_task(stopped.wait()), asyncio.create_task(reloading.run())]
             done, _ = await asyncio.wait((serving, *others), return_when=asyncio.FIRST_COMPLETED)
             for task in others:
@@ -45,14 +47,14 @@ async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     return 0
 
 
-def _operator(host: Host, agent: str | None) -> McpCaller:
+def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
     """Return the only caller; sessions of its toolsets last until the host closes."""
     principal, client = operator(), object()
     executor = host.executor_for(principal, agent=agent, within=client)
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     offering, subscriptions = (
         partial(host.offering_for, principal, agent=agent, within=client),
-        host.mcp.subscriptions(),
+        clients.subscriptions(),
     )
     return McpCaller(
         executor=executor,
@@ -60,7 +62,7 @@ def _operator(host: Host, agent: str | None) -> McpCaller:
         approvals=host.approvals,
         store=host.store,
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
-        watch=lambda: host.mcp.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
+        watch=lambda: clients.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
         offering=offering,
         subscriptions=subscriptions,
     )

@@ -19,9 +19,9 @@ from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.foreign.definitions import sanitise_tool
 from toolplug.foreign.sanitise import RemovedParts
+from toolplug.host.file.tool_servers import KIND
 from toolplug.parts.mcp.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.parts.mcp.discovery.record import (
-    KIND,
     DiscoveryRecord,
     FoundTool,
     Listing,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.host.file.tool_servers import Status
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.runtime.timestamp import timestamp
-
-KIND = "mcp"
-"""The `kind` of the `ref` of a server's tool."""
 
 
 class ServerName(NamedTuple):
@@ -47,9 +45,6 @@ class KnownServer(NamedTuple):
     rediscover_s: float | None = None
     announces: Callable[[], bool | None] = lambda: None
     offers: Callable[[], RawOffers | None] = lambda: None
-
-
-Status = Literal["never", "discovering", "success", "failed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, get_args
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from typing import Self
 
 from toolplug.cluster.followed import PAUSE_S
 from toolplug.execution.executor import Unsubscribe
@@ -24,10 +19,9 @@ from toolplug.parts.mcp.discovery.record import (
     KnownServer,
     ServerName,
     ServerState,
-    Status,
     accept_definitions,
 )
-from toolplug.parts.mcp.discovery.record_store import Records
+from toolplug.parts.mcp.discovery.record_store import Records, record_key
 from toolplug.parts.mcp.discovery.watched_server import DiscoveryServices, FairSemaphore, WatchedServer
 from toolplug.stores.store import Store
 
@@ -37,51 +31,6 @@ GRACE_S = 5.0
 _LOG = logging.getLogger("toolplug.discovery")
 
 Listener = Callable[[ServerName, DiscoveryRecord], None]
-
-
-class ServerMetrics(Collector):
-    """Metrics of discovery: servers by state, stale ones, quarantined tools, and discoveries by server and outcome."""
-
-    def __init__(
-        self,
-        records: Callable[[], Iterable[DiscoveryRecord]],
-        discoveries: Mapping[tuple[str, str], int],
-        namespace: str,
-    ) -> None:
-        """`records` returns the record of every server; `discoveries` counts those that ended, by server and outcome.
-
-        Servers that tenants added share one name in `discoveries`.
-        """
-        self._records = records
-        self._discoveries = discoveries
-        self._prefix = f"{namespace}_mcp"
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric families."""
-        records = tuple(self._records())
-        servers = GaugeMetricFamily(
-            f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
-        )
-        states = Counter(record.status for record in records)
-        for status in get_args(Status):
-            servers.add_metric([status], states[status])
-        yield servers
-        stale = GaugeMetricFamily(f"{self._prefix}_servers_stale", "MCP servers whose tools are the last good ones.")
-        stale.add_metric([], sum(record.stale for record in records))
-        yield stale
-        quarantined = GaugeMetricFamily(f"{self._prefix}_tools_quarantined", "Tools that wait to be accepted.")
-        quarantined.add_metric([], sum(tool.quarantined for record in records for tool in record.tools))
-        yield quarantined
-        ended = CounterMetricFamily(
-            f"{self._prefix}_discoveries", "Discoveries that ended, by outcome.", labels=["server", "outcome"]
-        )
-        for (server, outcome), count in tuple(self._discoveries.items()):
-            ended.add_metric([server, outcome], count)
-        yield ended
-
-    def describe(self) -> Iterator[Metric]:
-        """Return nothing, so that registering collects nothing: the names cannot clash with those of providers."""
-        return iter(())
 
 
 class Discovery:
@@ -133,6 +82,11 @@ class Discovery:
         """Return the record of a server without waiting; the same object until something changes."""
         watched = self._known.get(name)
         return self.records.state_of(name).record if watched is None else watched.shown
+
+    @staticmethod
+    def key(name: ServerName) -> str:
+        """Return the key of a server's record in the store."""
+        return record_key(name)
 
     def watch(self, listener: Listener) -> Unsubscribe:
         """Call the listener for each changed record, also of other processes; its exceptions are logged."""

@@ -35,7 +35,7 @@ from toolplug.http.requests import (
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.parts.mcp.http.response_sender import McpResponseSender
 from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
-from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner
+from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import (
     CALL_TOOL,
     CANCEL,
@@ -71,7 +71,8 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
     principal, agent, code = state["principal"], agent_of(request), request.path_params.get("code")
     executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
-    subscriptions = state["host"].mcp.subscriptions() if known is None else known.subscriptions
+    clients = await clients_of(state["host"])
+    subscriptions = clients.subscriptions() if known is None else known.subscriptions
 
     def offering() -> Offering:
         return state["host"].offering_for(principal, agent=agent, within=known if code is None else code)
@@ -95,7 +96,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
         approvals=state["host"].approvals,
         store=state["host"].store,
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
-        watch=lambda: state["host"].mcp.announcer.watch(
+        watch=lambda: clients.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions
         ),
         listed=_ignore if known is None else known.remember_list,
@@ -135,26 +136,26 @@ async def mcp_message(request: HostRequest) -> Response:
         raise _not_acceptable("application/json and text/event-stream")
     body = await read_body(request)
     await check_parts(body)
-    speaker = await endpoint_of(request)
-    message = speaker.read(body)
+    endpoint = await endpoint_of(request)
+    message = endpoint.read(body)
     if isinstance(message, Reply):
         return _response(message)
     if isinstance(message, ClientAnswer):
         return await _take_answer(request, message)
     if message.method == CALL_TOOL:
         await request.state["host"].quotas.count_call(request.state["principal"])
-    if speaker.is_stateless(message, request.headers.get(VERSION_HEADER)):
-        return await _answer_stateless(request, speaker, message)
+    if endpoint.is_stateless(message, request.headers.get(VERSION_HEADER)):
+        return await _answer_stateless(request, endpoint, message)
     if message.method == INITIALIZE and message.id is not None:
-        return await _initialize(request, speaker, message)
-    return await _answer_known(request, speaker, message)
+        return await _initialize(request, endpoint, message)
+    return await _answer_known(request, endpoint, message)
 
 
 async def mcp_stream(request: HostRequest) -> Response:
     """Notify a client that has sent `initialize` of changes. Raises `HttpProblem` and `AccessError`."""
-    speaker = await endpoint_of(request)
+    endpoint = await endpoint_of(request)
     version = request.headers.get(VERSION_HEADER)
-    if request.method == "HEAD" or (version is not None and speaker.is_stateless(Message(None, "", None), version)):
+    if request.method == "HEAD" or (version is not None and endpoint.is_stateless(Message(None, "", None), version)):
         raise method_not_allowed(["POST"])
     if not accepts(request, _EVENTS):
         raise _not_acceptable("text/event-stream")
@@ -173,7 +174,7 @@ async def mcp_stream(request: HostRequest) -> Response:
             known.stream()
         known.stream = sender.cancel
         try:
-            await request.state["host"].mcp.handshakes.streams_here(known)
+            await (await clients_of(request.state["host"])).handshakes.streams_here(known)
             with caller.watch() as watch:
                 await stream.start()
                 return await sender.end(await sender.reply(_notify_changes(watch, sender.notify)))
@@ -189,14 +190,14 @@ async def mcp_end(request: HostRequest) -> Response:
     known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
-    await request.state["host"].mcp.handshakes.finish(known)
+    await (await clients_of(request.state["host"])).handshakes.finish(known)
     return Response(status_code=204)
 
 
 async def endpoint_of(request: HostRequest) -> McpServerEndpoint:
     """Return the protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
-        return await request.state["host"].mcp.endpoint()
+        return await (await clients_of(request.state["host"])).endpoint()
     except ModuleNotFoundError as error:
         message = f"the package {error.name!r} is not installed here; pip install 'toolplug[mcp]'"
         raise HttpProblem(503, "not_installed", message) from None
@@ -208,9 +209,9 @@ def accepts(request: HostRequest, kinds: tuple[str, ...]) -> bool:
     return given is None or any(kind.partition(";")[0].strip().lower() in kinds for kind in given.split(","))
 
 
-async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+async def _answer_stateless(request: HostRequest, endpoint: McpServerEndpoint, message: Message) -> Response:
     headers = request.scope["headers"]
-    client = speaker.stateless_client(message, headers)
+    client = endpoint.stateless_client(message, headers)
     if isinstance(client, Reply):
         return _response(client)
     if message.id is None:
@@ -228,29 +229,29 @@ async def _answer_stateless(request: HostRequest, speaker: McpServerEndpoint, me
 
     async def answer(stream: ServedEventStream) -> Response | None:
         sender = McpResponseSender(stream, streams=streams, still=still)
-        work = speaker.answer(message, client, caller, sender.notify, headers)
+        work = endpoint.answer(message, client, caller, sender.notify, headers)
         return await sender.end(await sender.reply(work))
 
     return EventStreamResponse(write)
 
 
-async def _initialize(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
-    reply, client = await speaker.initialize(message, await caller_of(request))
+async def _initialize(request: HostRequest, endpoint: McpServerEndpoint, message: Message) -> Response:
+    reply, client = await endpoint.initialize(message, await caller_of(request))
     response = _response(reply)
     if client is not None:
         host, principal = request.state["host"], request.state["principal"]
-        handshake = await host.mcp.handshakes.begin(_owner(request), client)
+        handshake = await (await clients_of(host)).handshakes.begin(_owner(request), client)
         host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
 
 
-async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, message: Message) -> Response:
+async def _answer_known(request: HostRequest, endpoint: McpServerEndpoint, message: Message) -> Response:
     """Answer a client that has sent `initialize`; in its era, disconnecting does not cancel a call."""
     known = await _find_client(request, message)
     if isinstance(known, Reply):
         return _response(known)
-    sessions = request.state["host"].mcp.handshakes
+    sessions = (await clients_of(request.state["host"])).handshakes
     message_id = message.id
     if message_id is None:
         if message.method == CANCEL:
@@ -265,7 +266,7 @@ async def _answer_known(request: HostRequest, speaker: McpServerEndpoint, messag
         questions = known.questions if streams else None
         try:
             reply = await sender.reply(
-                speaker.answer(message, known.client, caller, sender.notify, questions=questions)
+                endpoint.answer(message, known.client, caller, sender.notify, questions=questions)
             )
         finally:
             known.running.pop(message_id, None)
@@ -286,7 +287,7 @@ async def _take_answer(request: HostRequest, answer: ClientAnswer) -> Response:
     known = await _find_client(request)
     if isinstance(known, Reply):
         return _response(known)
-    await request.state["host"].mcp.handshakes.take_answer(known, answer)
+    await (await clients_of(request.state["host"])).handshakes.take_answer(known, answer)
     return _make_accepted()
 
 
@@ -296,7 +297,7 @@ async def _find_client(request: HostRequest, message: Message | None = None) -> 
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = await request.state["host"].mcp.handshakes.find_shared(given, _owner(request))
+    found = await (await clients_of(request.state["host"])).handshakes.find_shared(given, _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 

@@ -7,21 +7,20 @@ from typing import Annotated, Literal, NotRequired, TypedDict, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.responses import Response
 
-from toolplug.catalog.call import ADMIN, CODE_PATTERN, OPERATOR, Principal
+from toolplug.catalog.call import ADMIN, OPERATOR, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.exact_json import Answer
 from toolplug.config.units import parse_duration
 from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
-from toolplug.host.explain_gates import VerdictWord
-from toolplug.host.file.server_entries import LONGEST_DISCOVERY_S
 from toolplug.host.file.settings import of_one_tool, rule
-from toolplug.host.servers.records import ServerRecord, ServerSource, ServerState, ServerView, not_found
-from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.bodies.request_body import CamelBody, Fields, OrjsonResponse, absent, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.requests import HostRequest, acting, has_version, query_fields, requested_session
-from toolplug.http.routing import NOT_MODIFIED, READ, TENANT, Parameter, answers, route
+from toolplug.http.requests import HostRequest, acting, query_fields
+from toolplug.http.routing import READ, Parameter, answers, route
 from toolplug.parts.mcp.discovery.record import FoundTool, Status
+from toolplug.parts.mcp.server_records import ServerRecord, ServerSource, ServerState, ServerView, not_found
+from toolplug.parts.mcp.servers import McpServers, servers_of
+from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S, SERVER_ID
 
 MAX_TOOL_NAMES = 1000
 MAX_HEADERS = 100
@@ -160,35 +159,10 @@ class ServerList(Answer):
     servers: list[ServerAnswer]
 
 
-class ToolInfo(Answer):
-    """One tool of the catalog for people."""
-
-    name: Annotated[str, Field(description="what a call names; server/tool where no toolset exposes it")]
-    description: str
-    type: Literal["native", "mcp", "session", "remote"]
-    server: NotRequired[str]
-    toolset: NotRequired[str]
-    callable: bool
-    verdict: Annotated[VerdictWord, Field(description="on a call of the caller, as GET /v1/explain has it")]
-    reason: NotRequired[Annotated[str, Field(description="why it asks or refuses, and who may call the tool")]]
-    configuredPolicy: PolicyWord
-    offer: NotRequired[Annotated[Offer, Field(description="to models, where it is not always")]]
-    discoveryStatus: Annotated[Status | None, Field(description="of its server")]
-    lastDiscovered: str | None
-    stale: Annotated[bool, Field(description="the server has not said so lately")]
-
-
-class CatalogAnswer(Answer):
-    """Every tool that there is for the caller."""
-
-    tools: list[ToolInfo]
-
-
 _ALL = "/api/mcp-servers"
 _ONE = f"{_ALL}/{{id}}"
+_ID = Parameter("id", "of a server", place="path", pattern=SERVER_ID)
 _WAIT = Parameter("wait", "for the end of the discovery: true, or a duration of at most 60s")
-_AGENT = Parameter("agent", "only what this agent can reach")
-_SESSION = Parameter("session", "also the tools of this session, live where they are", pattern=CODE_PATTERN)
 
 LONGEST_WAIT_S = 60.0
 
@@ -208,6 +182,10 @@ def wanted_wait_s(request: HostRequest) -> float:
         message = f"'wait' should be true, or a duration such as 20s of at most {LONGEST_WAIT_S:g} s"
         raise invalid_request(message, "wait")
     return wait_s
+
+
+async def _servers(request: HostRequest) -> McpServers:
+    return await servers_of(request.state["host"])
 
 
 PRIVATE = {"cache-control": "private, no-cache"}
@@ -298,7 +276,7 @@ async def list_servers(request: HostRequest) -> OrjsonResponse[ServerList]:
     reach = state["host"].reach(state["principal"])
     views = [
         view
-        for view in state["host"].servers.servers(state["principal"].tenant)
+        for view in (await _servers(request)).servers(state["principal"].tenant)
         if reach is None or view.id in reach.servers
     ]
     return OrjsonResponse({"servers": [server_fields(view, state["principal"]) for view in views]}, 200, PRIVATE)
@@ -320,14 +298,14 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         tools=body.tools,
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
-    servers, actor = request.state["host"].servers, acting(request)
+    servers, actor = await _servers(request), acting(request)
     view = await servers.add(record, **actor)
     if wait_s and view.enabled:
         view = await servers.discover(view.id, wait_s=wait_s, **actor)
     return _server_response(request, view, status=202)
 
 
-@route("GET", _ONE, READ, "One MCP server")
+@route("GET", _ONE, READ, "One MCP server", parameters=(_ID,))
 @answers(ServerAnswer, errors=(404,))
 async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Answer one server. Raises `ApiError`."""
@@ -335,11 +313,11 @@ async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     name, reach = request.path_params["id"], state["host"].reach(state["principal"])
     if reach is not None and name not in reach.servers:
         raise not_found(name, {})
-    view = state["host"].servers.server(state["principal"].tenant, name)
+    view = (await _servers(request)).server(state["principal"].tenant, name)
     return _server_response(request, view)
 
 
-@route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody)
+@route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody, parameters=(_ID,))
 @answers(ServerAnswer, errors=(404, 409, 422))
 async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Change what the body names. Raises `ApiError`; then nothing has changed."""
@@ -355,24 +333,24 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         tools=body.tools if "tools" in given else None,
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
-    view = await request.state["host"].servers.change(change, **acting(request))
+    view = await (await _servers(request)).change(change, **acting(request))
     return _server_response(request, view)
 
 
-@route("DELETE", _ONE, ADMIN, "Remove an MCP server")
+@route("DELETE", _ONE, ADMIN, "Remove an MCP server", parameters=(_ID,))
 @answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `ApiError`."""
-    await request.state["host"].servers.remove(request.path_params["id"], **acting(request))
+    await (await _servers(request)).remove(request.path_params["id"], **acting(request))
     return Response(status_code=204)
 
 
-@route("POST", f"{_ONE}/discover", ADMIN, "Discover the tools of an MCP server", parameters=(_WAIT,))
+@route("POST", f"{_ONE}/discover", ADMIN, "Discover the tools of an MCP server", parameters=(_ID, _WAIT))
 @answers(ServerAnswer, status=202, others={200: ServerAnswer}, errors=(400, 404, 409))
 async def discover_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
-    view = await request.state["host"].servers.discover(request.path_params["id"], wait_s=wait_s, **acting(request))
+    view = await (await _servers(request)).discover(request.path_params["id"], wait_s=wait_s, **acting(request))
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
@@ -382,32 +360,12 @@ async def discover_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     ADMIN,
     "Accept the changed definitions of quarantined tools",
     AcceptBody,
+    parameters=(_ID,),
     body_required=False,
 )
 @answers(ServerAnswer, errors=(404, 409))
 async def accept_tools(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Take the new definitions of quarantined tools for good. Raises `ApiError`; then nothing has changed."""
     body = await read_json(request, AcceptBody, empty=b"{}")
-    view = await request.state["host"].servers.accept(request.path_params["id"], body.tools, **acting(request))
+    view = await (await _servers(request)).accept(request.path_params["id"], body.tools, **acting(request))
     return _server_response(request, view)
-
-
-@route(
-    "GET",
-    "/api/catalog",
-    READ,
-    "Every tool that there is, for people who choose",
-    parameters=(_AGENT, _SESSION, TENANT),
-)
-@answers(CatalogAnswer, others=NOT_MODIFIED, errors=(400, 404, 410))
-async def show_catalog(request: HostRequest) -> Response:
-    """Answer the catalog, or 304 to a client that has it. Raises `AccessError`."""
-    state = request.state
-    agent, viewer = query_fields(request).get("agent") or None, viewer_of(request)
-    session = await requested_session(request, viewer.tenant)
-    page = state["host"].catalog_page(viewer, agent=agent, session=session)
-    etag = f'"{page.etag}"'
-    headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "authorization, x-api-key"}
-    if has_version(request, etag):
-        return Response(status_code=304, headers=headers)
-    return OrjsonResponse(page.body, 200, headers)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from toolplug.config.document import Document, decode_source, parse_document
 from toolplug.config.yaml_tree import MappingNode, Mark, ScalarValue, Value, resolve_scalar
 from toolplug.errors import ConfigError
-from toolplug.host.file.server_entries import SECTION
+from toolplug.parts.mcp.settings import SECTION
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./+-]*")
 _FORMER_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})

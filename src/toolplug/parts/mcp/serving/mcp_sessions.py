@@ -9,7 +9,9 @@ from secrets import token_urlsafe
 from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
+from toolplug.host.host import Host
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
+from toolplug.parts.mcp.running import McpClients
 from toolplug.parts.mcp.serving.list_changed import ListChangedNotifier, Seen
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
@@ -211,6 +213,13 @@ def _least_used(sessions: OrderedDict[str, Handshake]) -> Handshake:
     """Return the least recently used session that nothing runs for, if there is one, else of all."""
     idle = (handshake for handshake in sessions.values() if not handshake.busy)
     return next(idle, next(iter(sessions.values())))
+
+
+async def clients_of(host: Host) -> Serving:
+    """Return the state of the clients of an entered host. Raises `StoreError`."""
+    part = host.part(McpClients)
+    assert part is not None, "this part is always open"
+    return await part.serving()
 
 
 class Serving:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -18,93 +18,43 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import OPERATOR, Principal
-from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import FollowedRecords
-from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audit_block
-from toolplug.execution.limits.resolved_limits import NO_LIMITS
-from toolplug.execution.live import LiveCatalog, MergedExecutor
-from toolplug.execution.plans import CallServices
-from toolplug.execution.run import UnknownCalls
-from toolplug.host.file.configuration import Configuration
-from toolplug.host.file.settings import Scope
+from toolplug.host.admin.store_identity import hash_key
+from toolplug.host.file.tool_servers import ServerServices
+from toolplug.host.host import Host
 from toolplug.host.quotas.settings import quota_exceeded
-from toolplug.host.servers.records import (
-    SERVERS,
+from toolplug.host.tenant_records import TenantRecords
+from toolplug.parts.mcp.client.connection import Connections
+from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
+from toolplug.parts.mcp.client.server_config import ADDED, Server, config_hash
+from toolplug.parts.mcp.client.server_tools import ServerTools
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.parts.mcp.discovery.service import Discovery
+from toolplug.parts.mcp.limits import MOST_ADDED, SERVERS, TOGETHER_S
+from toolplug.parts.mcp.running import HostServers, ServerHandle
+from toolplug.parts.mcp.server_records import (
     ServerRecord,
     ServerView,
     added_server,
     changed_record,
     check_address,
     check_id,
-    host_id,
+    egress_of,
+    entries_of,
     not_found,
-    server_hash_key,
     server_view,
 )
-from toolplug.host.tenant_records import TenantRecords
-from toolplug.net.egress import Egress
-from toolplug.parts.mcp.client.connection import Connections
-from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
-from toolplug.parts.mcp.client.plans import ADDED
-from toolplug.parts.mcp.client.server_config import Server, config_hash
-from toolplug.parts.mcp.client.server_tools import ServerTools
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName
-from toolplug.parts.mcp.discovery.record_store import record_key
-from toolplug.parts.mcp.discovery.service import Discovery
-from toolplug.stores.store import Store
-from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
-
-MOST_ADDED = 100
-"""The number of servers that one tenant may add."""
-
-TOGETHER_S = 10.0
-"""Processes that start within so many seconds take the tools that the first one lists."""
 
 _LOG = logging.getLogger("toolplug.host")
 
 
-class ServerHandle:
-    """The sources of a server's toolsets, which stay the same objects while the server comes and goes."""
-
-    def __init__(self, unknown: UnknownCalls) -> None:
-        self._unknown = unknown
-        self._tools: ServerTools | None = None
-        self._live = MergedExecutor(unknown)
-        self._lone = MergedExecutor(unknown)
-        self.sources: Mapping[Scope, Source] = {
-            "shared": SharedSource(executor=self._live, offering=self._offering),
-            "session": OnDemand(lone=self._lone, make=self._session_executor, offering=self._lone_offering),
-        }
-
-    def use(self, tools: ServerTools | None) -> None:
-        """List and call these tools from now on; none of a server that does not exist."""
-        self._tools = tools
-        self._live.join(*(() if tools is None else (tools.live,)))
-        self._lone.join(*(() if tools is None else (tools.lone,)))
-
-    def _offering(self) -> Offering:
-        return EMPTY_OFFERING if self._tools is None else self._tools.offering
-
-    def _lone_offering(self) -> Offering:
-        return EMPTY_OFFERING if self._tools is None else self._tools.lone_offering
-
-    def _session_executor(self) -> SessionExecutor:
-        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
-
-
-class _Nothing(LiveCatalog):
-    """The empty executor of a session that began to use a server before it existed."""
-
-    async def aclose(self) -> None:
-        """Do nothing: it started nothing."""
-
-    @property
-    def offering(self) -> Offering:
-        """No prompts and resources."""
-        return EMPTY_OFFERING
+async def servers_of(host: Host) -> McpServers:
+    """Return the MCP servers of an entered host, loaded if there was none before. Raises `StoreError`."""
+    servers = host.servers
+    assert isinstance(servers, HostServers), "the host's servers are those of this part"
+    return await servers.load()
 
 
 class McpServers:
@@ -119,42 +69,42 @@ class McpServers:
 
     def __init__(
         self,
-        configuration: Configuration,
-        store: Store,
-        services: CallServices,
-        discovery: Discovery,
-        coded: Iterable[Server],
-        requests: ProcessRequests,
-        *,
-        serving: bool,
+        services: ServerServices,
+        coded: Mapping[str, Server],
+        handle: Callable[[ServerName], ServerHandle],
     ) -> None:
-        self._configuration = configuration
+        """`coded` are the servers of the host's code by id; `handle` returns what toolsets have of a server."""
         self._services = services
-        self._discovery = discovery
-        self._coded = {server.name.id: server for server in coded}
-        self._serving = serving
-        self._connect = Connections(lambda: (self._egress, self._configuration.folder)).connect
+        self._configuration = services.configuration
+        self._store = services.store
+        self._discovery = Discovery(self._store)
+        self._coded = coded
+        self._handle = handle
+        self._serving = services.serving
+        self._connect = Connections(lambda: (egress_of(self._configuration()), self._configuration().folder)).connect
         self._hash_key = b""
         self._servers: dict[ServerName, ServerTools] = {}
-        self._handles: dict[ServerName, ServerHandle] = {}
         self._last_counted: dict[ServerName, str | None] = {}
-        self._limits = NO_LIMITS
+        self._limits: object = None
         self._closes = BackgroundCloses()
-        self._store = store
-        self._records = TenantRecords(store, SERVERS, ServerRecord)
+        self._records = TenantRecords(self._store, SERVERS, ServerRecord)
         self._kept: dict[ServerName, ServerRecord] = {}
         self._changing = asyncio.Lock()
-        self._followed = FollowedRecords(store, SERVERS, self._records.load, self._use, lambda _: self._changing)
-        self._requests = requests
-        requests.apply(self._followed)
-        requests.apply(discovery.records)
+        self._followed = FollowedRecords(self._store, SERVERS, self._records.load, self._use, lambda _: self._changing)
+        self._requests = services.requests
+        self._requests.apply(self._followed)
+        self._requests.apply(self._discovery.records)
         self.discoveries: Counter[tuple[str, str]] = Counter()
+        self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._hash_key = await server_hash_key(self._store)
-        self._discovery.watch(self._show)
-        await self._followed.start()
-        self._apply()
+        async with AsyncExitStack() as life:
+            self._hash_key = await hash_key(self._store)
+            await life.enter_async_context(self._discovery)
+            self._discovery.watch(self._show)
+            await self._followed.start()
+            self.apply()
+            self._life = life.pop_all()
         return self
 
     async def __aexit__(
@@ -164,21 +114,7 @@ class McpServers:
         for name in list(self._servers):
             self._end(name)
         await self._closes.wait()
-
-    @property
-    def host_id(self) -> str:
-        """The id of this host for others that it is linked to, the same in each process of its store."""
-        return host_id(self._hash_key)
-
-    def configure(self, configuration: Configuration) -> None:
-        """Replace the servers of the file by those of a checked configuration."""
-        self._configuration = configuration
-        self._apply()
-
-    def register(self, server: Server) -> None:
-        """Register a server of the host's code, in place of any other of its id."""
-        self._coded[server.name.id] = server
-        self._apply()
+        await self._life.aclose()
 
     def servers(self, tenant: str) -> tuple[ServerView, ...]:
         """Return the servers of a tenant: those of the file in its order, then added ones."""
@@ -193,7 +129,7 @@ class McpServers:
 
         Servers of the file with invalid entries are included.
         """
-        return {*self._configuration.servers.ids, *self._of(tenant)}
+        return {*entries_of(self._configuration()).ids, *self._of(tenant)}
 
     def records(self) -> Iterator[DiscoveryRecord]:
         """Return the discovery record of every server, of all tenants."""
@@ -201,19 +137,15 @@ class McpServers:
 
     def record(self, tenant: str, server: str) -> DiscoveryRecord:
         """Return the discovery record of a tenant's server."""
-        return self._discovery.record(self._name(tenant, server))
+        return self._discovery.record(self.name_of(tenant, server))
 
-    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
-        """Return the tools of each server of a tenant, by server id, under the server's own names."""
-        return {name: self._servers[server.name].live.catalog for name, server in self._of(tenant).items()}
-
-    def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
-        """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
-        return self._handle(self._name(tenant, server)).sources[scope]
+    def tools(self, tenant: str) -> Mapping[str, ServerTools]:
+        """Return the tools of each server of a tenant, by server id."""
+        return {name: self._servers[server.name] for name, server in self._of(tenant).items()}
 
     def refresh_server(self, tenant: str | None, server: str) -> None:
         """List the server's tools again in the background, since a session begins to use them."""
-        self._discovery.due(self._name(tenant, server))
+        self._discovery.due(self.name_of(tenant, server))
 
     async def add(self, record: ServerRecord, *, by: Principal, request_id: str) -> ServerView:
         """Add a server with a `url` for the caller's tenant, and begin its discovery.
@@ -283,7 +215,7 @@ class McpServers:
             self._know(self._servers[found.name])
             record = await self._discovery.wait_for_listing(found.name, wait_s)
         if record.status != "discovering":
-            await self._requests.wait_until_applied(record_key(found.name))
+            await self._requests.wait_until_applied(self._discovery.key(found.name))
         return self.server(by.tenant, server)
 
     async def accept(self, server: str, tools: Collection[str] | None, *, by: Principal, request_id: str) -> ServerView:
@@ -297,10 +229,10 @@ class McpServers:
                     message = f"no tool {tool!r} of MCP server {server!r} waits to be accepted"
                     raise ApiError("tool_not_quarantined", message, param="tools")
             await self._discovery.accept(found.name, tools)
-        await self._requests.wait_until_applied(record_key(found.name))
+        await self._requests.wait_until_applied(self._discovery.key(found.name))
         return self.server(by.tenant, server)
 
-    def _name(self, tenant: str | None, server: str) -> ServerName:
+    def name_of(self, tenant: str | None, server: str) -> ServerName:
         """Return the server that a tenant means by an id."""
         own = ServerName(server, tenant)
         return own if own in self._kept else ServerName(server)
@@ -313,7 +245,7 @@ class McpServers:
 
     def _list_shared(self) -> Mapping[str, Server]:
         """Return the servers of every tenant, as configured: of the file, then of the host's code."""
-        return {**self._configuration.servers.servers, **self._coded}
+        return {**entries_of(self._configuration()).servers, **self._coded}
 
     def _found(self, tenant: str, name: str) -> Server:
         known = self._of(tenant)
@@ -324,15 +256,11 @@ class McpServers:
     def _view(self, server: Server) -> ServerView:
         withheld = frozenset[str]()
         if server.name.tenant is None:
-            withheld = self._configuration.servers.withheld.get(server.name.id, withheld)
+            withheld = entries_of(self._configuration()).withheld.get(server.name.id, withheld)
         return server_view(self._servers[server.name], self._discovery.record(server.name), withheld)
 
-    @property
-    def _egress(self) -> Egress:
-        return Egress(self._configuration.settings.egress.allow)
-
     def _check_address(self, record: ServerRecord) -> None:
-        check_address(record.url or "", record.headers or {}, self._egress)
+        check_address(record.url or "", record.headers or {}, egress_of(self._configuration()))
 
     def _check_room(self, name: str, by: Principal) -> None:
         if name in self.ids(by.tenant):
@@ -340,7 +268,7 @@ class McpServers:
         added = [record for record in self._kept.values() if record.tenant == by.tenant]
         if len(added) >= MOST_ADDED:
             raise ApiError("too_many_servers", f"a tenant may add {MOST_ADDED} MCP servers")
-        for owner, limit in self._configuration.settings.quotas.levels("servers", by.tenant, by.subject):
+        for owner, limit in self._configuration().settings.quotas.levels("servers", by.tenant, by.subject):
             if sum(len(owner) == 1 or record.by == by.subject for record in added) >= limit:
                 raise quota_exceeded("servers", owner, limit)
 
@@ -352,10 +280,13 @@ class McpServers:
             if record.tenant is not None:
                 yield added_server(record)
 
-    def _apply(self) -> None:
-        """Run the wanted servers under the present limits; unchanged ones keep running, and unwanted ones end."""
+    def apply(self) -> None:
+        """Run the servers that the configuration, the host's code and the records want, under the present limits.
+
+        Unchanged ones keep running, and unwanted ones end.
+        """
         wanted = {server.name: server for server in self._list_wanted()}
-        limits = self._services.limits().limits
+        limits = self._services.calls.limits().limits
         limits_changed, self._limits = limits != self._limits, limits
         for name in [name for name in self._servers if name not in wanted]:
             self._end(name)
@@ -372,7 +303,7 @@ class McpServers:
         name = server.name
         tools = self._servers[name] = ServerTools(
             server,
-            self._services,
+            self._services.calls,
             self._connect,
             on_change=partial(self._discovery.due, name),
             first=partial(self._keep_listing, name),
@@ -412,11 +343,6 @@ class McpServers:
         self._handle(name).use(None)
         self._closes.begin(tools.aclose())
 
-    def _handle(self, name: ServerName) -> ServerHandle:
-        if name not in self._handles:
-            self._handles[name] = ServerHandle(self._services.unknown)
-        return self._handles[name]
-
     def _show(self, name: ServerName, record: DiscoveryRecord) -> None:
         tools = self._servers.get(name)
         if tools is None:
@@ -443,7 +369,7 @@ class McpServers:
         gone = {key for key, record in changed.items() if record is None}
         for name in [name for name in self._kept if gone and self._records.key(*name) in gone]:
             del self._kept[name]
-        self._apply()
+        self.apply()
 
     def _audit(self, what: str, server: str, by: Principal, request_id: str) -> AbstractContextManager[None]:
         """Audit the block; an id that no server has is not repeated."""

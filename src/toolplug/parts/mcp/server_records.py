@@ -1,15 +1,8 @@
-"""MCP servers in requests, in the store, and in answers, with the checks of requests.
-
-`mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of a server of the file for all tenants
-`mcp-hash-key`                        32 random bytes, the key for hashes of values that must not be guessed
-"""
+"""MCP servers in requests, in the store, and in answers, with the checks of requests."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from ipaddress import IPv4Address, ip_address
 from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -21,21 +14,15 @@ from toolplug.catalog.text import pluralize
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.masking import MASK, mask_secrets, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
-from toolplug.errors import ApiError, StoreConflict
+from toolplug.errors import ApiError
 from toolplug.execution.plans import Policy, ToolRule
-from toolplug.host.file.server_entries import SERVER_RULE, is_header, is_server_id
+from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.settings import rule
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server, Transport
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.record import DiscoveryRecord, ServerName
-from toolplug.stores.store import Store
-
-SERVERS = "mcp-server/"
-
-_HASH_KEY = "mcp-hash-key"
-_KEY_BYTES = 32
-_HOST_ID = 16
+from toolplug.parts.mcp.settings import SERVER_RULE, ServerEntries, is_header, is_server_id
 
 Rules = dict[str, Annotated[ToolRule, BeforeValidator(rule)]]
 
@@ -70,20 +57,6 @@ class ServerRecord(FileMapping):
         return all(value is None for value in others)
 
 
-async def server_hash_key(store: Store) -> bytes:
-    """Return the store's key for hashes of configurations, made by the first caller. Raises `StoreError`."""
-    with suppress(StoreConflict):
-        await store.commit(_HASH_KEY, secrets.token_bytes(_KEY_BYTES), expected=0)
-    found = await store.read(_HASH_KEY)
-    assert found is not None, "this record is never deleted"
-    return found.value
-
-
-def host_id(hash_key: bytes) -> str:
-    """Return the id of the host whose store has this key for hashes: the same in each of its processes."""
-    return hashlib.sha256(b"host id " + hash_key).hexdigest()[:_HOST_ID]
-
-
 DEFAULT_DISCOVERY_S = 30.0
 
 _OF_THE_REQUEST = frozenset(
@@ -94,6 +67,16 @@ _MAX_URL = 2048
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 32 * 1024
 """Of the names and values of all headers for one server. Few servers accept more."""
+
+
+def entries_of(configuration: Configuration) -> ServerEntries:
+    """Return the entries of a configuration."""
+    return configuration.servers if isinstance(configuration.servers, ServerEntries) else ServerEntries()
+
+
+def egress_of(configuration: Configuration) -> Egress:
+    """Return the addresses that a configuration allows."""
+    return Egress(configuration.settings.egress.allow)
 
 
 def check_id(name: str) -> None:

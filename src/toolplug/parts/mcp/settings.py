@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from types import MappingProxyType
 from typing import Annotated, Self
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
 from toolplug.host.file.provider_entries import origin_of, section_keys
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
+from toolplug.host.file.tool_servers import SECTION, EntrySchema
 from toolplug.parts.mcp.client.connection import MISSING
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 from toolplug.parts.mcp.discovery.record import ServerName
@@ -135,7 +137,6 @@ class McpServerSettings(FileMapping):
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
-SECTION = "mcp_servers"
 SERVER_ID = r"^[a-z][a-z0-9_-]{0,63}$"
 SERVER_RULE = "a lower-case letter, then up to 63 of a-z 0-9 _ -"
 
@@ -156,6 +157,23 @@ class ServerEntries:
     problems: tuple[Problem, ...] = ()
     withheld: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     documents: Mapping[str, Document] = field(default_factory=dict[str, Document])
+
+    @property
+    def model(self) -> type[McpServerSettings]:
+        """The model of one entry."""
+        return McpServerSettings
+
+    def warnings(self, document: Document) -> Iterator[Problem]:
+        """Yield a warning for each command that does not exist; `document` is the host's own file."""
+        for name, server in self.servers.items():
+            command = server.transport
+            if server.enabled and isinstance(command, Command) and not _is_there(command, document.folder):
+                path = (SECTION, name, "command")
+                message, hint = f"there is no command {command.command!r}", "install it, or write its whole path"
+                if name in document.keys((SECTION,)):
+                    yield document.problem(path, code="command_not_found", message=message, hint=hint)
+                else:  # in the user's own file
+                    yield Problem(code="command_not_found", message=message, path=".".join(path), hint=hint)
 
     @classmethod
     def read(
@@ -185,6 +203,13 @@ class ServerEntries:
                     text, _, hint = MISSING.partition(": ")
                     problems.append(file.problem((SECTION, name), code="not_installed", message=text, hint=hint))
         return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld, documents=files)
+
+
+def _is_there(command: Command, folder: Path) -> bool:
+    program = command.command
+    if "/" in program:
+        program = str((command.cwd or folder) / program)
+    return which(program, path=command.env.get("PATH")) is not None
 
 
 def _prefixes(servers: Mapping[str, Server]) -> dict[str, str]:
@@ -276,3 +301,15 @@ def _transport(settings: McpServerSettings, folder: Path) -> Transport:
 
 def _reveal(secrets: Mapping[str, SecretStr]) -> Mapping[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}
+
+
+def entry_schema() -> EntrySchema:
+    """Return the JSON Schema of the section."""
+    return EntrySchema(
+        name="mcp_server",
+        owner="server",
+        model=McpServerSettings,
+        description="One entry for each MCP server; toolsets take their tools with `from: mcp:ID`.",
+        id_pattern=SERVER_ID,
+        either=({"required": ["command"]}, {"required": ["url"]}),
+    )

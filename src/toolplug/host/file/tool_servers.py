@@ -1,0 +1,271 @@
+"""Servers whose tools toolsets can have, as the host sees them: those of MCP, which a part runs.
+
+The part has a `ServerKind` as `HostPart.servers`. A host without one has `NO_ENTRIES` and `NoServers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from prometheus_client.registry import Collector
+from pydantic import BaseModel
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.config.document import Document
+from toolplug.errors import Problem
+from toolplug.execution.limits.resolved_limits import Limits
+from toolplug.execution.live import LiveCatalog
+from toolplug.execution.plans import CallServices, Policy, ToolRule
+from toolplug.host.file.settings import Scope
+from toolplug.providers.host_part import HostPart
+from toolplug.stores.store import Store
+from toolplug.toolsets.toolset import SharedSource, Source
+
+SECTION = "mcp_servers"
+"""The section of the file with one entry for each server."""
+
+KIND = "mcp"
+"""The `kind` of the `ref` of a server's tool."""
+
+Status = Literal["never", "discovering", "success", "failed"]
+
+
+class ConfiguredServer(Protocol):
+    """A valid entry of the file; `origin` returns the place of a key by its path."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def prefix(self) -> str | None: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def tools(self) -> Mapping[str, ToolRule]: ...
+    @property
+    def origin(self) -> Callable[..., str]: ...
+
+
+class ServerEntries(Protocol):
+    """The entries of the file by id, with the ids and the `problems` of invalid ones, which the host runs without.
+
+    `documents` has the file of each entry, and `model` describes one.
+    """
+
+    @property
+    def servers(self) -> Mapping[str, ConfiguredServer]: ...
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+    @property
+    def problems(self) -> tuple[Problem, ...]: ...
+    @property
+    def documents(self) -> Mapping[str, Document]: ...
+    @property
+    def model(self) -> type[BaseModel]: ...
+
+    def warnings(self, document: Document) -> Iterator[Problem]:
+        """Yield what `toolplug doctor` warns of; `document` is the host's own file."""
+        ...
+
+
+class NoEntries(NamedTuple):
+    """No entries: the file has no such section."""
+
+    servers: Mapping[str, ConfiguredServer] = {}
+    ids: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    documents: Mapping[str, Document] = {}
+    model: type[BaseModel] = BaseModel
+
+    def warnings(self, document: Document) -> Iterator[Problem]:
+        """Yield nothing."""
+        return iter(())
+
+
+NO_ENTRIES = NoEntries()
+
+
+class DiscoveredTool(Protocol):
+    """A tool that a server has listed, by its own name there."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def quarantined(self) -> bool: ...
+
+
+class Discovered(Protocol):
+    """The result of the last listing of a server; `stale` tools are those of an earlier one."""
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def tools(self) -> Sequence[DiscoveredTool]: ...
+    @property
+    def last_discovery(self) -> str | None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def stale(self) -> bool: ...
+
+
+class HostServer(Protocol):
+    """A server as a tenant has it. `tools` has the policies of rules, `unmatched` the rules without a tool.
+
+    `transport` is how it is reached, without secrets.
+    """
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def source(self) -> Literal["file", "api"]: ...
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def transport(self) -> Mapping[str, object]: ...
+    @property
+    def tools(self) -> Mapping[str, Policy]: ...
+    @property
+    def unmatched(self) -> tuple[str, ...]: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def record(self) -> Discovered: ...
+    @property
+    def summary(self) -> str: ...
+
+
+class ToolServers(Protocol):
+    """The servers of an entered host. Each tenant has those of the file and of the host's code, and its own."""
+
+    async def configure(self, entries: ServerEntries) -> None:
+        """Replace the servers of the file. Raises `StoreError`."""
+        ...
+
+    def register(self, server: ConfiguredServer) -> None:
+        """Register a server of the host's code, in place of any other of its id."""
+        ...
+
+    def servers(self, tenant: str) -> Sequence[HostServer]:
+        """Return the servers of a tenant."""
+        ...
+
+    def ids(self, tenant: str | None) -> Collection[str]:
+        """Return the ids that toolsets may name: of a tenant, or None for those of the file and of the host's code."""
+        ...
+
+    def record(self, tenant: str, server: str) -> Discovered | None:
+        """Return the result of the last listing of a tenant's server."""
+        ...
+
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
+        """Return the tools of each server of a tenant, under the server's own names."""
+        ...
+
+    def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
+        """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
+        ...
+
+    def refresh_server(self, tenant: str | None, server: str) -> None:
+        """Take note that a session begins to use the server's tools."""
+        ...
+
+    def collectors(self, namespace: str) -> Iterable[Collector]:
+        """Return the collectors of their metrics."""
+        ...
+
+
+class NoServers:
+    """The servers of a host without a part that runs any."""
+
+    def __init__(self, services: CallServices) -> None:
+        self._empty = SharedSource(executor=LiveCatalog(services.unknown))
+
+    async def configure(self, entries: ServerEntries) -> None:
+        """Do nothing: there are no entries."""
+
+    def register(self, server: ConfiguredServer) -> None:
+        """Do nothing: nothing can describe a server."""
+
+    def servers(self, tenant: str) -> Sequence[HostServer]:
+        """Return no servers."""
+        return ()
+
+    def ids(self, tenant: str | None) -> Collection[str]:
+        """Return no ids."""
+        return ()
+
+    def record(self, tenant: str, server: str) -> None:
+        """Return nothing: no server was ever listed."""
+
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
+        """Return no tools."""
+        return {}
+
+    def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
+        """Return the empty source, of a stored toolset whose server cannot be used."""
+        return self._empty
+
+    def refresh_server(self, tenant: str | None, server: str) -> None:
+        """Do nothing."""
+
+    def collectors(self, namespace: str) -> Iterable[Collector]:
+        """Return no metrics."""
+        return ()
+
+
+class ServerServices(NamedTuple):
+    """What the part needs to run the servers.
+
+    * `configuration` returns the configuration of the host as it is now (`toolplug.host.file.configuration`)
+    * `coded`: the servers that the host's code describes
+    * `serving`: False to list no server unless that is asked for
+    """
+
+    store: Store
+    calls: CallServices
+    requests: ProcessRequests
+    configuration: Callable[[], Any]
+    coded: Sequence[ConfiguredServer]
+    serving: bool
+
+
+class EntrySchema(NamedTuple):
+    """The JSON Schema of the section: its `description`, the pattern of ids, and of one entry the model.
+
+    `name` is that of an entry among the definitions, `owner` that of the model's own; one of `either` must match.
+    """
+
+    name: str
+    owner: str
+    model: type[BaseModel]
+    description: str
+    id_pattern: str
+    either: Sequence[Mapping[str, object]]
+
+
+class ServerKind(NamedTuple):
+    """Servers that a part brings, before any host runs.
+
+    * `read` returns the entries of a document and of the user's own file, which may be absent, with an environment;
+      `taken` maps the prefixes of toolsets to their owners, as text for messages
+    * `open` runs them while it is entered. Raises `StoreError`.
+    """
+
+    read: Callable[[Document, Path | None, Mapping[str, str], Mapping[str, str]], ServerEntries]
+    schema: Callable[[], EntrySchema]
+    open: Callable[[ServerServices], AbstractAsyncContextManager[ToolServers]]
+
+
+def server_kind(parts: Iterable[HostPart[Any]]) -> ServerKind | None:
+    """Return the kind of servers that one of these parts brings; None if none does."""
+    return next((part.servers() for part in parts if part.servers is not None), None)

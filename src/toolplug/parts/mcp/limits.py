@@ -1,0 +1,14 @@
+"""The limits of the part that the reference names, and the keys of its records.
+
+`mcp-server/<hash of tenant and id>`  a server of one tenant, or a change of a server of the file for all tenants
+"""
+
+from __future__ import annotations
+
+SERVERS = "mcp-server/"
+
+MOST_ADDED = 100
+"""The number of servers that one tenant may add."""
+
+TOGETHER_S = 10.0
+"""Processes that start within so many seconds take the tools that the first one lists."""

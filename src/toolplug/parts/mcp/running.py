@@ -1,0 +1,299 @@
+"""The part in an entered host: what it imports, and opens, with the first client and the first server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Protocol, Self, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.execution.live import LiveCatalog, MergedExecutor
+from toolplug.execution.run import UnknownCalls
+from toolplug.host.file.settings import Scope
+from toolplug.host.file.tool_servers import (
+    ConfiguredServer,
+    Discovered,
+    HostServer,
+    ServerEntries,
+    ServerServices,
+    Status,
+)
+from toolplug.parts.mcp.limits import SERVERS
+from toolplug.providers.host_part import PartServices, RunningPart
+from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime.threads import in_own_thread
+from toolplug.stores.store import key_pages
+from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
+
+_SERVERS = "toolplug.parts.mcp.servers"
+_CLIENTS = "toolplug.parts.mcp.serving"
+
+
+class McpClients(RunningPart[None]):
+    """The state that clients of `/mcp` share, from the first one on."""
+
+    def __init__(self, services: PartServices) -> None:
+        self._services = services
+        self._serving: Any = None
+        self._opening = asyncio.Lock()
+        self._life = AsyncExitStack()
+
+    async def serving(self) -> Any:
+        """Return the state, a `Serving`, as `toolplug.parts.mcp.serving.mcp_sessions.clients_of` does."""
+        async with self._opening:
+            if self._serving is None:
+                self._serving = await self._open()
+        return self._serving
+
+    async def _open(self) -> Any:
+        services, over = self._services, self._services.end_conversation
+        module = await in_own_thread(partial(import_module, f"{_CLIENTS}.mcp_sessions"))
+        if services.processes.joined:
+            peers = await in_own_thread(partial(import_module, f"{_CLIENTS}.peer_sessions"))
+            sessions = peers.PeerMcpSessions(services.store, services.processes, over=over)
+            await self._life.enter_async_context(sessions)
+        else:
+            sessions = module.McpSessions(over=over)
+        serving = module.Serving(import_module(f"{_CLIENTS}.server_endpoint").mcp_server_endpoint, sessions)
+        self._life.callback(serving.stop)
+        self._life.callback(services.offering_changed(serving.announcer.look_at_all))
+        return serving
+
+    def configure(self, settings: None) -> None:
+        """Do nothing: it has no settings."""
+
+    def session_over(self, code: str) -> None:
+        """Forget what clients have seen of a session."""
+        if self._serving is not None:
+            self._serving.announcer.end(code)
+
+    def stop(self) -> None:
+        """End the streams of clients that wait for changes."""
+        if self._serving is not None:
+            self._serving.stop()
+
+    async def aclose(self) -> None:
+        """Forget all clients."""
+        await self._life.aclose()
+
+
+class ServerToolset(Protocol):
+    """The tools of one server, as `ServerTools` has them: shared, without a session, and for each session."""
+
+    @property
+    def live(self) -> LiveCatalog: ...
+    @property
+    def lone(self) -> LiveCatalog: ...
+    @property
+    def offering(self) -> Offering: ...
+    @property
+    def lone_offering(self) -> Offering: ...
+
+    def per_session(self) -> SessionExecutor:
+        """Return the executor of a session, which closes it."""
+        ...
+
+
+class ServerHandle:
+    """The sources of a server's toolsets, which stay the same objects while the server comes and goes."""
+
+    def __init__(self, unknown: UnknownCalls) -> None:
+        self._unknown = unknown
+        self._tools: ServerToolset | None = None
+        self._live = MergedExecutor(unknown)
+        self._lone = MergedExecutor(unknown)
+        self.sources: Mapping[Scope, Source] = {
+            "shared": SharedSource(executor=self._live, offering=self._offering),
+            "session": OnDemand(lone=self._lone, make=self._session_executor, offering=self._lone_offering),
+        }
+
+    def use(self, tools: ServerToolset | None) -> None:
+        """List and call these tools from now on; none of a server that does not exist."""
+        self._tools = tools
+        self._live.join(*(() if tools is None else (tools.live,)))
+        self._lone.join(*(() if tools is None else (tools.lone,)))
+
+    def _offering(self) -> Offering:
+        return EMPTY_OFFERING if self._tools is None else self._tools.offering
+
+    def _lone_offering(self) -> Offering:
+        return EMPTY_OFFERING if self._tools is None else self._tools.lone_offering
+
+    def _session_executor(self) -> SessionExecutor:
+        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
+
+
+class _Nothing(LiveCatalog):
+    """The empty executor of a session that began to use a server before it existed."""
+
+    async def aclose(self) -> None:
+        """Do nothing: it started nothing."""
+
+    @property
+    def offering(self) -> Offering:
+        """No prompts and resources."""
+        return EMPTY_OFFERING
+
+
+class HostServers:
+    """The servers of a host, which are loaded when there is a first one: until then, it has none.
+
+    They are loaded at the start where the file, the host's code or the store has a server, and where other processes
+    that share the store may add one.
+    """
+
+    def __init__(self, services: ServerServices) -> None:
+        self._services = services
+        self._coded = {server.id: server for server in services.coded}
+        self._handles: dict[tuple[str, str | None], ServerHandle] = {}
+        self._loaded: Any = None
+        self._loading = asyncio.Lock()
+        self._life = AsyncExitStack()
+        self._tasks = BackgroundTasks()
+
+    async def __aenter__(self) -> Self:
+        entries = self._services.configuration().servers
+        if self._services.store.shared or entries.ids or self._coded or await self._has_records():
+            await self.load()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.cancel()
+        await self._life.aclose()
+
+    async def _has_records(self) -> bool:
+        async for keys in key_pages(self._services.store, SERVERS):
+            if keys:
+                return True
+        return False
+
+    async def load(self) -> Any:
+        """Return the servers, a `McpServers`, as `toolplug.parts.mcp.servers.servers_of` does. Raises `StoreError`."""
+        async with self._loading:
+            if self._loaded is None:
+                module = await in_own_thread(partial(import_module, _SERVERS))
+                servers = module.McpServers(self._services, self._coded, self.handle)
+                self._loaded = await self._life.enter_async_context(servers)
+        return self._loaded
+
+    @property
+    def loaded(self) -> Any:
+        """The servers, a `McpServers`; None as long as there is none."""
+        return self._loaded
+
+    def handle(self, name: tuple[str, str | None]) -> ServerHandle:
+        """Return what toolsets have of a server, by its id and its tenant."""
+        if name not in self._handles:
+            self._handles[name] = ServerHandle(self._services.calls.unknown)
+        return self._handles[name]
+
+    async def configure(self, entries: ServerEntries) -> None:
+        """Replace the servers of the file. Raises `StoreError` if these are the first."""
+        if self._loaded is not None:
+            self._loaded.apply()
+        elif entries.ids:
+            await self.load()
+
+    def register(self, server: ConfiguredServer) -> None:
+        """Register a server of the host's code, in place of any other of its id; the first is loaded soon."""
+        self._coded[server.id] = server
+        if self._loaded is not None:
+            self._loaded.apply()
+        else:
+            self._tasks.start(self.load(), "toolplug-mcp-servers")
+
+    def servers(self, tenant: str) -> Sequence[HostServer]:
+        """Return the servers of a tenant: those of the file in its order, then added ones."""
+        return () if self._loaded is None else self._loaded.servers(tenant)
+
+    def ids(self, tenant: str | None) -> Collection[str]:
+        """Return the ids that toolsets may name, those of invalid entries among them."""
+        own = () if self._loaded is None else self._loaded.ids(tenant)
+        return {*self._services.configuration().servers.ids, *self._coded, *own}
+
+    def record(self, tenant: str, server: str) -> Discovered | None:
+        """Return the discovery record of a tenant's server."""
+        return None if self._loaded is None else self._loaded.record(tenant, server)
+
+    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
+        """Return the tools of each server of a tenant, by server id, under the server's own names."""
+        if self._loaded is None:
+            return {}
+        return {name: tools.live.catalog for name, tools in self._loaded.tools(tenant).items()}
+
+    def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
+        """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
+        name = (server, None) if self._loaded is None else self._loaded.name_of(tenant, server)
+        return self.handle(name).sources[scope]
+
+    def refresh_server(self, tenant: str | None, server: str) -> None:
+        """List the server's tools again in the background, since a session begins to use them."""
+        if self._loaded is not None:
+            self._loaded.refresh_server(tenant, server)
+
+    def collectors(self, namespace: str) -> Iterable[Collector]:
+        """Return the collector of the metrics of discovery."""
+        return (ServerMetrics(self._records, self._discoveries, namespace),)
+
+    def _records(self) -> Iterable[Discovered]:
+        return () if self._loaded is None else self._loaded.records()
+
+    def _discoveries(self) -> Mapping[tuple[str, str], int]:
+        return {} if self._loaded is None else self._loaded.discoveries
+
+
+class ServerMetrics(Collector):
+    """Metrics of discovery: servers by state, stale ones, quarantined tools, and discoveries by server and outcome.
+
+    `records` returns the record of every server; `discoveries` those that ended, by server and outcome. Servers that
+    tenants added share one name there.
+    """
+
+    def __init__(
+        self,
+        records: Callable[[], Iterable[Discovered]],
+        discoveries: Callable[[], Mapping[tuple[str, str], int]],
+        namespace: str,
+    ) -> None:
+        self._records = records
+        self._discoveries = discoveries
+        self._prefix = f"{namespace}_mcp"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families."""
+        records = tuple(self._records())
+        servers = GaugeMetricFamily(
+            f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
+        )
+        states = Counter(record.status for record in records)
+        for status in get_args(Status):
+            servers.add_metric([status], states[status])
+        yield servers
+        stale = GaugeMetricFamily(f"{self._prefix}_servers_stale", "MCP servers whose tools are the last good ones.")
+        stale.add_metric([], sum(record.stale for record in records))
+        yield stale
+        quarantined = GaugeMetricFamily(f"{self._prefix}_tools_quarantined", "Tools that wait to be accepted.")
+        quarantined.add_metric([], sum(tool.quarantined for record in records for tool in record.tools))
+        yield quarantined
+        ended = CounterMetricFamily(
+            f"{self._prefix}_discoveries", "Discoveries that ended, by outcome.", labels=["server", "outcome"]
+        )
+        for (server, outcome), count in tuple(self._discoveries().items()):
+            ended.add_metric([server, outcome], count)
+        yield ended
+
+    def describe(self) -> Iterator[Metric]:
+        """Return nothing, so that registering collects nothing: the names cannot clash with those of providers."""
+        return iter(())

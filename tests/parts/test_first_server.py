@@ -1,0 +1,84 @@
+"""The MCP servers of a host are loaded with the first one, wherever it comes from."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from toolplug import Principal, open_host
+from toolplug.errors import ApiError, ConfigError
+from toolplug.parts.mcp.server_records import ServerRecord
+from toolplug.parts.mcp.servers import servers_of
+
+pytestmark = pytest.mark.anyio
+
+ADMIN = Principal("ada", "t1", frozenset({"admin", "operator"}))
+ENTRY = {"url": "https://mcp.example.com/mcp", "enabled": False}
+
+
+async def test_a_host_without_servers_loads_none() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        assert (host.servers.loaded, list(host.servers.servers("t1")), host.servers.ids(None)) == (None, [], set())
+        assert host.servers.catalogs_of("t1") == {}
+
+
+async def test_a_reload_may_bring_the_first_server(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text("store: memory://\n", "utf-8")
+    async with open_host(file, environ={}, serving=False) as host:
+        file.write_text(
+            "store: memory://\nmcp_servers: {web: {url: 'https://mcp.example.com/mcp', enabled: false}}\n", "utf-8"
+        )
+        await host.reload(by=ADMIN)
+        assert [(view.id, view.enabled) for view in host.servers.servers("t1")] == [("web", False)]
+
+
+async def test_the_hosts_code_may_bring_the_first_server() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        host.register_mcp_toolset("web", "web", ENTRY, allow_for=["writer"])
+        assert host.servers.ids(None) == {"web"}
+        await servers_of(host)
+        assert [view.id for view in host.servers.servers("t1")] == ["web"]
+        assert host.servers.source("t1", "web", "shared") is host.servers.source("t2", "web", "shared")
+
+
+async def test_the_first_server_of_a_tenant_is_there_again_after_a_start(tmp_path: Path) -> None:
+    settings = {"store": f"sqlite:///{tmp_path}/store.db"}
+    async with open_host(settings, environ={}) as host:
+        record = ServerRecord(id="web", url="https://mcp.example.com/mcp", enabled=False)
+        await (await servers_of(host)).add(record, by=ADMIN, request_id="")
+    async with open_host(settings, environ={}) as host:
+        assert [[view.id for view in host.servers.servers(tenant)] for tenant in ("t1", "t2")] == [["web"], []]
+
+
+async def test_all_that_need_the_servers_at_once_load_them_once() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        one, other = await asyncio.gather(servers_of(host), servers_of(host))
+        assert one is other
+
+
+@pytest.fixture
+def without_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toolplug whose parts have no servers."""
+    for module in ("configuration", "part_sections"):
+        monkeypatch.setattr(f"toolplug.host.file.{module}.built_in", tuple)
+    monkeypatch.setattr("toolplug.host.toolsets.service.built_in", tuple)
+
+
+@pytest.mark.usefixtures("without_part")
+async def test_without_the_part_a_section_of_servers_is_an_unknown_key() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'mcp_servers'"):
+        async with open_host({"store": "memory://", "mcp_servers": {"web": ENTRY}}, environ={}):
+            pass
+
+
+@pytest.mark.usefixtures("without_part")
+async def test_without_the_part_a_host_says_that_it_runs_no_servers() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        with pytest.raises(ConfigError, match="no part of this host runs servers"):
+            host.register_mcp_toolset("web", "web", ENTRY)
+        with pytest.raises(ApiError, match="no MCP server 'web'"):
+            host.register_mcp_toolset("web", "web", "web")
+        assert list(host.servers.servers("t1")) == []
