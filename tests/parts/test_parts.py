@@ -86,9 +86,9 @@ READ = """
 import json, sys
 
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
-read_configuration({"store": "memory://"}, {}, installed())
+read_configuration({"store": "memory://"}, {}, find_installed())
 print(json.dumps({"before": sorted(name for name in sys.modules if name.startswith("toolplug.parts."))}))
 """
 
