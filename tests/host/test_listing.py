@@ -14,7 +14,7 @@ LISTING = """
 import asyncio, sys
 from toolplug import Principal, expand_builtin_tools, open_host
 from toolplug.http import create_app
-from toolplug.testing.provider_rules.routes import requested
+from toolplug.testing.provider_rules.routes import request_status
 
 DONE, ASKED = [], []
 QUIET = ("open", "socket.", "sqlite3.", "subprocess.", "os.", "shutil.", "import")
@@ -31,7 +31,7 @@ async def main():
     global LISTENS
     async with open_host(settings, environ={}) as host:
         app = create_app(host)
-        await requested(app, "GET", "/healthz", within_s=60)
+        await request_status(app, "GET", "/healthz", within_s=60)
         for generation in host.registry.running().values():
             kind = type(generation.provider)
             kind.tools = kind.can_execute = lambda self, *names: ASKED.append(kind)
@@ -40,7 +40,7 @@ async def main():
         sizes = [len(catalog.render(dialect)) for dialect in ("chat", "responses", "anthropic", "mcp")]
         expanded = expand_builtin_tools([{"type": "file_search"}], host.registry).tools
         records = host.records()
-        status = await requested(app, "GET", "/v1/tools", within_s=60)
+        status = await request_status(app, "GET", "/v1/tools", within_s=60)
         LISTENS = False
     print(list(catalog), all(sizes), len(expanded), len(records) >= 2, status, DONE, ASKED)
 
