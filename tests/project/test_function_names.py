@@ -27,7 +27,7 @@ BEFORE = {
     "catalog/validation/json_size.py: _counted",
     "cli/serving/edge.py: _refused",
     "execution/call_hooks/call_hooks.py: _replaced",
-    "cluster/limits.py: _borrowed",
+    "cluster/concurrency.py: _borrowed",
     "cluster/rate.py: _borrowed",
     "http/providers/routes.py: _handled",
     "parts/mcp/client/plans.py: _offered",
