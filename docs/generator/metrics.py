@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import Metric
 from toolplug.catalog.call import ToolStatus
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
-from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_approvals import NO_APPROVALS
 from toolplug.execution.plans import CallServices
 from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
 from toolplug.host.operations import Operations
@@ -91,7 +91,7 @@ def _families() -> Iterable[Metric]:
 
 def _host_families(accounting: CallAccounting) -> Iterable[Metric]:
     store = MeasuredStore(MemoryStore())
-    operations = Operations(store, accounting, Approvals(store), DEFAULT_NAMESPACE)
+    operations = Operations(store, accounting, NO_APPROVALS.count_waiting, DEFAULT_NAMESPACE)
     operations.request("GET", "/", 200, 0.0)
     asyncio.run(_refreshed(operations, store))
     return operations.collect()

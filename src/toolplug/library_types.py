@@ -15,6 +15,7 @@ HOMES = {
     "Collector": "prometheus_client.registry",
     "CollectorRegistry": "prometheus_client",
     "HostSession": "toolplug.execution.host_sessions",
+    "HostApprovals": "toolplug.execution.host_approvals",
     "HostSessions": "toolplug.execution.host_sessions",
     "Policy": "toolplug.execution.plans",
     "Processes": "toolplug.cluster.processes",

@@ -16,6 +16,7 @@ from typer import Typer
 
 from toolplug.cluster.processes import Processes
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.host.quotas.settings import Quotas
@@ -26,6 +27,7 @@ __all__ = [
     "CallServices",
     "Collector",
     "CollectorRegistry",
+    "HostApprovals",
     "HostSession",
     "HostSessions",
     "Policy",

@@ -20,7 +20,7 @@ TABLES = {
         "toolplug.parts.responses.running:MOST",
         "toolplug.parts.responses.running:MOST_OF_CALLER",
     ],
-    "calls of one tenant that wait for a decision": ["toolplug.execution.approvals:MAX_WAITING"],
+    "calls of one tenant that wait for a decision": ["toolplug.parts.approvals.running:MAX_WAITING"],
     "functions that wait for a thread of a provider": [
         "toolplug.runtime.threads:POOL_WAITING",
         "toolplug.runtime.threads:POOL_THREADS",

@@ -14,11 +14,12 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
 from toolplug.errors import ApiError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.approvals import LIFE_S, Approvals
+from toolplug.execution.host_approvals import LIFE_S
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.parts.approvals.running import Approvals
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record
 from toolplug.testing.store_fixtures import ManualClock

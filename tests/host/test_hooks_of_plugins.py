@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 from tests.host.conftest import Package
-from tests.node.installed import installed
 
 from toolplug import Principal, ToolCall, hookspec, open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 Write = Callable[[str], Path]
@@ -61,7 +61,7 @@ def papers(package: Package) -> None:
 
 def problem_of(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_configuration(path, {}, installed())
+        read_configuration(path, {}, find_installed())
     (problem,) = caught.value.problems
     return str(problem)
 
@@ -72,7 +72,7 @@ async def test_a_plugin_calls_the_implementations_of_the_hook_that_it_specifies(
         tools = host.executor_for(Principal(scopes=frozenset({"tools:call"})))
         answer = await tools.execute(ToolCall("1", "read_paper", {"day": "Monday"}))
         assert answer.structured == ["rain on Monday (en)", "sport on Monday"]
-        assert host.plugins.asked("headlines") == ("sport", "weather")
+        assert host.plugins.implementers("headlines") == ("sport", "weather")
         config(ALL.replace("sport: {enabled: true}", "sport: {enabled: false}"))
         await host.reload(by=Principal("op"))
         assert host.plugins.hook.headlines(day="Monday", language="en") == [["rain on Monday (en)"]]
@@ -102,7 +102,7 @@ def test_without_the_plugin_that_specifies_it_the_mark_is_a_problem(config: Writ
 
 def test_an_optional_implementation_needs_no_plugin_that_specifies_it(config: Write, package: Package) -> None:
     package("acme-sport", {"sport": "sport_mod"}, sport_mod=SPORT.replace("@hookimpl", "@hookimpl(optionalhook=True)"))
-    read_configuration(config("providers: {sport: {enabled: true}}"), {}, installed())
+    read_configuration(config("providers: {sport: {enabled: true}}"), {}, find_installed())
 
 
 @pytest.mark.parametrize("mark", ["@hookimpl", "@hookimpl(optionalhook=True)"])
@@ -114,7 +114,7 @@ def test_an_argument_that_the_hook_does_not_have_is_named(config: Write, package
     assert "acme-sport 1.0 (sport): sport_mod.headlines takes 'team'" in said
     assert "the arguments of this hook are day, language (ask the author of acme-sport to change it)" in said
     tolerated = read_configuration(
-        config("providers: {sport: {enabled: true, required: false}, paper: {enabled: true}}"), {}, installed()
+        config("providers: {sport: {enabled: true, required: false}, paper: {enabled: true}}"), {}, find_installed()
     )
     record = tolerated.providers.wanted["sport"].record
     assert record is not None

@@ -23,7 +23,7 @@ async def main():
     settings = {"mcp_servers": {"web": json.loads(sys.argv[1])}, "store": "memory://"}
     async with open_host(settings, environ={}, serving=False) as host:
         discovered = host.servers.discover("web", by=OPERATOR, wait_s=30, request_id="")
-        found, _ = await asyncio.gather(discovered, host.mcp.speaker())
+        found, _ = await asyncio.gather(discovered, host.mcp.endpoint())
     print(found.record.status, found.record.error)
 
 asyncio.run(main())

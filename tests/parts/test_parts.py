@@ -86,9 +86,9 @@ READ = """
 import json, sys
 
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 
-read_configuration({"store": "memory://"}, {}, installed())
+read_configuration({"store": "memory://"}, {}, find_installed())
 print(json.dumps({"before": sorted(name for name in sys.modules if name.startswith("toolplug.parts."))}))
 """
 
@@ -145,3 +145,32 @@ def test_a_host_without_the_folder_of_a_part_starts_and_serves(tmp_path: Path, m
     assert listed.returncode == 0, listed.stderr
     assert not any(f" {name} " in listed.stdout for name in part.commands)
     assert " call " in listed.stdout
+
+
+ASKED = """
+import asyncio, json
+
+import toolplug
+
+async def main():
+    tools = {"hello": "ask"}
+    notes = {"type": "./notes.py", "enabled": True, "tools": tools}
+    caller = toolplug.Principal("ann", scopes=frozenset({"tools:call"}))
+    async with toolplug.open_host({"store": "memory://", "providers": {"notes": notes}}) as host:
+        result = await host.executor_for(caller).execute(toolplug.ToolCall("1", "hello"))
+        waiting = await host.approvals.waiting("default")
+    print(json.dumps({"status": result.status, "output": result.output, "waiting": len(waiting)}))
+
+asyncio.run(main())
+"""
+
+
+def test_a_call_that_needs_an_approval_is_refused_without_the_part_that_asks(tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES, "utf-8")
+    assert _python(tmp_path, ASKED, ROOT / "src")["waiting"] == 1
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src" / "toolplug", source / "toolplug", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(source / "toolplug" / "parts" / "approvals")
+    found = _python(tmp_path, ASKED, source)
+    assert (found["status"], found["waiting"]) == ("denied", 0)
+    assert "a person must approve this call, and this host has no part that asks one" in found["output"]

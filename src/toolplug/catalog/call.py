@@ -83,7 +83,9 @@ OPERATOR = "operator"
 """The scope for what concerns the whole host or another tenant: who runs the host has it, on the command line too."""
 DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
-HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", "approvals:write", ADMIN, OPERATOR, DELEGATE)
+DECIDE_SCOPE = "approvals:write"
+"""The scope of a person who decides on calls that wait."""
+HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", DECIDE_SCOPE, ADMIN, OPERATOR, DELEGATE)
 """The scopes that the host itself asks for; a provider's routes may declare others."""
 # An administrator of a tenant gives itself any scope of its own tenant, but these two reach beyond it.
 _ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})

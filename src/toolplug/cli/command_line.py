@@ -30,7 +30,7 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 PARTS = "toolplug.host.file.part_sections"
 """The module that knows the parts, which most commands do not need."""
 
-_OF_PARTS = frozenset(("chat", "eval", "sessions"))
+_OF_PARTS = frozenset(("approvals", "chat", "eval", "sessions"))
 
 COMMANDS = {
     **{name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS},

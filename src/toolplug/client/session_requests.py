@@ -52,7 +52,7 @@ class _Answer(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
-class CreatedSession(_Answer):
+class CreatedOnHost(_Answer):
     """A new session; this is the only answer with its token."""
 
     code: str
@@ -115,12 +115,12 @@ class RegistrationInfo(BaseModel):
         }
 
 
-async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> CreatedSession:
+async def create(host: HostRequests, plugin_type: str, ttl_s: int | None) -> CreatedOnHost:
     """Create a session of the caller's tenant."""
     body: dict[str, object] = {"pluginType": plugin_type}
     if ttl_s is not None:
         body["ttlSeconds"] = ttl_s
-    return await host.request_answer("POST", "/api/sessions", CreatedSession, body)
+    return await host.request_answer("POST", "/api/sessions", CreatedOnHost, body)
 
 
 async def end(host: HostRequests, code: str) -> None:

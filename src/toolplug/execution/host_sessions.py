@@ -35,7 +35,7 @@ class HostSession(Protocol):
         ...
 
 
-class CreatedSession(Protocol):
+class SessionWithToken(Protocol):
     """A new session, with the token of its application, which is not shown again."""
 
     @property
@@ -59,7 +59,7 @@ class HostSessions(Protocol):
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
-    ) -> CreatedSession:
+    ) -> SessionWithToken:
         """Create a session of the principal's tenant. Raises `ApiError` and `StoreError`."""
         ...
 
@@ -91,7 +91,7 @@ class NoSessions:
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
-    ) -> CreatedSession:
+    ) -> SessionWithToken:
         """Raise `LookupError`."""
         raise LookupError("this host has no sessions")
 

@@ -18,8 +18,8 @@ from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.offering import Offering
 from toolplug.errors import Problem
 from toolplug.execution.accounting import OnCall
-from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
@@ -199,9 +199,9 @@ class Host:
         return self._require_entered().store
 
     @property
-    def approvals(self) -> Approvals:
+    def approvals(self) -> HostApprovals:
         """The calls that wait for a person."""
-        return self._require_entered().approvals
+        return self._require_entered().running.approvals
 
     @property
     def decision_key(self) -> DecisionKey:

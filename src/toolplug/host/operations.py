@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 
 from toolplug.errors import StoreError
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.approvals import Approvals
 from toolplug.host.measured_store import Durations, MeasuredStore
 from toolplug.runtime.tasks import SingleFlight
 
@@ -22,12 +21,21 @@ _READY_KEPT_S = 60.0
 
 
 class Operations(Collector):
-    """What one entered host counts of itself. Labels are names from the code and the configuration only."""
+    """What one entered host counts of itself. Labels are names from the code and the configuration only.
 
-    def __init__(self, store: MeasuredStore, accounting: CallAccounting, approvals: Approvals, namespace: str) -> None:
+    `count_waiting` returns how many calls wait for an approval.
+    """
+
+    def __init__(
+        self,
+        store: MeasuredStore,
+        accounting: CallAccounting,
+        count_waiting: Callable[[], Awaitable[int]],
+        namespace: str,
+    ) -> None:
         self._store = store
         self._accounting = accounting
-        self._approvals = approvals
+        self._count_waiting = count_waiting
         self._namespace = namespace
         self._reloaded = True
         self._reloaded_at = self._store.now()
@@ -66,7 +74,7 @@ class Operations(Collector):
 
     async def _count(self) -> None:
         try:
-            self._waiting = await self._approvals.count_waiting()
+            self._waiting = await self._count_waiting()
         except StoreError:
             self._waiting = None
 

@@ -18,8 +18,8 @@ from toolplug.cluster.limits import ClusterLimits
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallAccounting, OnCall
-from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
+from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.host_sessions import HostSessions
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, LimitLevel
@@ -75,11 +75,11 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def _offer_services(saved: SavedToolsets, parts: Callable[[], RunningParts]) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`, and the open parts."""
+def _offer_services(saved: SavedToolsets, opened: Sequence[RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the parts once they are `opened`."""
 
     def service(kind: type[S], /) -> S:
-        found = saved if isinstance(saved, kind) else parts().find(kind)
+        found = saved if isinstance(saved, kind) else next((parts.find(kind) for parts in opened), None)
         if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
         return found
@@ -140,7 +140,7 @@ class CurrentConfiguration:
 def call_services(
     store: Store,
     processes: Processes,
-    approvals: Approvals,
+    approvals: PartApprovals,
     artifacts: Artifacts,
     current: CurrentConfiguration,
     serves: Serves,
@@ -235,7 +235,6 @@ class Parts:
     toolsets: ToolsetService
     servers: McpServers
     infos: ToolInfos
-    approvals: Approvals
     equipment: EquippedToolsets
     saved: SavedToolsets
     mcp: Serving
@@ -255,13 +254,15 @@ class Parts:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
             processes, cluster = await life.enter_async_context(_processes(store, serving=serves.sessions))
-            metrics, approvals, requests = CollectorRegistry(), Approvals(store), ProcessRequests(store, processes)
+            metrics, requests = CollectorRegistry(), ProcessRequests(store, processes)
+            approvals = PartApprovals(lambda: running.approvals)
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().results_ttl_s)
             services = call_services(store, processes, approvals, artifacts, current, serves, cluster)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
-            offered = _offer_services(saved, lambda: running)
+            opened: list[RunningParts] = []  # none while providers start
+            offered = _offer_services(saved, opened)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
@@ -273,7 +274,7 @@ class Parts:
             views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
             namespace = settings.metrics.namespace
-            operations = Operations(measured, services.accounting, approvals, namespace)
+            operations = Operations(measured, services.accounting, lambda: running.approvals.count_waiting(), namespace)  # noqa: PLW0108  later
             metrics.register(operations)
             mcp = await life.enter_async_context(_mcp_serving(store, processes, toolsets.tools.end, services))
             given = PartServices(
@@ -292,6 +293,7 @@ class Parts:
                 plugins=coded.plugins,
             )
             running = RunningParts(given, configuration)
+            opened.append(running)
             await life.enter_async_context(running)
             metrics.register(ServerMetrics(servers.records, servers.discoveries, namespace))
             parts = cls(
@@ -307,7 +309,6 @@ class Parts:
                 toolsets=toolsets,
                 servers=servers,
                 infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
-                approvals=approvals,
                 equipment=equipment,
                 saved=saved,
                 mcp=mcp,

@@ -16,6 +16,7 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
+from toolplug.execution.host_approvals import NO_APPROVALS, HostApprovals
 from toolplug.execution.host_sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
@@ -182,7 +183,8 @@ class _OpenPart(NamedTuple):
 class RunningParts:
     """Opens the parts that a configuration has a section for, and closes them in reverse order.
 
-    `tools` lists those of the parts to their callers. `sessions` are those of the part that has them.
+    `tools` lists those of the parts to their callers. `sessions` and `approvals` are those of the part that
+    has them.
     """
 
     def __init__(self, services: PartServices, configuration: Configuration) -> None:
@@ -191,6 +193,7 @@ class RunningParts:
         self._first = configuration
         self._open: dict[str, _OpenPart] = {}
         self.sessions: HostSessions = NO_SESSIONS
+        self.approvals: HostApprovals = NO_APPROVALS
 
     async def __aenter__(self) -> Self:
         try:
@@ -229,6 +232,8 @@ class RunningParts:
         self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
         of_parts = (opened.running.sessions for opened in self._open.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
+        asked = (opened.running.approvals for opened in self._open.values())
+        self.approvals = next((approvals for approvals in asked if approvals is not None), NO_APPROVALS)
         for opened in [opened for opened in self._open.values() if opened not in before]:
             opened.call("begin()", opened.running.begin)
 

@@ -122,7 +122,7 @@ class _HostApp:
         self._refusals = Refusals()
         # The providers' routes change with each reload; their router is made from the registry at the time of a
         # request.
-        self._provided = ProviderRoutes(self._refusals, self._reach, self._open_stream)
+        self._provided = ProviderRoutes(self._refusals, self._reachable_providers, self._open_stream)
         self._checks: RequestChecks | None = None
         # Bound once: a bound method is a new object at each look-up, and every request gets it.
         self._readmits = self._readmit
@@ -249,7 +249,7 @@ class _HostApp:
             self._note(scope, state, problem)
         return problem
 
-    def _reach(self, principal: Principal) -> Collection[str]:
+    def _reachable_providers(self, principal: Principal) -> Collection[str]:
         """Return the keys of the providers that the agents of the principal can reach."""
         reach = self._host.reach(principal)
         return () if reach is None else reach.providers

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import approvals, pages, saved, tools, toolsets
+from toolplug.http import pages, saved, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
@@ -23,7 +23,7 @@ _ORDER: tuple[ModuleType | str | tuple[HostRoute, ...], ...] = (
     tool_stream,
     admin,
     "responses",
-    approvals,
+    "approvals",
     "sessions",
     toolsets,
     MCP_ROUTES,

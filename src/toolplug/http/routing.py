@@ -13,10 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.catalog.call import DELEGATE, HOST_SCOPES
+from toolplug.catalog.call import DECIDE_SCOPE, DELEGATE, HOST_SCOPES
 from toolplug.crashes import log_crash
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.approvals import DECIDE_SCOPE
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest

@@ -99,11 +99,12 @@ class PartGate(NamedTuple):
 class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
-    That of a plugin is open while the file has its section, and closed when a reload removes it. `sessions` are those
-    of the host, of the one part that has them.
+    That of a plugin is open while the file has its section, and closed when a reload removes it. `sessions` and
+    `approvals` are those of the host, of the one part that has them.
     """
 
     sessions: library_types.HostSessions | None = None
+    approvals: library_types.HostApprovals | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""

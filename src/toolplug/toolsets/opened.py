@@ -40,7 +40,7 @@ class Opened:
     async def executor(self) -> ToolExecutor:
         """Return the executor: the first call starts the factory, later ones wait for it. Raises `NotOpened`."""
         if self._owned is None and not self._closed:
-            self._owned = OwnedTask(self._life, name=f"toolplug-toolset-{self._name}", on_end=self._log)
+            self._owned = OwnedTask(self._keep_open, name=f"toolplug-toolset-{self._name}", on_end=self._log)
         owned = self._owned
         if owned is not None and not owned.ended.is_set():
             try:
@@ -63,7 +63,7 @@ class Opened:
         if error is not None:
             _LOG.error("toolset %r: its factory or its end raised %s", self._name, type(error).__name__)
 
-    async def _life(self, owned: OwnedTask[ToolExecutor]) -> None:
+    async def _keep_open(self, owned: OwnedTask[ToolExecutor]) -> None:
         async with AsyncExitStack() as life:
             owned.hand_out(await _make(self._factory, life))
             await owned.ended.wait()

@@ -12,11 +12,11 @@ from typing import Self
 from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.parts.approvals.running import Approvals
 from toolplug.parts.mcp.client.connection import (
     Connect,
     ConnectionFailed,

@@ -43,7 +43,7 @@ def _model(sections: tuple[tuple[str, type[BaseModel], bool], ...]) -> type[Host
     return create_model(HostSettings.__name__, __base__=HostSettings, __doc__=HostSettings.__doc__, **fields)
 
 
-BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.sessions.part")
+BUILT_IN = ("toolplug.parts.responses.part", "toolplug.parts.approvals.part", "toolplug.parts.sessions.part")
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 
 

@@ -15,7 +15,9 @@ async def _open(services: PartServices, settings: SessionSettings) -> RunningPar
 
 
 def _routes() -> HostRoutes:
-    return import_module(f"{_HERE}.http.routes").ROUTES
+    routes_in = import_module("toolplug.http.routing").routes_in
+    modules = (import_module(f"{_HERE}.http.{name}") for name in ("handlers", "event_stream", "calls"))
+    return [route for module in modules for route in routes_in(module)]
 
 
 def _facts(settings: SessionSettings) -> SectionFacts:

@@ -232,14 +232,14 @@ class PersistentConnection(ConnectionStrategy):
             pause = self._restarts.pause_s()
             if pause:
                 raise ServerDown(server, retry_after_s=pause)
-            opening = self._opening = OwnedTask(self._life, name=f"toolplug-mcp-{server}", on_end=self._over)
+            opening = self._opening = OwnedTask(self._keep_open, name=f"toolplug-mcp-{server}", on_end=self._over)
             self._lives.add(opening)
         try:
             return await opening.wait_open()
         except OpeningFailed:
             raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None) from None
 
-    async def _life(self, owned: OwnedTask[ServerConnection]) -> None:
+    async def _keep_open(self, owned: OwnedTask[ServerConnection]) -> None:
         async with AsyncExitStack() as life:
             async with asyncio.timeout(self._server.discovery_timeout_s):
                 connection = await life.enter_async_context(self._connect(self._server.transport, self._on_change))

@@ -30,7 +30,7 @@ async def _serve(host: Host, agent: str | None, out: TextIO) -> int:
     with signals(stop=stopped.set, reload=reloading.want, within_s=lambda: LEAVE_S):
         async with enter_host(host):
             try:
-                endpoint = await host.mcp.speaker()
+                endpoint = await host.mcp.endpoint()
             except ModuleNotFoundError as error:
                 raise missing_package("serve --stdio", error, "mcp") from None
             serving = asyncio.create_task(endpoint.serve_stdio(_operator(host, agent), out))

@@ -135,7 +135,7 @@ async def mcp_message(request: HostRequest) -> Response:
         raise _not_acceptable("application/json and text/event-stream")
     body = await read_body(request)
     await check_parts(body)
-    speaker = await speaker_of(request)
+    speaker = await endpoint_of(request)
     message = speaker.read(body)
     if isinstance(message, Reply):
         return _response(message)
@@ -152,7 +152,7 @@ async def mcp_message(request: HostRequest) -> Response:
 
 async def mcp_stream(request: HostRequest) -> Response:
     """Notify a client that has sent `initialize` of changes. Raises `HttpProblem` and `AccessError`."""
-    speaker = await speaker_of(request)
+    speaker = await endpoint_of(request)
     version = request.headers.get(VERSION_HEADER)
     if request.method == "HEAD" or (version is not None and speaker.is_stateless(Message(None, "", None), version)):
         raise method_not_allowed(["POST"])
@@ -193,10 +193,10 @@ async def mcp_end(request: HostRequest) -> Response:
     return Response(status_code=204)
 
 
-async def speaker_of(request: HostRequest) -> McpServerEndpoint:
+async def endpoint_of(request: HostRequest) -> McpServerEndpoint:
     """Return the protocol's implementation. Raises `HttpProblem` where its package is not installed."""
     try:
-        return await request.state["host"].mcp.speaker()
+        return await request.state["host"].mcp.endpoint()
     except ModuleNotFoundError as error:
         message = f"the package {error.name!r} is not installed here; pip install 'toolplug[mcp]'"
         raise HttpProblem(503, "not_installed", message) from None

@@ -101,13 +101,13 @@ class Askers:
     """The running requests of one connection, each with what asks its caller."""
 
     def __init__(self) -> None:
-        self._running: list[_Asker] = []
+        self._running: list[_OpenQuestions] = []
         self._abandoned = False
 
     @contextmanager
     def running(self, ask: Ask) -> Generator[None]:
         """Let the server ask `ask` during the block; at its end, a question that is still open is withdrawn."""
-        asker = _Asker(ask)
+        asker = _OpenQuestions(ask)
         self._running.append(asker)
         try:
             yield
@@ -150,7 +150,7 @@ class Askers:
         return await self._running[0].answer(question, schema)
 
 
-class _Asker:
+class _OpenQuestions:
     """One running request, and its open questions."""
 
     def __init__(self, ask: Ask) -> None:

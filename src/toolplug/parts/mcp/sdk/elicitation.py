@@ -38,7 +38,7 @@ from toolplug.catalog.call import (
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, StoreError
-from toolplug.execution.approvals import LIFE_S, Approvals, Decision, Ticket
+from toolplug.execution.host_approvals import LIFE_S, Decision, HostApprovals, Ticket
 from toolplug.parts.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
 from toolplug.parts.mcp.sdk.askers import MAX_QUESTIONS
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
@@ -210,7 +210,7 @@ async def _answer(ctx: ServerRequestContext[McpCaller, Any], request: types.Elic
         return None
 
 
-async def _decide(approvals: Approvals, ticket_id: str, response: object, context: CallContext) -> bool:
+async def _decide(approvals: HostApprovals, ticket_id: str, response: object, context: CallContext) -> bool:
     """Decide the ticket by the user's answer if the caller may; return whether it is decided."""
     decision = _DECISIONS.get(response.action) if isinstance(response, types.ElicitResult) else None
     principal = context.principal

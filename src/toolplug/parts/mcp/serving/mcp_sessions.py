@@ -225,7 +225,7 @@ class Serving:
         self.announcer: ListChangedNotifier = ListChangedNotifier()
         self.handshakes: McpSessions = sessions
 
-    async def speaker(self) -> McpServerEndpoint:
+    async def endpoint(self) -> McpServerEndpoint:
         """Return the protocol endpoint, which is loaded once, in a thread, within about a second.
 
         Raises `ModuleNotFoundError` without the extra `mcp`.

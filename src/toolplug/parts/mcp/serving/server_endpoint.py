@@ -16,8 +16,8 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import EQUIP_TOOLSET
 from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
-from toolplug.execution.approvals import Approvals
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.host_approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import import_with_sdk
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch
@@ -55,7 +55,7 @@ class McpCaller(NamedTuple):
 
     executor: ToolExecutor
     context: CallContext
-    approvals: Approvals
+    approvals: HostApprovals
     store: Store
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]

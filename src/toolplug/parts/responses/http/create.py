@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
-from toolplug.execution.approvals import Decision
+from toolplug.execution.host_approvals import Decision
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
@@ -137,7 +137,7 @@ class ResponseCaller:
         self._strict = strict
         self._warnings = warnings
 
-    async def asker(self, conversation: str) -> ToolCaller:
+    async def tool_caller(self, conversation: str) -> ToolCaller:
         """Return the caller's tools in a conversation. Raises `AccessError`, and for a session `StoreError`."""
         host, principal = self._host, self._state["principal"]
         if self._session is not None:
@@ -227,7 +227,7 @@ async def create_response(request: HostRequest) -> Response:
     if body.stream:
         return EventStreamResponse(partial(_stream_events, service, tenant, body, caller))
     with ClientWatch(request.receive):
-        async with aclosing(service.events(body, tenant, caller.asker)) as events:
+        async with aclosing(service.events(body, tenant, caller.tool_caller)) as events:
             last = await anext(events)
             async for event in events:
                 last = event
@@ -255,7 +255,7 @@ async def _stream_events(
     service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller, stream: ServedEventStream
 ) -> None:
     """Send the events of a new response. What fails before the first one is an error of the request."""
-    async with aclosing(service.events(body, tenant, caller.asker)) as events:
+    async with aclosing(service.events(body, tenant, caller.tool_caller)) as events:
         first = await anext(events)
         stream.set_headers(said_in_header(cast("ResponseAnswer", first["response"])))
         await send_events(stream, events, first=first)
@@ -264,7 +264,7 @@ async def _stream_events(
 async def _in_background(service: Responses, tenant: str, body: ResponseRequest, caller: ResponseCaller) -> Response:
     if not body.is_stored:
         raise invalid_request("store: a response in the background is read with GET, so it must be stored", "store")
-    begun = await service.begin(body, tenant, caller.asker)
+    begun = await service.begin(body, tenant, caller.tool_caller)
     if not body.stream:
         return _answer(begun)
     events = response_events(service, tenant, str(begun["id"]), -1)

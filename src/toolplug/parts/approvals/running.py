@@ -6,24 +6,23 @@ import hashlib
 import logging
 from contextlib import aclosing
 from secrets import token_hex
-from typing import Literal, NamedTuple, NotRequired
+from typing import NamedTuple, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
+from toolplug.catalog.call import DECIDE_SCOPE, CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
+from toolplug.execution.host_approvals import LIFE_S, DecidedBy, Decision, HostApprovals, Ticket, TicketState
 from toolplug.execution.results import denied_result, limited_result, unavailable
+from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import Store, key_pages, tenant_digest
 
-DECIDE_SCOPE = "approvals:write"
-LIFE_S = 300.0
-"""Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
 MAX_WAITING = 1_000
 """Tickets of one tenant at a time: a model that calls without end does not fill the store."""
 
@@ -42,32 +41,7 @@ _MOST_APPROVED = 16
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
 
-TicketState = Literal["waiting", "approved", "denied", "used"]
-Decision = Literal["approve", "deny"]
-DecidedBy = Literal["api", "command", "elicitation", "responses"]
-"""The way of a decision: `POST /v1/approvals`, the command line, an elicitation of an MCP client, or an item of a
-response. The audit line has it as `decided`."""
 _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"}
-
-
-class Ticket(NamedTuple):
-    """One call as the person who decides sees it. `arguments` are JSON values.
-
-    `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller.
-    """
-
-    id: str
-    tool: str
-    digest: str
-    arguments: object
-    subject: str
-    agent: str | None
-    session: bool
-    state: TicketState
-    expires_at: str
-    decided_by: str | None
-    decided_at: str | None
-    tenant: str
 
 
 class _StoredApproval(TypedDict):
@@ -109,7 +83,7 @@ class Claim(NamedTuple):
 
 
 class Approvals:
-    """The tickets of one host. Implements `toolplug.catalog.plan.Approval`."""
+    """The tickets of one host. Implements `toolplug.execution.host_approvals.HostApprovals`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -338,6 +312,19 @@ class Approvals:
         # Stores refuse a time to live of zero; a ticket that expires in this moment lives for another millisecond.
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
+
+
+class RunningApprovals(RunningPart[None]):
+    """Gives a host its approvals. They hold nothing open: every ticket is a record of the store."""
+
+    def __init__(self, services: PartServices) -> None:
+        self.approvals: HostApprovals | None = Approvals(services.store)
+
+    def configure(self, settings: None) -> None:
+        """Nothing of it is configured."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
 
 
 def _body(plan: Plan, arguments: object, context: CallContext) -> str:

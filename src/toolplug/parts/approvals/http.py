@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import OPERATOR
 from toolplug.catalog.exact_json import Answer
-from toolplug.execution.approvals import Decision, Ticket, TicketState
+from toolplug.execution.host_approvals import Decision, Ticket, TicketState
 from toolplug.host.decision_key import HEADER
 from toolplug.host.host import Host
 from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
@@ -128,3 +128,6 @@ async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer
         own=_own_call(host) if by_caller else "",
     )
     return OrjsonResponse(_show(ticket), 200, _NO_STORE)
+
+
+ROUTES = (list_approvals, decide_approval)

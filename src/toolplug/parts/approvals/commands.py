@@ -13,7 +13,8 @@ from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
-from toolplug.execution.approvals import Approvals, Decision, Ticket
+from toolplug.execution.host_approvals import Decision, Ticket
+from toolplug.parts.approvals.running import Approvals
 
 TicketId = Annotated[str, typer.Argument(metavar="ID", help="The approval, as `list` and the refused call show it.")]
 
