@@ -21,7 +21,7 @@ from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.saved.document import ToolsetDocument
+from toolplug.toolsets.saved.document import Document
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +138,7 @@ async def test_mcp_servers_are_changed_in_all(three: tuple[Host, Host, Host]) ->
 @pytest.mark.usefixtures("pushes")
 async def test_saved_toolsets_are_equipped_in_all(three: tuple[Host, Host, Host]) -> None:
     here, there, elsewhere = three
-    await here.saved_toolsets.import_document(ANN, ToolsetDocument.model_validate(NONE))
+    await here.saved_toolsets.import_document(ANN, Document.model_validate(NONE))
     assert [lists(host) for host in three] == [True] * 3
     await here.saved_toolsets.equip(ANN, "none")
     assert [lists(host) for host in three] == [False] * 3

@@ -21,7 +21,7 @@ from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import DelegatingStore, Store
 from toolplug.testing.executor_laws import check_executor
-from toolplug.toolsets.saved.document import ToolsetDocument
+from toolplug.toolsets.saved.document import Document
 from toolplug.toolsets.saved.saved_toolset import ref_id
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("desk_package")]
@@ -361,8 +361,8 @@ def described(host: Host, caller: Caller, name: str = "read") -> str:
     return next(item["function"]["description"] for item in chat if item["function"]["name"] == name)
 
 
-def document_of(fields: dict[str, object]) -> ToolsetDocument:
-    return ToolsetDocument.model_validate(fields)
+def document_of(fields: dict[str, object]) -> Document:
+    return Document.model_validate(fields)
 
 
 def as_list(value: object) -> list[dict[str, Any]]:

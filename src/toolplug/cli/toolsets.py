@@ -16,7 +16,7 @@ from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, ano
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
-from toolplug.toolsets.saved.document import ToolsetDocument, document_text
+from toolplug.toolsets.saved.document import Document, document_text
 from toolplug.toolsets.saved.saved_toolset import ToolReference
 from toolplug.toolsets.saved.shown import ShownToolset
 
@@ -150,14 +150,14 @@ async def import_toolset(
     _print(shown, options.as_json)
 
 
-def _document(file: Path) -> ToolsetDocument:
+def _document(file: Path) -> Document:
     """Read the document. Raises `ConfigError` with every problem at its position in the file."""
     read = read_document(file)
     section = Section(document=read, path=(), value=read.value)
     try:
-        return ToolsetDocument.model_validate(section.value)
+        return Document.model_validate(section.value)
     except ValidationError as error:
-        raise ConfigError(problems_of(error, section=section, model=ToolsetDocument)) from None
+        raise ConfigError(problems_of(error, section=section, model=Document)) from None
 
 
 def _print(shown: ShownToolset, as_json: bool) -> None:

@@ -16,11 +16,11 @@ from toolplug.http.requests import HostRequest, query_fields, requested_session
 from toolplug.http.routing import CALL, READ, Parameter, answers, route
 from toolplug.runtime.threads import TooManyWaiting
 from toolplug.toolsets.saved.document import (
+    Document,
     DocumentName,
     Form,
     NotePart,
     ToolRefPart,
-    ToolsetDocument,
     document_text,
 )
 from toolplug.toolsets.saved.notes import MAX_NOTES, NotesAnswer, NotesGone
@@ -97,11 +97,11 @@ _YAML = "application/yaml"
 _YAML_TYPES = frozenset({_YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 
-async def _document(request: HostRequest) -> ToolsetDocument:
+async def _document(request: HostRequest) -> Document:
     """Return the body, read as JSON or YAML by its Content-Type. Raises `HttpProblem`."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _YAML_TYPES:
-        return await read_json(request, ToolsetDocument)
+        return await read_json(request, Document)
     text = await read_body(request)
     try:
         fields = await request.state["host"].saved_toolsets.read_yaml(await asking(request), text)
@@ -110,7 +110,7 @@ async def _document(request: HostRequest) -> ToolsetDocument:
     except TooManyWaiting as error:
         headers = {"Retry-After": RETRY_AFTER_S}
         raise HttpProblem(429, "too_many_requests", f"{error}; try again", headers=headers) from None
-    return validate_fields({**fields}, ToolsetDocument)
+    return validate_fields({**fields}, Document)
 
 
 @route("GET", _ALL, READ, "The caller's saved toolsets", parameters=_WHO)
@@ -155,7 +155,7 @@ async def unequip_toolset(request: HostRequest) -> OrjsonResponse[Unequipped]:
     f"{_ALL}/import",
     CALL,
     "Save a toolset from its document, in JSON or YAML",
-    ToolsetDocument,
+    Document,
     parameters=_WHO,
 )
 @answers(ToolsetAnswer, status=201, errors=_WRITING)
@@ -191,7 +191,7 @@ async def equip_toolset(request: HostRequest) -> OrjsonResponse[ToolsetAnswer]:
 
 
 @route("GET", f"{_ONE}/export", READ, "The document of a saved toolset", parameters=(_FORM, *_WHO))
-@answers(ToolsetDocument, errors=_READING, content_types=_EXPORTED)
+@answers(Document, errors=_READING, content_types=_EXPORTED)
 async def export_toolset(request: HostRequest) -> Response:
     """Answer one toolset as its document. Raises `HttpProblem` and `ApiError`."""
     form = query_fields(request).get("format", "json")

@@ -90,7 +90,7 @@ class ToolNotesPart(_ToolsetPart):
     notes: Annotated[list[NotePart], Field(min_length=1, max_length=MAX_NOTES)]
 
 
-class ToolsetDocument(_ToolsetPart):
+class Document(_ToolsetPart):
     """A saved toolset."""
 
     name: DocumentName
@@ -118,7 +118,7 @@ def document_fields(toolset: SavedToolset) -> dict[str, object]:
     }
 
 
-def import_toolset(document: ToolsetDocument, catalog: Catalog) -> SavedToolset:
+def import_toolset(document: Document, catalog: Catalog) -> SavedToolset:
     """Return the toolset that a document describes; tools that are not listed count as unavailable.
 
     Its notes count as written about the current tools. Raises `ApiError`.

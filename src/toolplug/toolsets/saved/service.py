@@ -22,7 +22,7 @@ from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import FairThreads
 from toolplug.stores.store import Store
-from toolplug.toolsets.saved.document import ToolsetDocument, document_fields, import_toolset, yaml_fields
+from toolplug.toolsets.saved.document import Document, document_fields, import_toolset, yaml_fields
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equip
 from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.saved_records import EQUIPPED, EquippedChoice, SavedRecords, StoredRecord, equipped_key
@@ -134,7 +134,7 @@ class SavedToolsets:
         """
         return await self._threads.run(caller.principal.tenant, partial(yaml_fields, text, file="body"))
 
-    async def import_document(self, caller: Caller, document: ToolsetDocument) -> ShownToolset:
+    async def import_document(self, caller: Caller, document: Document) -> ShownToolset:
         """Save a new toolset from a document, whose tools need not be available. Raises `ApiError`."""
         catalog = await self._catalog_of(caller)
         return await self._save_new(
