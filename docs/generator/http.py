@@ -71,6 +71,7 @@ def _row(route: HostRoute) -> tuple[str, str, str, str]:
         f"{code(item.name)}{' (header)' if item.place == 'header' else ''}: {item.description}"
         + (f" ({', '.join(map(code, item.choices))})" if item.choices else "")
         for item in route.parameters
+        if item.place != "path"
     )
     return (
         code(f"{route.method} {route.path}"),

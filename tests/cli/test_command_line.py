@@ -100,7 +100,7 @@ def test_without_aiosqlite_the_line_of_the_store_names_the_extra(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiosqlite", None)
-    for module in [name for name in sys.modules if name.startswith("toolplug.sqlite.store")]:
+    for module in [name for name in sys.modules if name.startswith("toolplug.sqlite.")]:
         monkeypatch.delitem(sys.modules, module)
     said = "store: a sqlite store needs the extra: pip install 'toolplug[sqlite]'; or write store: memory://, which"
     (tmp_path / "providers.yaml").write_text("providers: {}\nstore: sqlite:///./state.db\n")

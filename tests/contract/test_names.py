@@ -23,6 +23,6 @@ def test_the_package_exports_the_promised_names() -> None:
 
 @pytest.mark.requirement("C-12-http-exports")
 def test_the_http_face_is_an_application_and_the_routes_for_another() -> None:
-    assert sorted(toolplug.http.__all__) == ["create_app", "provider_routes"]
+    assert {"create_app", "provider_routes"} <= set(toolplug.http.__all__)
     assert callable(toolplug.http.create_app)
     assert callable(toolplug.http.provider_routes)

@@ -31,6 +31,11 @@ class Source:
     def lines(self) -> int:
         return self.text.count("\n")
 
+    def code_lines(self, first: int, last: int) -> int:
+        """How many lines these are without those that are comments: what is explained is not longer for it."""
+        lines = self.text.splitlines()[first - 1 : last]
+        return sum(not line.lstrip().startswith("#") for line in lines)
+
 
 def sources(*patterns: str) -> Iterator[Source]:
     """The files that match, in the order of their names."""

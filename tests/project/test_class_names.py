@@ -10,6 +10,7 @@ from tests.project.sources import sources
 TWICE = {
     "Caller": "one of `toolplug`, one of `toolplug.testing.in_process`, both public",
     "Document": "a configuration file, and a saved toolset as a file, whose schema in the HTTP API has the name",
+    "ServerEntries": "the protocol that the host has, and the class of MCP behind it",
     "TaskRunner": "one of two, as the version of Python has it",
     "Tool": "that of a catalog, and the public one of `toolplug.client`",
     "ToolUpdates": "the public one of `toolplug.client`, and its model in the HTTP API, whose schema has the name",

@@ -36,8 +36,8 @@ def test_nothing_is_imported_to_find_what_is_installed(tmp_path: Path) -> None:
     install(tmp_path, "toolplug-loud", provides(loud="loud:Loud"), modules={"loud": "raise SystemExit('imported')"})
     code = """
 import json, sys
-from toolplug.providers.entry_points import installed
-found = installed()
+from toolplug.providers.entry_points import find_installed
+found = find_installed()
 print(json.dumps([list(found.types), len(found.problems), "loud" in sys.modules]))
 """
     types, problems, imported = run_with(tmp_path, code)

@@ -35,12 +35,12 @@ made_with_config.Config = Notes.Config
 LOAD = """
 import json, sys
 from toolplug.errors import ProviderError
-from toolplug.providers.entry_points import installed
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.loading import load
 
 def outcome(kind, config, within_s):
     try:
-        loaded = load(installed().types[kind][0], within_s=within_s)
+        loaded = load(find_installed().types[kind][0], within_s=within_s)
         provider = loaded.build("mine", config)
     except ProviderError as error:
         return {"state": error.state, "message": str(error), "fix": error.fix}

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import pytest
-from openai import BadRequestError
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.conftest import Staging
 from tests.responses.harness import Harness
@@ -197,12 +196,13 @@ async def test_a_deferred_tool_is_called_without_a_search(harness: Harness) -> N
 
 
 @pytest.mark.parametrize("kind", ["tool_search_call", "tool_search_output"])
-async def test_the_searches_of_another_server_are_refused_in_words(harness: Harness, kind: str) -> None:
+async def test_the_searches_of_another_server_are_ignored_and_named(harness: Harness, kind: str) -> None:
+    harness.backend.plays(says("Gone."))
     item = {"type": kind, "id": "s", "execution": "server", "call_id": None, "status": "completed"}
-    with pytest.raises(BadRequestError) as refused:
-        await harness.create([{"role": "user", "content": "Go"}, item])  # type: ignore[list-item]
-    assert refused.value.param == "input[1].type"
-    assert f"{kind} is a search of another server; leave the items of its searches out" in str(refused.value)
+    response: Any = (await harness.create([{"role": "user", "content": "Go"}, item])).to_dict()  # type: ignore[list-item]
+    (warning,) = response["toolplug"]["warnings"]
+    assert (warning["code"], warning["param"], warning["type"]) == ("unknown_item", "input[1]", kind)
+    assert [message["role"] for message in harness.backend.asked[0].body["messages"]] == ["user"]
 
 
 async def test_a_search_is_an_item_of_the_provider_that_makes_it(harness: Harness) -> None:

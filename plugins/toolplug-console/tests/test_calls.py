@@ -68,13 +68,13 @@ async def test_a_visitor_sees_the_calls_of_its_tenant_and_an_operator_those_of_a
 @pytest.mark.requirement("I16-1-feed")
 async def test_nothing_is_asked_of_the_console_while_nobody_looks(serve: Serve) -> None:
     async with serve() as host:
-        asked = [host.host.plugins.asked("after_call")]
+        asked = [host.host.plugins.implementers("after_call")]
         async with open_stream(host.app, PATH) as stream:
             await stream.next("calls")
-            asked.append(host.host.plugins.asked("after_call"))
+            asked.append(host.host.plugins.implementers("after_call"))
             await host.call("echo", text="x")
             assert [call["tool"] for call in (await stream.next("calls"))["calls"]] == ["echo"]
-        asked.append(host.host.plugins.asked("after_call"))
+        asked.append(host.host.plugins.implementers("after_call"))
     assert asked == [(), ("console",), ()]
 
 

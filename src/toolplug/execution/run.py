@@ -183,7 +183,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                await _note_leaving(call, shown, context, tool, hooks, perf_counter() - began)
+                gone = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+                await _note(hooks, shown or call, context, tool, gone, perf_counter() - began, 0.0)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
@@ -194,10 +195,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        # None if no hook has to be waited for, as for the hooks that run in the background.
-        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
-        if noting is not None:
-            await noting
+        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
     return result
 
 
@@ -216,17 +214,18 @@ async def _find_veto(
     return None if reason is None else denied_result(call, "hook", reason)
 
 
-async def _note_leaving(
-    call: ToolCall,
-    shown: ToolCall | None,
+async def _note(
+    hooks: PlanHooks,
+    shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
-    hooks: PlanHooks,
+    result: ToolResult,
     duration_s: float,
+    left_s: float,
 ) -> None:
-    """Pass the end of a call whose caller has left to the plugins."""
-    result = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-    noting = hooks.report_answer(shown or call, context, tool, result, duration_s, 0.0)
+    """Pass the end of a call to the plugins."""
+    noting = hooks.report_answer(shown, context, tool, result, duration_s, left_s)
+    # None if no hook has to be waited for, as for the hooks that run in the background.
     if noting is not None:
         await noting
 
@@ -246,10 +245,7 @@ class UnknownCalls(NamedTuple):
 
         async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            shown = read_only_call(call, nested=False)
-            noting = hooks.report_answer(shown, context, None, result, 0.0, 0.0)
-            if noting is not None:
-                await noting
+            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
             return result
 
         # A reload that changes the hooks waits until the calls that began with the old ones have been answered.

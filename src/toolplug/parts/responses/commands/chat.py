@@ -189,7 +189,7 @@ def _host(
     url: str | None, key_file: Path | None, config: Path | None, tenant: str, agent: str | None, session: str | None
 ) -> AbstractContextManager[Answering]:
     if url is None:
-        opened = import_module(_IN_PROCESS).opened(config_file(config), tenant, agent, session)
+        opened = import_module(_IN_PROCESS).open_chat_host(config_file(config), tenant, agent, session)
     else:
         check_url(url)
         try:

@@ -155,13 +155,13 @@ def _refuse(message: str) -> HttpProblem:
 
 @route("POST", "/v1/responses/input_tokens", CALL, "Not supported: only a model's server can count tokens")
 @answers(ResponseAnswer, errors=(501,))
-async def count_input_tokens(request: HostRequest) -> Response:
+async def count_input_tokens(request: HostRequest) -> OrjsonResponse[ResponseAnswer]:
     """Refuse, as Chat Completions has no such request. Raises `HttpProblem`."""
     raise _refuse("this host cannot count tokens; send the request, and read usage.input_tokens of its answer")
 
 
 @route("POST", "/v1/responses/compact", CALL, "Not supported: items are never compacted here")
 @answers(ResponseAnswer, errors=(501,))
-async def compact_response(request: HostRequest) -> Response:
+async def compact_response(request: HostRequest) -> OrjsonResponse[ResponseAnswer]:
     """Refuse, as only a model's server can read what it has compacted. Raises `HttpProblem`."""
     raise _refuse("this host compacts no items; send a shorter input, or continue without the oldest items")
