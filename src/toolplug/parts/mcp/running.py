@@ -47,12 +47,15 @@ class McpClients(RunningPart[None]):
         self._serving: Any = None
         self._opening = asyncio.Lock()
         self._life = AsyncExitStack()
+        self._stopped = False
 
     async def serving(self) -> Any:
         """Return the state, a `Serving`, as `toolplug.parts.mcp.serving.mcp_sessions.clients_of` does."""
         async with self._opening:
             if self._serving is None:
                 self._serving = await self._open()
+                if self._stopped:
+                    self._serving.stop()
         return self._serving
 
     async def _open(self) -> Any:
@@ -78,7 +81,8 @@ class McpClients(RunningPart[None]):
             self._serving.announcer.end(code)
 
     def stop(self) -> None:
-        """End the streams of clients that wait for changes."""
+        """End the streams of clients that wait for changes, and those that clients open from now on."""
+        self._stopped = True
         if self._serving is not None:
             self._serving.stop()
 
