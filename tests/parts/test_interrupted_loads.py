@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolplug import Principal, open_host
+from toolplug import Host, Principal, open_host
 from toolplug.cluster.followed import Follower
 from toolplug.errors import StoreUnavailable
 from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
@@ -17,6 +17,7 @@ from toolplug.parts.mcp.limits import SERVERS
 from toolplug.parts.mcp.running import HostServers, McpClients
 from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.parts.mcp.servers import McpServers, servers_of
+from toolplug.parts.mcp.serving.peer_sessions import PeerMcpSessions
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +70,108 @@ async def test_a_reload_whose_servers_cannot_be_read_applies_all_else(tmp_path: 
         assert host.toolsets.allowlist("t1", "writer").toolsets == ("web",)
         assert host.last_reload is not None
         assert [problem.message for problem in host.last_reload.problems] == ["the store is away"]
+
+
+@pytest.fixture
+def without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between two tries of a load."""
+    monkeypatch.setattr("toolplug.parts.mcp.running.PAUSE_S", 0.01)
+
+
+async def wait_for_servers(host: Host) -> None:
+    """Wait until the host lists a server."""
+    async with asyncio.timeout(5):
+        while not host.servers.servers("t1"):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("without_pause")
+async def test_a_server_of_the_code_comes_when_the_store_is_back(
+    fail_loads: Fail, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        fail_loads(3)
+        host.register_mcp_toolset("web", "web", ENTRY)
+        await wait_for_servers(host)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [message for message in said if "the store is away" in message] == [
+        "the MCP servers come when the store can answer: the store is away"
+    ]
+
+
+async def test_a_reload_reads_servers_of_the_code_that_could_not_be_read(
+    tmp_path: Path, fail_loads: Fail, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolplug.parts.mcp.running.PAUSE_S", 600.0)
+    file = tmp_path / "host.yaml"
+    file.write_text("store: memory://\n", "utf-8")
+    async with open_host(file, environ={}) as host:
+        fail_loads(1)
+        host.register_mcp_toolset("web", "web", ENTRY)
+        async with asyncio.timeout(5):
+            while "the store is away" not in caplog.text:
+                await asyncio.sleep(0.01)
+        await host.reload(by=ADMIN)
+        assert [view.id for view in host.servers.servers("t1")] == ["web"]
+
+
+@pytest.mark.usefixtures("without_pause")
+async def test_servers_of_a_reload_come_when_the_store_is_back(tmp_path: Path, fail_loads: Fail) -> None:
+    file = tmp_path / "host.yaml"
+    file.write_text("store: memory://\n", "utf-8")
+    async with open_host(file, environ={}, serving=False) as host:
+        file.write_text(json.dumps({"store": "memory://", "mcp_servers": {"web": ENTRY}}), "utf-8")
+        fail_loads(2)
+        with pytest.raises(StoreUnavailable):
+            await host.reload(by=ADMIN)
+        await wait_for_servers(host)
+
+
+async def test_a_load_that_ends_after_the_host_is_left_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    enter, reached, gate = McpServers.__aenter__, asyncio.Event(), asyncio.Event()
+
+    async def enter_slowly(self: McpServers) -> McpServers:
+        entered = await enter(self)
+        reached.set()
+        await gate.wait()
+        return entered
+
+    monkeypatch.setattr(McpServers, "__aenter__", enter_slowly)
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        servers = host.servers
+        load = asyncio.create_task(servers_of(host))
+        await reached.wait()
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+    with pytest.raises(RuntimeError, match="host was left"):
+        await load
+    assert (servers.loaded, running_tasks("toolplug-discovery"), running_tasks("toolplug-mcp")) == (None, [], [])
+    with pytest.raises(RuntimeError, match="host was left"):
+        await servers.load()
+
+
+async def test_a_first_client_that_comes_while_the_host_is_left_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter, reached, gate = PeerMcpSessions.__aenter__, asyncio.Event(), asyncio.Event()
+
+    async def enter_slowly(self: PeerMcpSessions) -> PeerMcpSessions:
+        entered = await enter(self)
+        reached.set()
+        await gate.wait()
+        return entered
+
+    monkeypatch.setattr(PeerMcpSessions, "__aenter__", enter_slowly)
+    async with open_host({"store": f"sqlite:///{tmp_path}/store.db?shared=true"}, environ={}) as host:
+        clients = host.part(McpClients)
+        assert clients is not None
+        load = asyncio.create_task(clients.serving())
+        await reached.wait()
+        asyncio.get_running_loop().call_later(0.1, gate.set)
+    with pytest.raises(RuntimeError, match="host was left"):
+        await load
+    assert running_tasks("toolplug-~mcp") == []
+    with pytest.raises(RuntimeError, match="host was left"):
+        await clients.serving()
 
 
 async def test_a_client_that_comes_after_stop_gets_no_stream_without_end() -> None:
