@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from pathlib import Path
 
 import pytest
+from tests.http.conftest import client_of
 
 from toolplug import Principal, open_host
 from toolplug.errors import ApiError, ConfigError
+from toolplug.http import create_app
 from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.parts.mcp.servers import servers_of
 
 pytestmark = pytest.mark.anyio
 
 ADMIN = Principal("ada", "t1", frozenset({"admin", "operator"}))
+ADA = {"X-API-Key": "ada-key"}
 ENTRY = {"url": "https://mcp.example.com/mcp", "enabled": False}
 
 
@@ -57,6 +62,31 @@ async def test_all_that_need_the_servers_at_once_load_them_once() -> None:
     async with open_host({"store": "memory://"}, environ={}) as host:
         one, other = await asyncio.gather(servers_of(host), servers_of(host))
         assert one is other
+
+
+async def test_requests_of_a_host_without_servers_load_none(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="toolplug.audit")
+    auth = {"api_keys": [{"key": "ada-key", "subject": "ada", "scopes": ["admin", "tools:read"]}]}
+    async with open_host({"store": "memory://", "auth": auth}, environ={}) as host, client_of(create_app(host)) as http:
+        answer = await http.get("/api/mcp-servers", headers=ADA)
+        assert (answer.status_code, answer.json()) == (200, {"servers": []})
+        for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/discover"), ("POST", "/accept")):
+            body = {"enabled": False} if method == "PATCH" else None
+            answer = await http.request(method, f"/api/mcp-servers/web{path}", headers=ADA, json=body)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["message"]) == (
+                404,
+                "server_not_found",
+                "no such MCP server",
+            )
+        assert host.servers.loaded is None
+        lines = [json.loads(record.message) for record in caplog.records if record.name == "toolplug.audit"]
+        assert [(line["event"], line["outcome"], line["target"]) for line in lines] == [
+            (f"mcp_server.{what}", "refused", "_unknown") for what in ("change", "remove", "discover", "accept")
+        ]
+        added = {"id": "web", "url": "https://mcp.example.com/mcp", "enabled": False}
+        await http.post("/api/mcp-servers", headers=ADA, json=added)
+        assert (await http.get("/api/mcp-servers/web", headers=ADA)).json()["id"] == "web"
 
 
 @pytest.fixture

@@ -225,6 +225,13 @@ class HostServers:
                     self._loaded, self._life = servers, life.pop_all()
         return self._loaded
 
+    async def present(self) -> Any:
+        """Return the servers as `load` does, but None where there is none yet, and none on its way."""
+        wanted = self._services.configuration().servers.ids or self._coded
+        if self._loaded is None and not wanted and not self._loading.locked():
+            return None
+        return await self.load()
+
     def _load_soon(self) -> None:
         """Load in the background, as soon as the store can answer."""
         if not self._tasks:
