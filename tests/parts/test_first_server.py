@@ -8,9 +8,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.host.plain_server import PlainServer
 from tests.http.conftest import client_of
 
-from toolplug import Principal, open_host
+from toolplug import CallContext, Principal, ToolCall, ToolStatus, open_host
+from toolplug.catalog.call import HOST_SCOPES
+from toolplug.catalog.offering import EMPTY_OFFERING
 from toolplug.errors import ApiError, ConfigError
 from toolplug.http import create_app
 from toolplug.parts.mcp.server_records import ServerRecord
@@ -19,6 +22,7 @@ from toolplug.parts.mcp.servers import servers_of
 pytestmark = pytest.mark.anyio
 
 ADMIN = Principal("ada", "t1", frozenset({"admin", "operator"}))
+CALLER = Principal("me", "default", frozenset({*HOST_SCOPES, "tools:call", "tools:read"}))
 ADA = {"X-API-Key": "ada-key"}
 ENTRY = {"url": "https://mcp.example.com/mcp", "enabled": False}
 
@@ -47,6 +51,38 @@ async def test_the_hosts_code_may_bring_the_first_server() -> None:
         await servers_of(host)
         assert [view.id for view in host.servers.servers("t1")] == ["web"]
         assert host.servers.source("t1", "web", "shared") is host.servers.source("t2", "web", "shared")
+
+
+@pytest.mark.mcp
+async def test_an_open_session_gets_the_tools_of_a_first_server(tmp_path: Path) -> None:
+    server = PlainServer(tmp_path / "web", "fetch")
+    async with open_host({"store": "memory://", "agents": {"writer": {}}}, environ={}) as host:
+        session = (await host.sessions.create(CALLER)).session
+        executor = host.executor_for(CALLER, agent="writer", session=session.code)
+        host.register_mcp_toolset("web", "web", server.entry, allow_for=["writer"], scope="session")
+        assert list(executor.catalog) == []  # before the server is loaded
+        async with asyncio.timeout(10):
+            while "web.fetch" not in executor.catalog:
+                await asyncio.sleep(0.05)
+        answers = [await executor.execute(ToolCall(str(n), "web.fetch"), CallContext(CALLER)) for n in range(2)]
+        assert [answer.status for answer in answers] == [ToolStatus.SUCCESS] * 2
+        assert answers[0].output == answers[1].output  # the same process, that of the session
+        tools = host.servers.handle(("web", None))._tools
+        assert len(tools.sessions) == 1
+        await host.sessions.end(session, CALLER)
+        async with asyncio.timeout(10):
+            while tools.sessions:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_session_that_ends_before_its_first_server_waits_no_longer() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        handle = host.servers.handle(("web", None))
+        executor = handle.sources["session"].make()
+        assert handle._waiting == {executor}
+        assert (list(executor.catalog), executor.offering) == ([], EMPTY_OFFERING)
+        await executor.aclose()
+        assert handle._waiting == set()
 
 
 async def test_the_first_server_of_a_tenant_is_there_again_after_a_start(tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ class ServerHandle:
     def __init__(self, unknown: UnknownCalls) -> None:
         self._unknown = unknown
         self._tools: ServerToolset | None = None
+        self._waiting: set[_WaitingSession] = set()
         self._live = MergedExecutor(unknown)
         self._lone = MergedExecutor(unknown)
         self.sources: Mapping[Scope, Source] = {
@@ -148,6 +149,9 @@ class ServerHandle:
         self._tools = tools
         self._live.join(*(() if tools is None else (tools.live,)))
         self._lone.join(*(() if tools is None else (tools.lone,)))
+        if tools is not None:
+            while self._waiting:
+                self._waiting.pop().use(tools)
 
     def _offering(self) -> Offering:
         return EMPTY_OFFERING if self._tools is None else self._tools.offering
@@ -156,19 +160,36 @@ class ServerHandle:
         return EMPTY_OFFERING if self._tools is None else self._tools.lone_offering
 
     def _session_executor(self) -> SessionExecutor:
-        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
+        if self._tools is not None:
+            return self._tools.per_session()
+        session = _WaitingSession(self._unknown, self._waiting)
+        self._waiting.add(session)
+        return session
 
 
-class _Nothing(LiveCatalog):
-    """The empty executor of a session that began to use a server before it existed."""
+class _WaitingSession(MergedExecutor):
+    """The executor of a session that began to use a server before it existed: empty until the server's tools come."""
 
-    async def aclose(self) -> None:
-        """Do nothing: it started nothing."""
+    def __init__(self, unknown: UnknownCalls, waiting: set[_WaitingSession]) -> None:
+        super().__init__(unknown)
+        self._waiting = waiting
+        self._own: SessionExecutor | None = None
+
+    def use(self, tools: ServerToolset) -> None:
+        """List and call these tools, over the session's own connection."""
+        self._own = tools.per_session()
+        self.join(self._own)
 
     @property
     def offering(self) -> Offering:
-        """No prompts and resources."""
-        return EMPTY_OFFERING
+        """The prompts and resources of the session's own connection."""
+        return EMPTY_OFFERING if self._own is None else self._own.offering
+
+    async def aclose(self) -> None:
+        """Wait no longer, and release what calls have started."""
+        self._waiting.discard(self)
+        if self._own is not None:
+            await self._own.aclose()
 
 
 class HostServers:
