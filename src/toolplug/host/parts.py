@@ -326,12 +326,16 @@ class Parts:
         return self.opened_key
 
     async def configure(self, configuration: Configuration) -> None:
-        """Apply a configuration that was read again to every part but the providers."""
+        """Apply a configuration that was read again to every part but the providers.
+
+        Raises `StoreError` if only its first servers cannot be read from the store yet.
+        """
         self.current.configuration = configuration
-        await self.servers.configure(configuration.servers)
         self.toolsets.configure(configuration)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         await self.running.configure(configuration)
+        # Last, since it fails without the store: everything else is applied by then.
+        await self.servers.configure(configuration.servers)
 
     def register_mcp(self, item: McpRegistration) -> None:
         """Register a toolset of the host's code with the tools of an MCP server. Raises `ApiError`."""

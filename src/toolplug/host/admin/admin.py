@@ -178,6 +178,10 @@ class HostAdmin:
         except ConfigError as error:
             self._last_reload = replace(report, problems=tuple(error.problems))
             raise
+        except StoreError as error:
+            problem = Problem(code="store_unavailable", message=str(error), hint="reload again")
+            self._last_reload = replace(report, problems=(problem,))
+            raise
         after = parts.registry.running()
         kept = tuple(key for key in after if before.get(key) is after[key])
         started = tuple(key for key in after if key not in kept)

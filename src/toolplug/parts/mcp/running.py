@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +18,8 @@ from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
+from toolplug.cluster.followed import PAUSE_S
+from toolplug.errors import StoreError
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import Scope
@@ -35,6 +38,7 @@ from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import key_pages
 from toolplug.toolsets.toolset import OnDemand, SessionExecutor, SharedSource, Source
 
+_LOG = logging.getLogger("toolplug.host")
 _SERVERS = "toolplug.parts.mcp.servers"
 _CLIENTS = "toolplug.parts.mcp.serving"
 
@@ -47,26 +51,38 @@ class McpClients(RunningPart[None]):
         self._serving: Any = None
         self._opening = asyncio.Lock()
         self._life = AsyncExitStack()
+        self._stopped = False
+        self._left = False
 
     async def serving(self) -> Any:
-        """Return the state, a `Serving`, as `toolplug.parts.mcp.serving.mcp_sessions.clients_of` does."""
+        """Return the state, a `Serving`, as `toolplug.parts.mcp.serving.mcp_sessions.clients_of` does.
+
+        Raises `RuntimeError` once the host is left.
+        """
         async with self._opening:
             if self._serving is None:
-                self._serving = await self._open()
+                _check_entered(self._left)
+                async with AsyncExitStack() as life:
+                    serving = await self._open(life)
+                    _check_entered(self._left)
+                    self._life = life.pop_all()
+                self._serving = serving
+                if self._stopped:
+                    serving.stop()
         return self._serving
 
-    async def _open(self) -> Any:
+    async def _open(self, life: AsyncExitStack) -> Any:
         services, over = self._services, self._services.end_conversation
         module = await in_own_thread(partial(import_module, f"{_CLIENTS}.mcp_sessions"))
         if services.processes.joined:
             peers = await in_own_thread(partial(import_module, f"{_CLIENTS}.peer_sessions"))
             sessions = peers.PeerMcpSessions(services.store, services.processes, over=over)
-            await self._life.enter_async_context(sessions)
+            await life.enter_async_context(sessions)
         else:
             sessions = module.McpSessions(over=over)
         serving = module.Serving(import_module(f"{_CLIENTS}.server_endpoint").mcp_server_endpoint, sessions)
-        self._life.callback(serving.stop)
-        self._life.callback(services.offering_changed(serving.announcer.look_at_all))
+        life.callback(serving.stop)
+        life.callback(services.offering_changed(serving.announcer.look_at_all))
         return serving
 
     def configure(self, settings: None) -> None:
@@ -78,13 +94,23 @@ class McpClients(RunningPart[None]):
             self._serving.announcer.end(code)
 
     def stop(self) -> None:
-        """End the streams of clients that wait for changes."""
+        """End the streams of clients that wait for changes, and those that clients open from now on."""
+        self._stopped = True
         if self._serving is not None:
             self._serving.stop()
 
     async def aclose(self) -> None:
         """Forget all clients."""
+        self._left = True
+        async with self._opening:
+            pass
         await self._life.aclose()
+
+
+def _check_entered(left: bool) -> None:
+    """Raise `RuntimeError` if the host has been left: what is loaded then would not be closed."""
+    if left:
+        raise RuntimeError("the host was left while this part was loaded")
 
 
 class ServerToolset(Protocol):
@@ -110,6 +136,7 @@ class ServerHandle:
     def __init__(self, unknown: UnknownCalls) -> None:
         self._unknown = unknown
         self._tools: ServerToolset | None = None
+        self._waiting: set[_WaitingSession] = set()
         self._live = MergedExecutor(unknown)
         self._lone = MergedExecutor(unknown)
         self.sources: Mapping[Scope, Source] = {
@@ -122,6 +149,9 @@ class ServerHandle:
         self._tools = tools
         self._live.join(*(() if tools is None else (tools.live,)))
         self._lone.join(*(() if tools is None else (tools.lone,)))
+        if tools is not None:
+            while self._waiting:
+                self._waiting.pop().use(tools)
 
     def _offering(self) -> Offering:
         return EMPTY_OFFERING if self._tools is None else self._tools.offering
@@ -130,19 +160,36 @@ class ServerHandle:
         return EMPTY_OFFERING if self._tools is None else self._tools.lone_offering
 
     def _session_executor(self) -> SessionExecutor:
-        return _Nothing(self._unknown) if self._tools is None else self._tools.per_session()
+        if self._tools is not None:
+            return self._tools.per_session()
+        session = _WaitingSession(self._unknown, self._waiting)
+        self._waiting.add(session)
+        return session
 
 
-class _Nothing(LiveCatalog):
-    """The empty executor of a session that began to use a server before it existed."""
+class _WaitingSession(MergedExecutor):
+    """The executor of a session that began to use a server before it existed: empty until the server's tools come."""
 
-    async def aclose(self) -> None:
-        """Do nothing: it started nothing."""
+    def __init__(self, unknown: UnknownCalls, waiting: set[_WaitingSession]) -> None:
+        super().__init__(unknown)
+        self._waiting = waiting
+        self._own: SessionExecutor | None = None
+
+    def use(self, tools: ServerToolset) -> None:
+        """List and call these tools, over the session's own connection."""
+        self._own = tools.per_session()
+        self.join(self._own)
 
     @property
     def offering(self) -> Offering:
-        """No prompts and resources."""
-        return EMPTY_OFFERING
+        """The prompts and resources of the session's own connection."""
+        return EMPTY_OFFERING if self._own is None else self._own.offering
+
+    async def aclose(self) -> None:
+        """Wait no longer, and release what calls have started."""
+        self._waiting.discard(self)
+        if self._own is not None:
+            await self._own.aclose()
 
 
 class HostServers:
@@ -160,6 +207,7 @@ class HostServers:
         self._loading = asyncio.Lock()
         self._life = AsyncExitStack()
         self._tasks = BackgroundTasks()
+        self._left = False
 
     async def __aenter__(self) -> Self:
         entries = self._services.configuration().servers
@@ -170,7 +218,10 @@ class HostServers:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left = True
         await self._tasks.cancel()
+        async with self._loading:
+            pass
         await self._life.aclose()
 
     async def _has_records(self) -> bool:
@@ -180,13 +231,45 @@ class HostServers:
         return False
 
     async def load(self) -> Any:
-        """Return the servers, a `McpServers`, as `toolplug.parts.mcp.servers.servers_of` does. Raises `StoreError`."""
+        """Return the servers, a `McpServers`, as `toolplug.parts.mcp.servers.servers_of` does.
+
+        Raises `StoreError`, and `RuntimeError` once the host is left.
+        """
         async with self._loading:
             if self._loaded is None:
+                _check_entered(self._left)
                 module = await in_own_thread(partial(import_module, _SERVERS))
-                servers = module.McpServers(self._services, self._coded, self.handle)
-                self._loaded = await self._life.enter_async_context(servers)
+                async with AsyncExitStack() as life:
+                    servers = module.McpServers(self._services, self._coded, self.handle)
+                    await life.enter_async_context(servers)
+                    _check_entered(self._left)
+                    self._loaded, self._life = servers, life.pop_all()
         return self._loaded
+
+    async def present(self) -> Any:
+        """Return the servers as `load` does, but None where there is none yet, and none on its way."""
+        wanted = self._services.configuration().servers.ids or self._coded
+        if self._loaded is None and not wanted and not self._loading.locked():
+            return None
+        return await self.load()
+
+    def _load_soon(self) -> None:
+        """Load in the background, as soon as the store can answer."""
+        if not self._tasks:
+            self._tasks.start(self._keep_loading(), "toolplug-mcp-servers")
+
+    async def _keep_loading(self) -> None:
+        failing = False
+        while True:
+            try:
+                await self.load()
+            except StoreError as error:
+                if not failing:
+                    _LOG.warning("the MCP servers come when the store can answer: %s", error)
+                failing = True
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
 
     @property
     def loaded(self) -> Any:
@@ -200,11 +283,18 @@ class HostServers:
         return self._handles[name]
 
     async def configure(self, entries: ServerEntries) -> None:
-        """Replace the servers of the file. Raises `StoreError` if these are the first."""
+        """Replace the servers of the file.
+
+        Raises `StoreError` if there was none before; they are then loaded in the background.
+        """
         if self._loaded is not None:
             self._loaded.apply()
-        elif entries.ids:
-            await self.load()
+        elif entries.ids or self._coded:
+            try:
+                await self.load()
+            except StoreError:
+                self._load_soon()
+                raise
 
     def register(self, server: ConfiguredServer) -> None:
         """Register a server of the host's code, in place of any other of its id; the first is loaded soon."""
@@ -212,7 +302,7 @@ class HostServers:
         if self._loaded is not None:
             self._loaded.apply()
         else:
-            self._tasks.start(self.load(), "toolplug-mcp-servers")
+            self._load_soon()
 
     def servers(self, tenant: str) -> Sequence[HostServer]:
         """Return the servers of a tenant: those of the file in its order, then added ones."""

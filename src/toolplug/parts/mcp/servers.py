@@ -92,8 +92,6 @@ class McpServers:
         self._changing = asyncio.Lock()
         self._followed = FollowedRecords(self._store, SERVERS, self._records.load, self._use, lambda _: self._changing)
         self._requests = services.requests
-        self._requests.apply(self._followed)
-        self._requests.apply(self._discovery.records)
         self.discoveries: Counter[tuple[str, str]] = Counter()
         self._life = AsyncExitStack()
 
@@ -101,19 +99,19 @@ class McpServers:
         async with AsyncExitStack() as life:
             self._hash_key = await hash_key(self._store)
             await life.enter_async_context(self._discovery)
+            life.push_async_callback(self._end_all)
             self._discovery.watch(self._show)
-            await self._followed.start()
+            await self._followed.start()  # begins servers even if it fails after that
+            life.push_async_callback(self._followed.aclose)
             self.apply()
+            self._requests.apply(self._followed)
+            self._requests.apply(self._discovery.records)
             self._life = life.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._followed.aclose()
-        for name in list(self._servers):
-            self._end(name)
-        await self._closes.wait()
         await self._life.aclose()
 
     def servers(self, tenant: str) -> tuple[ServerView, ...]:
@@ -240,7 +238,9 @@ class McpServers:
     def _of(self, tenant: str | None) -> dict[str, Server]:
         """Return the servers of a tenant by id; its own take precedence over shared ones."""
         mine = {name.id: self._servers[name].server for name in self._kept if name.tenant == tenant and tenant}
-        shared = {name: self._servers[ServerName(name)].server for name in self._list_shared()}
+        # A reload replaces the configuration some time before `apply` begins its new servers.
+        begun = [name for name in self._list_shared() if ServerName(name) in self._servers]
+        shared = {name: self._servers[ServerName(name)].server for name in begun}
         return {**shared, **mine}
 
     def _list_shared(self) -> Mapping[str, Server]:
@@ -342,6 +342,11 @@ class McpServers:
         self._closes.begin(self._discovery.leave(name))
         self._handle(name).use(None)
         self._closes.begin(tools.aclose())
+
+    async def _end_all(self) -> None:
+        for name in list(self._servers):
+            self._end(name)
+        await self._closes.wait()
 
     def _show(self, name: ServerName, record: DiscoveryRecord) -> None:
         tools = self._servers.get(name)

@@ -73,10 +73,12 @@ class Discovery:
         """Cancel the listings in progress and restore the records from before them."""
         known = [*self._known.values()]
         self._known.clear()
-        await asyncio.gather(*(watched.stop() for watched in known))
-        if listings := [*self._services.listings.values()]:
-            await asyncio.wait(listings, timeout=self._grace_s)
-        await self.records.aclose()
+        try:
+            await asyncio.gather(*(watched.stop() for watched in known))
+            if listings := [*self._services.listings.values()]:
+                await asyncio.wait(listings, timeout=self._grace_s)
+        finally:
+            await self.records.aclose()
 
     def record(self, name: ServerName) -> DiscoveryRecord:
         """Return the record of a server without waiting; the same object until something changes."""

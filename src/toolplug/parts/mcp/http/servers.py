@@ -11,6 +11,7 @@ from toolplug.catalog.call import ADMIN, OPERATOR, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.catalog.exact_json import Answer
 from toolplug.config.units import parse_duration
+from toolplug.execution.accounting import audit_block
 from toolplug.execution.plans import AskCaller, Policy, PolicyWord, ToolRule
 from toolplug.host.file.settings import of_one_tool, rule
 from toolplug.http.bodies.request_body import CamelBody, Fields, OrjsonResponse, absent, read_json
@@ -18,6 +19,7 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, acting, query_fields
 from toolplug.http.routing import READ, Parameter, answers, route
 from toolplug.parts.mcp.discovery.record import FoundTool, Status
+from toolplug.parts.mcp.running import HostServers
 from toolplug.parts.mcp.server_records import ServerRecord, ServerSource, ServerState, ServerView, not_found
 from toolplug.parts.mcp.servers import McpServers, servers_of
 from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S, SERVER_ID
@@ -184,8 +186,20 @@ def wanted_wait_s(request: HostRequest) -> float:
     return wait_s
 
 
-async def _servers(request: HostRequest) -> McpServers:
-    return await servers_of(request.state["host"])
+async def _present(request: HostRequest) -> McpServers | None:
+    """Return the servers; None, and nothing is loaded for it, where there is none."""
+    servers = request.state["host"].servers
+    assert isinstance(servers, HostServers), "the host's servers are those of this part"
+    return await servers.present()
+
+
+async def _servers_to(what: str, request: HostRequest) -> McpServers:
+    """Return the servers for a change of one. Raises `ApiError` where there is none, which is audited."""
+    servers, actor = await _present(request), acting(request)
+    if servers is None:
+        with audit_block(f"mcp_server.{what}", actor["by"], actor["request_id"], lambda: "_unknown"):
+            raise not_found(request.path_params["id"], {})
+    return servers
 
 
 PRIVATE = {"cache-control": "private, no-cache"}
@@ -274,11 +288,9 @@ async def list_servers(request: HostRequest) -> OrjsonResponse[ServerList]:
     """Answer the servers of the caller's tenant."""
     state = request.state
     reach = state["host"].reach(state["principal"])
-    views = [
-        view
-        for view in (await _servers(request)).servers(state["principal"].tenant)
-        if reach is None or view.id in reach.servers
-    ]
+    servers = await _present(request)
+    known = () if servers is None else servers.servers(state["principal"].tenant)
+    views = [view for view in known if reach is None or view.id in reach.servers]
     return OrjsonResponse({"servers": [server_fields(view, state["principal"]) for view in views]}, 200, PRIVATE)
 
 
@@ -298,7 +310,7 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         tools=body.tools,
         discovery_timeout_s=body.discovery_timeout_ms / 1000,
     )
-    servers, actor = await _servers(request), acting(request)
+    servers, actor = await servers_of(request.state["host"]), acting(request)
     view = await servers.add(record, **actor)
     if wait_s and view.enabled:
         view = await servers.discover(view.id, wait_s=wait_s, **actor)
@@ -311,10 +323,10 @@ async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Answer one server. Raises `ApiError`."""
     state = request.state
     name, reach = request.path_params["id"], state["host"].reach(state["principal"])
-    if reach is not None and name not in reach.servers:
+    servers = await _present(request) if reach is None or name in reach.servers else None
+    if servers is None:
         raise not_found(name, {})
-    view = (await _servers(request)).server(state["principal"].tenant, name)
-    return _server_response(request, view)
+    return _server_response(request, servers.server(state["principal"].tenant, name))
 
 
 @route("PATCH", _ONE, ADMIN, "Change an MCP server", ChangeServerBody, parameters=(_ID,))
@@ -333,7 +345,7 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
         tools=body.tools if "tools" in given else None,
         discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
     )
-    view = await (await _servers(request)).change(change, **acting(request))
+    view = await (await _servers_to("change", request)).change(change, **acting(request))
     return _server_response(request, view)
 
 
@@ -341,7 +353,7 @@ async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
 @answers(status=204, errors=(404, 409))
 async def remove_server(request: HostRequest) -> Response:
     """Forget a server and what was found. Raises `ApiError`."""
-    await (await _servers(request)).remove(request.path_params["id"], **acting(request))
+    await (await _servers_to("remove", request)).remove(request.path_params["id"], **acting(request))
     return Response(status_code=204)
 
 
@@ -350,7 +362,9 @@ async def remove_server(request: HostRequest) -> Response:
 async def discover_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Begin a discovery, or join the one that runs: 202 while it does, 200 for its end. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
-    view = await (await _servers(request)).discover(request.path_params["id"], wait_s=wait_s, **acting(request))
+    view = await (await _servers_to("discover", request)).discover(
+        request.path_params["id"], wait_s=wait_s, **acting(request)
+    )
     return _server_response(request, view, status=202 if view.record.status == "discovering" or not wait_s else 200)
 
 
@@ -367,5 +381,5 @@ async def discover_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
 async def accept_tools(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Take the new definitions of quarantined tools for good. Raises `ApiError`; then nothing has changed."""
     body = await read_json(request, AcceptBody, empty=b"{}")
-    view = await (await _servers(request)).accept(request.path_params["id"], body.tools, **acting(request))
+    view = await (await _servers_to("accept", request)).accept(request.path_params["id"], body.tools, **acting(request))
     return _server_response(request, view)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Literal, NamedTuple, Self, TypedDict, cast
 
@@ -63,6 +64,7 @@ class PeerMcpSessions(McpSessions):
         self._records: dict[str, _Known] = {}
         self._updates: dict[str, _Updates] = {}
         self._tasks = BackgroundTasks()
+        self._life = AsyncExitStack()
         self._followers = (
             Follower(store, _PREFIX, self._hear, self._look_at_logs),
             Follower(store, _UPDATES, self._hear_updates, self._look_at_updates),
@@ -70,14 +72,16 @@ class PeerMcpSessions(McpSessions):
 
     async def __aenter__(self) -> Self:
         """Follow the records. Raises `StoreError`."""
-        for follower in self._followers:
-            await follower.start()
+        async with AsyncExitStack() as life:
+            life.push_async_callback(self._tasks.cancel)
+            for follower in self._followers:
+                await follower.start()
+                life.push_async_callback(follower.aclose)
+            self._life = life.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for follower in self._followers:
-            await follower.aclose()
-        await self._tasks.cancel()
+        await self._life.aclose()
 
     async def begin(self, owner: SessionOwner, client: Client) -> Handshake:
         """Return a new session. Raises `StoreError`."""
