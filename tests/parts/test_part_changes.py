@@ -1,0 +1,80 @@
+"""Parts of plugins that a reload or a switch opens and closes, and what callers and probes see meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.host.conftest import Package
+from tests.parts.test_plugin_parts import ADA, BOARD, KEYS, get
+
+from toolplug import ToolCall, open_host
+from toolplug.errors import ConfigError
+
+pytestmark = pytest.mark.anyio
+Write = Callable[[str], Path]
+
+BEGINS = BOARD.replace(
+    "    def session_over(", "    def begin(self):\n            self.begun = True\n\n        def session_over("
+)
+ALPHA = BEGINS.replace("/v1/board", "/v1/alpha").replace("board:read", "alpha:read").replace('"board"', '"alpha"')
+BOTH = "providers: {alpha: {enabled: true}, board: {enabled: true}}\n"
+
+
+async def test_a_reload_that_one_part_refuses_changes_no_part(config: Write, package: Package) -> None:
+    package(
+        "acme-alpha", {"alpha": "alpha_mod"}, alpha_mod=ALPHA.replace("board_of", "alpha_of").replace("pin", "note")
+    )
+    package("acme-board", {"board": "board_mod"}, board_mod=BEGINS)
+    async with open_host(config(BOTH)) as host:
+        listed = host.executor_for(ADA)
+        before = [*listed.catalog]
+        config(BOTH + "alpha: {text: a}\nboard: {fails: open}\nlimits: {max_concurrency: 3}")
+        with pytest.raises(ConfigError, match="no board"):
+            await host.reload(by=ADA)
+        alpha = sys.modules["alpha_mod"].RunningBoard
+        assert ([*listed.catalog], host.part(alpha), alpha.closed) == (before, None, 1)
+        assert host.settings.limits.max_concurrency != 3
+        config(BOTH + "alpha: {text: a}\nboard: {text: b}")
+        await host.reload(by=ADA)
+        for kind in (alpha, sys.modules["board_mod"].RunningBoard):
+            running = host.part(kind)
+            assert running is not None
+            assert running.begun
+
+
+async def test_the_part_of_a_provider_that_is_switched_off_is_closed(config: Write, package: Package) -> None:
+    package("acme-board", {"board": "board_mod"}, board_mod=BOARD)
+    async with open_host(config("board: {text: hello}" + KEYS)) as host:
+        await host.disable("board", by=ADA)
+        kind = sys.modules["board_mod"].RunningBoard
+        assert ([*(await host.catalog_for(ADA))], host.part(kind), kind.closed) == ([], None, 1)
+        assert (await get(host, "/v1/board"))[0] == 404
+        await host.enable("board", by=ADA)
+        assert [*(await host.catalog_for(ADA))] == ["pin", "board_of_default"]
+        assert (await get(host, "/v1/board"))[0] == 200
+        await host.disable("board", by=ADA)
+        await host.reload(by=ADA)
+        assert "board_of_default" in await host.catalog_for(ADA)
+
+
+async def test_the_tools_of_a_part_are_not_listed_while_it_closes(config: Write, package: Package) -> None:
+    closing = BOARD.replace("RunningBoard.closed += 1", "RunningBoard.seen = await self.look()").replace(
+        "def session_over", "look = None\n\n        def session_over"
+    )
+    package("acme-board", {"board": "board_mod"}, board_mod=closing)
+    async with open_host(config("board: {text: hello}")) as host:
+        listed, kind = host.executor_for(ADA), sys.modules["board_mod"].RunningBoard
+        running = host.part(kind)
+        assert running is not None
+        assert "board_of_default" in listed.catalog
+
+        async def look() -> tuple[list[str], str]:
+            return [*listed.catalog], (await listed.execute(ToolCall("1", "board_of_default"))).status
+
+        running.look = look
+        config("providers: {board: {enabled: true}}")
+        await host.reload(by=ADA)
+        assert kind.seen == (["pin"], "unknown_tool")
