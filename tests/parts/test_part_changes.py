@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from httpx2 import ASGITransport, AsyncClient
 from tests.host.conftest import Package
 from tests.parts.test_plugin_parts import ADA, BOARD, KEYS, get
 
+import toolplug.http
 from toolplug import ToolCall, open_host
 from toolplug.errors import ConfigError
 
@@ -23,10 +26,15 @@ ALPHA = BEGINS.replace("/v1/board", "/v1/alpha").replace("board:read", "alpha:re
 BOTH = "providers: {alpha: {enabled: true}, board: {enabled: true}}\n"
 
 
-async def test_a_reload_that_one_part_refuses_changes_no_part(config: Write, package: Package) -> None:
+@pytest.fixture
+def alpha(package: Package) -> None:
     package(
         "acme-alpha", {"alpha": "alpha_mod"}, alpha_mod=ALPHA.replace("board_of", "alpha_of").replace("pin", "note")
     )
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_a_reload_that_one_part_refuses_changes_no_part(config: Write, package: Package) -> None:
     package("acme-board", {"board": "board_mod"}, board_mod=BEGINS)
     async with open_host(config(BOTH)) as host:
         listed = host.executor_for(ADA)
@@ -78,3 +86,58 @@ async def test_the_tools_of_a_part_are_not_listed_while_it_closes(config: Write,
         config("providers: {board: {enabled: true}}")
         await host.reload(by=ADA)
         assert kind.seen == (["pin"], "unknown_tool")
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_probes_at_once_ask_the_parts_once_and_side_by_side(config: Write, package: Package) -> None:
+    package("acme-board", {"board": "board_mod"}, board_mod=BOARD)
+    async with open_host(config(BOTH + "alpha: {text: a}\nboard: {text: b}")) as host:
+        kinds = [sys.modules[name].RunningBoard for name in ("alpha_mod", "board_mod")]
+        both, asked = asyncio.Event(), list[type]()
+
+        async def ready(self: object) -> str:
+            asked.append(type(self))
+            if len(asked) == len(kinds):
+                both.set()
+            await both.wait()
+            return ""
+
+        for kind in kinds:
+            kind.ready = ready
+        assert [*await asyncio.wait_for(asyncio.gather(*(host.ready() for _ in range(20))), 3)] == [()] * 20
+        assert asked == kinds
+
+
+async def test_requests_at_once_load_the_routes_of_a_part_once(config: Write, package: Package) -> None:
+    slow = BOARD.replace("return [read_board]", "import time; LOADS.append(1); time.sleep(0.1); return [read_board]")
+    package("acme-board", {"board": "board_mod"}, board_mod="    LOADS = []\n" + slow)
+    async with open_host(config("board: {text: hello}" + KEYS)) as host:
+        app = toolplug.http.create_app(host)
+        transport = ASGITransport(app, client=("127.0.0.1", 1))
+        async with AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked = (client.get("/v1/board", headers={"authorization": "Bearer reader"}) for _ in range(20))
+            assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+        assert len(sys.modules["board_mod"].LOADS) == 1
+
+
+async def test_a_held_executor_lists_the_tools_of_the_first_part(config: Write, package: Package) -> None:
+    package("acme-board", {"board": "board_mod"}, board_mod=BOARD)
+    async with open_host(config("providers: {board: {enabled: true}}")) as host:
+        listed = host.executor_for(ADA)
+        config("board: {text: hello}")
+        await host.reload(by=ADA)
+        assert [*listed.catalog] == ["pin", "board_of_default"]
+
+
+async def test_the_description_follows_a_reload_that_changes_parts_only(config: Write, package: Package) -> None:
+    source = BOARD.replace("    @tool\n", "").replace("return [read_board]", "return [read_board] if ON else []")
+    package("acme-board", {"board": "board_mod"}, board_mod="    ON = []\n" + source)
+    async with open_host(config("board: {text: hello}")) as host:
+        app = toolplug.http.create_app(host)
+        transport = ASGITransport(app, client=("127.0.0.1", 1))
+        async with AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert "/v1/board" not in (await client.get("/openapi.json")).json()["paths"]
+            sys.modules["board_mod"].ON.append(1)
+            await host.reload(by=ADA)
+            assert "/v1/board" in (await client.get("/openapi.json")).json()["paths"]
+            assert (await client.get("/v1/board")).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +27,7 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
 from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
 from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.tasks import SingleFlight
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -68,10 +70,8 @@ class PartTools:
             self._plans = LeastRecentlyUsed(MAX_PLANS)
             self.refresh()
 
-    def of(self, caller: Principal) -> LiveCatalog | None:
-        """Return the tools that the parts list to this caller; None if no part lists any to anybody."""
-        if not self._parts:
-            return None
+    def of(self, caller: Principal) -> LiveCatalog:
+        """Return the tools that the parts list to this caller, now none perhaps: a reload may open a part with some."""
         live = self._of.get(caller)
         if live is None:
             live = self._of[caller] = LiveCatalog(self._services.unknown, self._catalog(caller))
@@ -200,6 +200,7 @@ class RunningParts:
         self._first = configuration
         self._open: dict[str, _OpenPart] = {}
         self._begun: dict[str, _OpenPart] = {}
+        self._asking = SingleFlight(self._ask, "toolplug-ready-parts")
         self.sessions: HostSessions = NO_SESSIONS
         self.approvals: HostApprovals = NO_APPROVALS
 
@@ -215,6 +216,7 @@ class RunningParts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._asking.aclose()
         await self._close_all()
 
     @asynccontextmanager
@@ -298,9 +300,16 @@ class RunningParts:
         await _close_each(opened.values())
 
     async def down(self) -> list[tuple[str, str]]:
-        """Return the name and the reason of each part that cannot do its work now, in order."""
-        reasons = [(name, await opened.reason()) for name, opened in [*self._open.items()]]
-        return [(name, reason) for name, reason in reasons if reason]
+        """Return the name and the reason of each part that cannot do its work now, in order.
+
+        The parts are asked side by side, and all that ask at once share their answers.
+        """
+        return await self._asking.join()
+
+    async def _ask(self) -> list[tuple[str, str]]:
+        asked = {**self._open}
+        reasons = await asyncio.gather(*(opened.reason() for opened in asked.values()))
+        return [(name, reason) for name, reason in zip(asked, reasons, strict=True) if reason]
 
     def session_over(self, code: str) -> None:
         """Let each part forget a session that has ended."""

@@ -20,6 +20,7 @@ from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
 from toolplug.providers.host_part import HostPart
+from toolplug.runtime.tasks import SingleFlight
 from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.http")
@@ -224,6 +225,7 @@ class HostRouter:
             self._own.setdefault(first_segments(route.path), []).append(route)
         self._routers = {prefix: self._build(own) for prefix, own in self._own.items()}
         self._later: Mapping[str, tuple[HostPart[Any], ...]] = {}
+        self._loading: dict[tuple[str, tuple[HostPart[Any], ...]], SingleFlight[Router]] = {}
 
     def offer(self, parts: Iterable[HostPart[Any]]) -> None:
         """Have the routes of these parts in place of those that were offered before."""
@@ -244,11 +246,21 @@ class HostRouter:
         """Return whether a part has the routes of a path that has no router."""
         return first_segments(path) in self._later
 
-    async def load(self, path: str) -> Router | None:
+    async def load(self, path: str) -> Router:
         """Load the routes of the parts of a path, and return their router, with the host's own routes."""
         prefix = first_segments(path)
         parts = self._later[prefix]
-        found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        key = prefix, parts
+        loading = self._loading.get(key)
+        if loading is None:  # all that ask meanwhile share it: each load takes a thread
+            loading = self._loading[key] = SingleFlight(partial(self._load, prefix, parts), "toolplug-routes")
+        return await loading.join()
+
+    async def _load(self, prefix: str, parts: tuple[HostPart[Any], ...]) -> Router:
+        try:
+            found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        finally:
+            del self._loading[prefix, parts]
         routes = [*self._own.get(prefix, ()), *(each for each in found if first_segments(each.path) == prefix)]
         router = self._build(routes)
         if self._later.get(prefix) == parts:  # else a reload has changed the parts meanwhile
