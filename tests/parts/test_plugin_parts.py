@@ -70,6 +70,10 @@ BOARD = """
             if what in self.settings.fails:
                 raise SystemExit("secret text")
 
+    class Unwritten(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        value: RunningBoard
+
     async def opened(services, settings):
         if "open" in settings.fails:
             raise RuntimeError("no board")
@@ -307,16 +311,34 @@ async def test_a_part_that_raises_costs_the_host_nothing_else(config: Write, cap
             "GET /v1/board needs the scope 'board:write'; add it",
         ),
         (("return [read_board]", "raise RuntimeError"), "routes() of the part 'board'"),
+        (
+            ('"GET", "/v1/board"', '"get", "/v1/board"'),
+            "get /v1/board has no method that can be served; give one",
+        ),
+        (('"/v1/board", "b', '"/v1/board/{id:foo}", "b'), "GET /v1/board/{id:foo} has a path that cannot be matched: "),
+        (('"/v1/board", "b', '"/v1/board/{id}/{id}", "b'), "has a path that cannot be matched: Duplicated param"),
+        (
+            ('"/v1/board", "b', '"/v1/board/{id:int}", "b'),
+            "has a parameter with a convertor; none but :path",
+        ),
+        (('"The board")', '"The board", audience="plugin")'), "is for the plugin of a session, whose {code} its path"),
+        (
+            ('"The board")', '"The board", Unwritten)'),
+            "GET /v1/board has the model <class 'board_mod.Unwritten'> wi",
+        ),
+        (("@answers()", "@answers(Unwritten)"), "GET /v1/board has the model <class 'board_mod.Unwritten'> wi"),
     ],
 )
-async def test_routes_that_it_did_not_announce_are_left_out(
+async def test_routes_that_it_did_not_announce_or_that_cannot_be_served_are_left_out(
     config: Write, package: Package, caplog: pytest.LogCaptureFixture, change: tuple[str, str], expected: str
 ) -> None:
     package("acme-board", {"board": "board_mod"}, board_mod=BOARD.replace(*change))
     async with open_host(config("board: {text: hello}" + KEYS)) as host:
         assert (await get(host, "/v1/board"))[0] == 404
+        assert (await get(host, "/v1/board/1"))[0] == 404
         assert (await get(host, "/openapi.json"))[0] == 200
     assert expected in caplog.text
+    assert "provider 'board' (acme-board 1.0)" in caplog.text
 
 
 async def test_a_provider_of_its_package_gets_it_as_a_service(config: Write, package: Package) -> None:
