@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
@@ -141,3 +143,36 @@ async def test_the_description_follows_a_reload_that_changes_parts_only(config: 
             await host.reload(by=ADA)
             assert "/v1/board" in (await client.get("/openapi.json")).json()["paths"]
             assert (await client.get("/v1/board")).status_code == 200
+
+
+async def test_a_part_with_changed_code_has_its_metrics_anew(config: Write, tmp_path: Path) -> None:
+    made = "self.count = Counter('toolplug_board', 'x', registry=services.metrics); self.count.inc(AMOUNT)"
+    same = "self.services, self"
+    source = "from prometheus_client import Counter\n" + dedent(BOARD).replace("self.services, self", f"{made}; {same}")
+    (file := tmp_path / "board.py").write_text(source.replace("AMOUNT", "1"))
+    text = "providers: {board: {type: ./board.py, enabled: true}}\n"
+    async with open_host(config(text + "board: {text: one}")) as host:
+        shown = partial(host.metrics.get_sample_value, "toolplug_board_total")
+        assert shown() == 1
+        file.write_text(source.replace("AMOUNT", "2"))
+        config(text + "board: {text: two, fails: open}")
+        with pytest.raises(ConfigError, match="no board"):
+            await host.reload(by=ADA)
+        assert (shown(), "one" in str((await host.catalog_for(ADA))["board_of_default"].definition)) == (1, True)
+        config(text + "board: {text: two}")
+        await host.reload(by=ADA)
+        assert (shown(), "two" in str((await host.catalog_for(ADA))["board_of_default"].definition)) == (2, True)
+        config(text)
+        await host.reload(by=ADA)
+        assert shown() is None
+
+
+async def test_a_part_whose_metrics_have_the_name_of_others_is_not_opened(config: Write, package: Package) -> None:
+    made = "Gauge('toolplug_mine', 'x', registry=services.metrics)"
+    own = BEGINS.replace("self.services, self", f"{made}; self.services, self")
+    own = "    from prometheus_client import Gauge\n" + own.replace("pin", "note")
+    other = own.replace("/v1/board", "/v1/alpha").replace("board:read", "alpha:read").replace('"board"', '"alpha"')
+    package("acme-board", {"board": "board_mod"}, board_mod=own)
+    package("acme-alpha", {"alpha": "alpha_mod"}, alpha_mod=other)
+    with pytest.raises(ConfigError, match="Duplicated timeseries"):
+        await open_host(config(BOTH + "alpha: {text: a}\nboard: {text: b}")).__aenter__()

@@ -11,6 +11,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
@@ -25,7 +28,7 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.tasks import SingleFlight
 
@@ -130,11 +133,38 @@ class PartTools:
         return await found[1].execute(call, context)
 
 
+class PartMetrics(CollectorRegistry):
+    """The metrics of one open part of a plugin, which the host has as one collector.
+
+    So the part that a reload opens in place of another has metrics of the same names before that one is closed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: dict[Collector, None] = {}
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector."""
+        super().register(collector)
+        self._own[collector] = None
+
+    def unregister(self, collector: Collector) -> None:
+        """Remove a collector."""
+        super().unregister(collector)
+        del self._own[collector]
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the families of its collectors, so that none of another's name is taken into the host."""
+        for each in [*self._own]:
+            yield from getattr(each, "describe", tuple)()
+
+
 class _OpenPart(NamedTuple):
     """A part and its running form. Code of a plugin costs the host nothing but the part: it is logged if it raises."""
 
     part: HostPart[Any]
     running: RunningPart[Any]
+    metrics: PartMetrics | None = None
 
     def goes_on_as(self, part: HostPart[Any]) -> bool:
         """Return whether it goes on as this part: a reload may have read other code of a plugin."""
@@ -235,6 +265,8 @@ class RunningParts:
                     await self._begin(part, part.settings_in(configuration.settings))
             yield
         finally:
+            for name, opened in reversed(self._begun.items()):
+                self._show_metrics(self._open.get(name), opened)
             await _close_each(self._begun.values())
             self._begun = {}
 
@@ -255,6 +287,7 @@ class RunningParts:
                 opened.goes_on_as(part) and (part.entry is None or _is_wanted(part, configuration, off))
             ):
                 del after[name]
+                self._show_metrics(None, opened)
             else:
                 settings = part.settings_in(configuration.settings)
                 opened.call("configure()", partial(opened.running.configure, settings))
@@ -276,22 +309,40 @@ class RunningParts:
         if entry is None:
             self._begun[part.name] = _OpenPart(part, await part.open(self._services, settings))
             return
-        begun: list[RunningPart[Any]] = []
+        begun: list[_OpenPart] = []
+        metrics = PartMetrics()
 
         async def begin() -> None:
-            running = await part.open(self._services, settings)
+            running = await part.open(self._services._replace(metrics=metrics), settings)
             if RunningPart not in type(running).__mro__:
                 raise InvalidDefinition(f"{type(running).__name__} is no RunningPart; inherit from it")
-            begun.append(running)
+            begun.append(_OpenPart(part, running, metrics))
 
+        what = f"open() of the part {part.name!r}"
         try:
-            await await_step(entry, f"open() of the part {part.name!r}", begin, START_S)
+            await await_step(entry, what, begin, START_S)
+            run_step(entry, what, partial(self._show_metrics, begun[0], self._open.get(part.name)))
         except ProviderError as error:
+            await _close_each(begun)
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None
             _LOG.error("%s; going on without it (required: false)", error)
             return
-        self._begun[part.name] = _OpenPart(part, begun[0])
+        self._begun[part.name] = begun[0]
+
+    def _show_metrics(self, opened: _OpenPart | None, older: _OpenPart | None) -> None:
+        """Have the metrics of a part in place of an older one's. Raises `ValueError` for a name that is taken."""
+        metrics = self._services.metrics
+        if older is not None and older.metrics is not None:
+            metrics.unregister(older.metrics)
+        if opened is None or opened.metrics is None:
+            return
+        try:
+            metrics.register(opened.metrics)
+        except BaseException:
+            if older is not None and older.metrics is not None:
+                metrics.register(older.metrics)
+            raise
 
     async def _close_all(self) -> None:
         """Close every part, in reverse order."""
