@@ -205,6 +205,15 @@ def test_what_is_wrong_with_its_section_is_a_problem_with_its_line(config: Write
         (('name="board"', 'name="sessions"'), "gives the name 'sessions', which is taken by the host"),
         (('name="board"', 'name="responses"'), "gives the name 'responses', which is taken by the host"),
         (('name="board"', 'name="model_dump"'), "gives the name 'model_dump', which is taken by the host"),
+        (('name="board"', 'name="approval"'), "gives the name 'approval', which is taken by the host"),
+        (('name="board"', 'name="session"'), "gives the name 'session', which is taken by the host"),
+        (
+            (
+                "@hookimpl\n",
+                "@hookimpl(specname='host_part')\n    def second():\n        return host_part()\n\n    @hookimpl\n",
+            ),
+            "gives the name 'board', which is taken by another part of the same plugin",
+        ),
         (('name="board"', 'name="Board"'), "gives the name 'Board'; a lower-case letter, then up to 63 of a-z 0-9 _"),
         (("settings=Board", "settings=dict"), "gives <class 'dict'> for settings; give the class of a pydantic model"),
         (
