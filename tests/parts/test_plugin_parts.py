@@ -70,6 +70,10 @@ BOARD = """
             if what in self.settings.fails:
                 raise SystemExit("secret text")
 
+    class Unwritten(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        value: RunningBoard
+
     async def opened(services, settings):
         if "open" in settings.fails:
             raise RuntimeError("no board")
@@ -201,6 +205,15 @@ def test_what_is_wrong_with_its_section_is_a_problem_with_its_line(config: Write
         (('name="board"', 'name="sessions"'), "gives the name 'sessions', which is taken by the host"),
         (('name="board"', 'name="responses"'), "gives the name 'responses', which is taken by the host"),
         (('name="board"', 'name="model_dump"'), "gives the name 'model_dump', which is taken by the host"),
+        (('name="board"', 'name="approval"'), "gives the name 'approval', which is taken by the host"),
+        (('name="board"', 'name="session"'), "gives the name 'session', which is taken by the host"),
+        (
+            (
+                "@hookimpl\n",
+                "@hookimpl(specname='host_part')\n    def second():\n        return host_part()\n\n    @hookimpl\n",
+            ),
+            "gives the name 'board', which is taken by another part of the same plugin",
+        ),
         (('name="board"', 'name="Board"'), "gives the name 'Board'; a lower-case letter, then up to 63 of a-z 0-9 _"),
         (("settings=Board", "settings=dict"), "gives <class 'dict'> for settings; give the class of a pydantic model"),
         (
@@ -307,16 +320,34 @@ async def test_a_part_that_raises_costs_the_host_nothing_else(config: Write, cap
             "GET /v1/board needs the scope 'board:write'; add it",
         ),
         (("return [read_board]", "raise RuntimeError"), "routes() of the part 'board'"),
+        (
+            ('"GET", "/v1/board"', '"get", "/v1/board"'),
+            "get /v1/board has no method that can be served; give one",
+        ),
+        (('"/v1/board", "b', '"/v1/board/{id:foo}", "b'), "GET /v1/board/{id:foo} has a path that cannot be matched: "),
+        (('"/v1/board", "b', '"/v1/board/{id}/{id}", "b'), "has a path that cannot be matched: Duplicated param"),
+        (
+            ('"/v1/board", "b', '"/v1/board/{id:int}", "b'),
+            "has a parameter with a convertor; none but :path",
+        ),
+        (('"The board")', '"The board", audience="plugin")'), "is for the plugin of a session, whose {code} its path"),
+        (
+            ('"The board")', '"The board", Unwritten)'),
+            "GET /v1/board has the model <class 'board_mod.Unwritten'> wi",
+        ),
+        (("@answers()", "@answers(Unwritten)"), "GET /v1/board has the model <class 'board_mod.Unwritten'> wi"),
     ],
 )
-async def test_routes_that_it_did_not_announce_are_left_out(
+async def test_routes_that_it_did_not_announce_or_that_cannot_be_served_are_left_out(
     config: Write, package: Package, caplog: pytest.LogCaptureFixture, change: tuple[str, str], expected: str
 ) -> None:
     package("acme-board", {"board": "board_mod"}, board_mod=BOARD.replace(*change))
     async with open_host(config("board: {text: hello}" + KEYS)) as host:
         assert (await get(host, "/v1/board"))[0] == 404
+        assert (await get(host, "/v1/board/1"))[0] == 404
         assert (await get(host, "/openapi.json"))[0] == 200
     assert expected in caplog.text
+    assert "provider 'board' (acme-board 1.0)" in caplog.text
 
 
 async def test_a_provider_of_its_package_gets_it_as_a_service(config: Write, package: Package) -> None:

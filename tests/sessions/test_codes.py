@@ -12,7 +12,6 @@ from toolplug.errors import InvalidSessionCode, SessionGone, SessionNotFound
 from toolplug.parts.sessions.record import (
     abbreviate_code,
     code_of_token,
-    is_plugin_token,
     is_token_of,
     new_code,
     new_token,
@@ -65,7 +64,6 @@ def test_a_token_names_its_session_and_only_its_digest_tells_whether_it_is_right
 @pytest.mark.parametrize("text", ["", "tps_", "tps_ABCDEFGH_short", "tp_live_x", "tps_abcdefgh_" + "x" * 43])
 def test_a_malformed_token_names_no_session(text: str) -> None:
     assert code_of_token(text) is None
-    assert is_plugin_token(text) is text.startswith("tps_")
 
 
 def test_logs_show_a_session_without_its_code() -> None:

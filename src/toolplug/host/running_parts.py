@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.catalog import Catalog, merged
@@ -24,8 +28,9 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step
+from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.tasks import SingleFlight
 
 _LOG = logging.getLogger("toolplug.host")
 
@@ -68,10 +73,8 @@ class PartTools:
             self._plans = LeastRecentlyUsed(MAX_PLANS)
             self.refresh()
 
-    def of(self, caller: Principal) -> LiveCatalog | None:
-        """Return the tools that the parts list to this caller; None if no part lists any to anybody."""
-        if not self._parts:
-            return None
+    def of(self, caller: Principal) -> LiveCatalog:
+        """Return the tools that the parts list to this caller, now none perhaps: a reload may open a part with some."""
         live = self._of.get(caller)
         if live is None:
             live = self._of[caller] = LiveCatalog(self._services.unknown, self._catalog(caller))
@@ -130,11 +133,45 @@ class PartTools:
         return await found[1].execute(call, context)
 
 
+class PartMetrics(CollectorRegistry):
+    """The metrics of one open part of a plugin, which the host has as one collector.
+
+    So the part that a reload opens in place of another has metrics of the same names before that one is closed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: dict[Collector, None] = {}
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector."""
+        super().register(collector)
+        self._own[collector] = None
+
+    def unregister(self, collector: Collector) -> None:
+        """Remove a collector."""
+        super().unregister(collector)
+        del self._own[collector]
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the families of its collectors, so that none of another's name is taken into the host."""
+        for each in [*self._own]:
+            yield from getattr(each, "describe", tuple)()
+
+
 class _OpenPart(NamedTuple):
     """A part and its running form. Code of a plugin costs the host nothing but the part: it is logged if it raises."""
 
     part: HostPart[Any]
     running: RunningPart[Any]
+    metrics: PartMetrics | None = None
+
+    def goes_on_as(self, part: HostPart[Any]) -> bool:
+        """Return whether it goes on as this part: a reload may have read other code of a plugin."""
+        if part.entry is None:
+            return True
+        same = self.part.settings is part.settings
+        return same and (part.settings is not None or self.part.open is part.open)
 
     def call(self, what: str, function: Callable[[], object]) -> None:
         """Call a method of the part."""
@@ -192,12 +229,15 @@ class RunningParts:
         self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
         self._open: dict[str, _OpenPart] = {}
+        self._begun: dict[str, _OpenPart] = {}
+        self._asking = SingleFlight(self._ask, "toolplug-ready-parts")
         self.sessions: HostSessions = NO_SESSIONS
         self.approvals: HostApprovals = NO_APPROVALS
 
     async def __aenter__(self) -> Self:
         try:
-            await self.configure(self._first)
+            async with self.opening(self._first):
+                await self.configure(self._first)
         except BaseException:
             await self._close_all()
             raise
@@ -206,76 +246,121 @@ class RunningParts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._asking.aclose()
         await self._close_all()
 
-    async def configure(self, configuration: Configuration) -> None:
-        """Apply a configuration: open what it has a section for, and tell those that are open.
+    @asynccontextmanager
+    async def opening(self, configuration: Configuration, off: Collection[str] = ()) -> AsyncGenerator[None]:
+        """Open what this configuration has besides, for `configure`; what that has not taken is closed at the end.
 
-        The part of a plugin whose section or plugin is gone is closed, and one whose code has changed is opened anew.
-        Raises `ConfigError` and `StoreError` of a part that cannot be opened.
+        `off` are the keys of providers that are switched off, whose parts are off too. Raises `ConfigError` and
+        `StoreError` of a part that cannot be opened; then those that are open go on as they were.
         """
-        before = {*self._open.values()}
-        # What is always on is opened first, and so closed last: a response has its session until it has ended.
-        for part in sorted(configuration.parts, key=lambda part: part.settings is not None and not part.always):
-            settings = part.settings_in(configuration.settings)
-            wanted = settings is not None or part.settings is None
-            opened = self._open.get(part.name)
-            if opened is not None and (part.entry is None or (wanted and _is_same(opened.part, part))):
+        self._begun = {}
+        try:
+            # What is always on is opened first, and so closed last: a response has its session until it has ended.
+            for part in sorted(configuration.parts, key=lambda part: part.settings is not None and not part.always):
+                opened = self._open.get(part.name)
+                if _is_wanted(part, configuration, off) and (opened is None or not opened.goes_on_as(part)):
+                    await self._begin(part, part.settings_in(configuration.settings))
+            yield
+        finally:
+            for name, opened in reversed(self._begun.items()):
+                self._show_metrics(self._open.get(name), opened)
+            await _close_each(self._begun.values())
+            self._begun = {}
+
+    async def configure(self, configuration: Configuration, off: Collection[str] = ()) -> None:
+        """Apply a configuration within its `opening`: tell the parts that are open, and have those opened for it.
+
+        The part of a plugin whose section or plugin is gone or switched off is closed, and so is one whose code has
+        changed, once the one in its place is open. Nobody is listed the tools of a part that is closed.
+        """
+        begun, self._begun = self._begun, {}
+        before, after = self._open, {**self._open, **begun}
+        known = {part.name: part for part in configuration.parts}
+        for name, opened in before.items():
+            part = known.get(name)
+            if name in begun:
+                continue
+            if part is None or not (
+                opened.goes_on_as(part) and (part.entry is None or _is_wanted(part, configuration, off))
+            ):
+                del after[name]
+                self._show_metrics(None, opened)
+            else:
+                settings = part.settings_in(configuration.settings)
                 opened.call("configure()", partial(opened.running.configure, settings))
-            elif wanted:
-                await self._begin(part, settings)
-            elif opened is not None:
-                await self._close(part.name)
-        known = {part.name for part in configuration.parts}
-        for name in [name for name in self._open if name not in known]:
-            await self._close(name)
-        self.tools.list([(opened.part, opened.running) for opened in self._open.values()])
-        of_parts = (opened.running.sessions for opened in self._open.values())
+        self._open = after
+        self.tools.list([(opened.part, opened.running) for opened in after.values()])
+        of_parts = (opened.running.sessions for opened in after.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
-        asked = (opened.running.approvals for opened in self._open.values())
+        asked = (opened.running.approvals for opened in after.values())
         self.approvals = next((approvals for approvals in asked if approvals is not None), NO_APPROVALS)
-        for opened in [opened for opened in self._open.values() if opened not in before]:
-            opened.call("begin()", opened.running.begin)
+        try:
+            await _close_each(opened for name, opened in before.items() if after.get(name) is not opened)
+        finally:
+            for opened in begun.values():
+                opened.call("begin()", opened.running.begin)
 
     async def _begin(self, part: HostPart[Any], settings: object) -> None:
-        """Open a part, in place of an older one. Raises `ConfigError` and `StoreError`, unless it is not required."""
+        """Open a part for `configure`. Raises `ConfigError` and `StoreError`, unless it is not required."""
         entry = part.entry
         if entry is None:
-            self._open[part.name] = _OpenPart(part, await part.open(self._services, settings))
+            self._begun[part.name] = _OpenPart(part, await part.open(self._services, settings))
             return
-        begun: list[RunningPart[Any]] = []
+        begun: list[_OpenPart] = []
+        metrics = PartMetrics()
 
         async def begin() -> None:
-            running = await part.open(self._services, settings)
+            running = await part.open(self._services._replace(metrics=metrics), settings)
             if RunningPart not in type(running).__mro__:
                 raise InvalidDefinition(f"{type(running).__name__} is no RunningPart; inherit from it")
-            begun.append(running)
+            begun.append(_OpenPart(part, running, metrics))
 
+        what = f"open() of the part {part.name!r}"
         try:
-            await await_step(entry, f"open() of the part {part.name!r}", begin, START_S)
+            await await_step(entry, what, begin, START_S)
+            run_step(entry, what, partial(self._show_metrics, begun[0], self._open.get(part.name)))
         except ProviderError as error:
+            await _close_each(begun)
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None
             _LOG.error("%s; going on without it (required: false)", error)
             return
-        older, self._open[part.name] = self._open.get(part.name), _OpenPart(part, begun[0])
-        if older is not None:
-            await older.aclose()
+        self._begun[part.name] = begun[0]
 
-    async def _close(self, name: str) -> None:
-        await self._open.pop(name).aclose()
+    def _show_metrics(self, opened: _OpenPart | None, older: _OpenPart | None) -> None:
+        """Have the metrics of a part in place of an older one's. Raises `ValueError` for a name that is taken."""
+        metrics = self._services.metrics
+        if older is not None and older.metrics is not None:
+            metrics.unregister(older.metrics)
+        if opened is None or opened.metrics is None:
+            return
+        try:
+            metrics.register(opened.metrics)
+        except BaseException:
+            if older is not None and older.metrics is not None:
+                metrics.register(older.metrics)
+            raise
 
     async def _close_all(self) -> None:
         """Close every part, in reverse order."""
-        async with AsyncExitStack() as life:
-            for opened in self._open.values():
-                life.push_async_callback(opened.aclose)
-            self._open = {}
+        opened, self._open = self._open, {}
+        self.tools.list(())
+        await _close_each(opened.values())
 
     async def down(self) -> list[tuple[str, str]]:
-        """Return the name and the reason of each part that cannot do its work now, in order."""
-        reasons = [(name, await opened.reason()) for name, opened in [*self._open.items()]]
-        return [(name, reason) for name, reason in reasons if reason]
+        """Return the name and the reason of each part that cannot do its work now, in order.
+
+        The parts are asked side by side, and all that ask at once share their answers.
+        """
+        return await self._asking.join()
+
+    async def _ask(self) -> list[tuple[str, str]]:
+        asked = {**self._open}
+        reasons = await asyncio.gather(*(opened.reason() for opened in asked.values()))
+        return [(name, reason) for name, reason in zip(asked, reasons, strict=True) if reason]
 
     def session_over(self, code: str) -> None:
         """Let each part forget a session that has ended."""
@@ -297,6 +382,15 @@ class RunningParts:
         return next((each.running for each in self._open.values() if isinstance(each.running, kind)), None)
 
 
-def _is_same(opened: HostPart[Any], part: HostPart[Any]) -> bool:
-    """Return whether an open part goes on as this one: a reload may have read other code of a plugin."""
-    return opened.settings is part.settings and (part.settings is not None or opened.open is part.open)
+def _is_wanted(part: HostPart[Any], configuration: Configuration, off: Collection[str]) -> bool:
+    """Return whether a part is to be open: it needs no section or has one, and its plugin is not switched off."""
+    if part.entry is not None and part.entry.key in off:
+        return False
+    return part.settings is None or part.settings_in(configuration.settings) is not None
+
+
+async def _close_each(parts: Iterable[_OpenPart]) -> None:
+    """Close parts in reverse order, each of them whatever another raises."""
+    async with AsyncExitStack() as life:
+        for opened in parts:
+            life.push_async_callback(opened.aclose)

@@ -145,7 +145,7 @@ Choose = Callable[[Parts], LiveCatalog]
 class Views:
     """The executors of callers over one registry and its toolsets, with what each owner has equipped.
 
-    `tail()` lists the tool that reads kept results, and `of_parts` the tools of parts, None without any.
+    `tail()` lists the tool that reads kept results, and `of_parts` the tools of parts.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Views:
         agents: AgentTools,
         tail: Callable[[], Catalog],
         equipment: EquippedToolsets,
-        of_parts: Callable[[Principal], LiveCatalog | None],
+        of_parts: Callable[[Principal], LiveCatalog],
     ) -> None:
         self._registry = registry
         self._agents = agents
@@ -191,7 +191,7 @@ class Views:
         if acting_agent(principal, agent) is not None:
             return self._compose(principal, agent, session, only, self._chooser(principal, session), within)
         code = None if session is None else session.code
-        key = (principal, code, session and session.executor, only is None, self._of_parts(principal))
+        key = (principal, code, session and session.executor, only is None)
 
         def make_view() -> LiveCatalog:
             view = self._chooser(principal, session)(self._without_agent(principal, session, only))
@@ -255,8 +255,7 @@ class Views:
 
     def _without_agent(self, principal: Principal, session: HostSession | None, only: frozenset[str] | None) -> Parts:
         tools = self._in_session(self._shared_tools if only is None else self._nothing_chosen, principal, session)
-        of_parts = self._of_parts(principal)
-        return tools if of_parts is None else (*tools, self._seen_by(principal, of_parts))
+        return (*tools, self._seen_by(principal, self._of_parts(principal)))
 
     def _of_agent(self, choice: Choice, session: Hashable) -> LiveCatalog:
         """Return the toolsets of the choice; those that only the request leaves out refuse calls."""

@@ -102,7 +102,7 @@ _SCHEMES: JsonObject = {
 
 
 class Description:
-    """The route of the document, which is built again when the providers' routes have changed.
+    """The route of the document, which is built again when the providers' routes or the parts have changed.
 
     `described` returns the host's other routes, once they are asked for: it imports the handlers of all parts.
     """
@@ -110,17 +110,18 @@ class Description:
     def __init__(self, described: Callable[[], Iterable[HostRoute]] = tuple) -> None:
         self.route: HostRoute = route("GET", "/openapi.json", None, "This description")(answers()(self.answer))
         self._described = described
-        self._written: tuple[tuple[MountedRoute, ...], str, bytes] | None = None
+        self._written: tuple[tuple[MountedRoute, ...], object, str, bytes] | None = None
 
     async def answer(self, request: HostRequest) -> Response:
         """Return the document as a response; its paths begin where the application is mounted."""
-        mounted, root = request.state["host"].registry.routes, str(request.scope.get("root_path", ""))
+        host, root = request.state["host"], str(request.scope.get("root_path", ""))
+        mounted, parts = host.registry.routes, host.parts
         # The document is made once: anybody may ask for it.
         written = self._written
-        if written is None or written[0] is not mounted or written[1] != root:
+        if written is None or written[0] is not mounted or written[1] is not parts or written[2] != root:
             text = orjson.dumps(document((*await in_own_thread(self._described), self.route), mounted, root))
-            written = self._written = (mounted, root, text)
-        return OrjsonResponse(written[2])
+            written = self._written = (mounted, parts, root, text)
+        return OrjsonResponse(written[3])
 
 
 def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:

@@ -8,9 +8,10 @@ from functools import partial
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from starlette.convertors import PathConvertor, StringConvertor
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolplug.catalog.call import DECIDE_SCOPE, DELEGATE, HOST_SCOPES
@@ -20,6 +21,7 @@ from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
 from toolplug.providers.host_part import HostPart
+from toolplug.runtime.tasks import SingleFlight
 from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.http")
@@ -32,6 +34,8 @@ EVERY_SCOPE = frozenset(HOST_SCOPES) - {DELEGATE}
 
 Endpoint = Callable[[HostRequest], Awaitable[Response]]
 """A handler: returns a response, or raises `HttpProblem` or an error that `http/errors.py` knows."""
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 Audience = Literal["callers", "plugin", "either"]
 """Callers with credentials of the host, the application of the session in the path by its token, or both."""
@@ -169,7 +173,7 @@ def routes_of(part: HostPart[Any]) -> tuple[HostRoute, ...]:
 
 
 def _check_route(part: HostPart[Any], given: object) -> None:
-    """Raise `InvalidDefinition` for a route below none of the part's paths, or with a scope that it does not name."""
+    """Raise `InvalidDefinition` for a route that is not the part's own, or that cannot be served or described."""
     if not isinstance(given, HostRoute):
         raise InvalidDefinition(f"{given!r} is no route; make it with @route and @answers of toolplug.http")
     shown = f"{given.method} {given.path}"
@@ -177,6 +181,26 @@ def _check_route(part: HostPart[Any], given: object) -> None:
         raise InvalidDefinition(f"{shown} begins with none of its paths, which are {', '.join(part.paths) or 'none'}")
     if given.scope is not None and given.scope not in (*HOST_SCOPES, *part.scopes):
         raise InvalidDefinition(f"{shown} needs the scope {given.scope!r}; add it to the scopes of the HostPart")
+    if given.method not in _METHODS:
+        raise InvalidDefinition(f"{shown} has no method that can be served; give one of {', '.join(_METHODS)}")
+    try:
+        convertors = compile_path(given.path)[2]
+    except (AssertionError, ValueError) as error:
+        raise InvalidDefinition(f"{shown} has a path that cannot be matched: {error}") from None
+    if any(type(convertor) not in (StringConvertor, PathConvertor) for convertor in convertors.values()):
+        raise InvalidDefinition(f"{shown} has a parameter with a convertor; none but :path is allowed")
+    if given.audience != "callers" and "code" not in convertors:
+        raise InvalidDefinition(f"{shown} is for the plugin of a session, whose {{code}} its path lacks")
+    for model in (given.body, given.answered.model, *given.answered.others.values()):
+        if model is not None:
+            _check_schema(shown, model)
+
+
+def _check_schema(shown: str, model: type) -> None:
+    try:
+        TypeAdapter(model).json_schema()
+    except Exception as error:
+        raise InvalidDefinition(f"{shown} has the model {model!r} without a JSON schema: {error}") from error
 
 
 class PathRoute(Route):
@@ -224,6 +248,7 @@ class HostRouter:
             self._own.setdefault(first_segments(route.path), []).append(route)
         self._routers = {prefix: self._build(own) for prefix, own in self._own.items()}
         self._later: Mapping[str, tuple[HostPart[Any], ...]] = {}
+        self._loading: dict[tuple[str, tuple[HostPart[Any], ...]], SingleFlight[Router]] = {}
 
     def offer(self, parts: Iterable[HostPart[Any]]) -> None:
         """Have the routes of these parts in place of those that were offered before."""
@@ -244,11 +269,21 @@ class HostRouter:
         """Return whether a part has the routes of a path that has no router."""
         return first_segments(path) in self._later
 
-    async def load(self, path: str) -> Router | None:
+    async def load(self, path: str) -> Router:
         """Load the routes of the parts of a path, and return their router, with the host's own routes."""
         prefix = first_segments(path)
         parts = self._later[prefix]
-        found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        key = prefix, parts
+        loading = self._loading.get(key)
+        if loading is None:  # all that ask meanwhile share it: each load takes a thread
+            loading = self._loading[key] = SingleFlight(partial(self._load, prefix, parts), "toolplug-routes")
+        return await loading.join()
+
+    async def _load(self, prefix: str, parts: tuple[HostPart[Any], ...]) -> Router:
+        try:
+            found = [route for part in parts for route in await in_own_thread(partial(routes_of, part))]
+        finally:
+            del self._loading[prefix, parts]
         routes = [*self._own.get(prefix, ()), *(each for each in found if first_segments(each.path) == prefix)]
         router = self._build(routes)
         if self._later.get(prefix) == parts:  # else a reload has changed the parts meanwhile

@@ -66,7 +66,7 @@ class PartServices(NamedTuple):
     * `end_conversation`: closes the toolsets that are open for the key of a conversation
     * `calls`: what every call of a tool needs
     * `tools`: the host's own tools
-    * `metrics`: the registry of `/metrics`, for collectors whose names begin with `namespace`
+    * `metrics`: what `/metrics` has of the part, for collectors whose names begin with `namespace`
     * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
     * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     * `plugins`: the plugin manager of the host, with each running provider under its key
@@ -107,7 +107,8 @@ class PartGate(NamedTuple):
 class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
-    That of a plugin is open while the file has its section, and closed when a reload removes it. `sessions` and
+    That of a plugin is open while the file has its section, and closed when a reload removes it. With changed code it
+    is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions` and
     `approvals` are those of the host, of the one part that has them.
     """
 

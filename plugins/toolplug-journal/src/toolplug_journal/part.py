@@ -48,8 +48,8 @@ class JournalPart(RunningPart[Collecting]):
         journal = self.journal
         if journal is None:
             return f"no journal runs as provider {self._settings.entry!r}"
-        failing_s = journal.failing_s
-        return f"the journal has not been written for {failing_s:.0f} s" if 0 < most <= failing_s else ""
+        # The same text at each question: the log has one line for each change.
+        return f"the journal has not been written for {most:g} s or more" if 0 < most <= journal.failing_s else ""
 
 
 async def open_part(services: PartServices, settings: Collecting) -> JournalPart:

@@ -163,7 +163,10 @@ class HostAdmin:
 
     async def _apply(self, parts: Parts, overrides: Mapping[str, bool]) -> None:
         wanted = await in_own_thread(partial(wanted_providers, parts.configuration, overrides))
-        await parts.registry.apply(wanted)
+        off = {key for key, on in overrides.items() if not on}
+        async with parts.running.opening(parts.configuration, off):
+            await parts.registry.apply(wanted)
+            await parts.running.configure(parts.configuration, off)
         parts.toolsets.plugins_changed()
         self._overrides = MappingProxyType({**overrides})
 
@@ -193,9 +196,11 @@ class HostAdmin:
 
     async def _apply_file(self, parts: Parts, configuration: Configuration) -> None:
         parts.registry.plugins.specify(hooks_of_plugins(configuration.providers))
-        await parts.registry.apply(wanted_providers(configuration, {}))
-        self._overrides = MappingProxyType({})
-        await parts.configure(configuration)
+        # Opened first: a part that cannot be opened refuses the reload before anything has changed.
+        async with parts.running.opening(configuration):
+            await parts.registry.apply(wanted_providers(configuration, {}))
+            self._overrides = MappingProxyType({})
+            await parts.configure(configuration)
         self._applied(configuration)
 
     async def _describe(self, parts: Parts) -> None:

@@ -135,13 +135,18 @@ def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[
     """Return the parts of one plugin, all valid. `taken`: what other parts have. Raises `ProviderError`."""
     taken, found = TakenByParts(built_in()) if taken is None else taken, kind.installed
     owner, fix = (found.type, "change the file") if found.file else (found.package, f"update {found.distribution}")
+    parts: list[HostPart[Any]] = []
+    taken = taken.copy()  # two implementations in one plugin are checked against each other
     try:
-        return [taken.check_part(function()) for function in kind.implementing(HOOK)]
+        for function in kind.implementing(HOOK):
+            parts.append(taken.check_part(function()))
+            taken.add(parts[-1], "another part of the same plugin")
     except InvalidDefinition as error:
         raise ProviderError(f"{owner}: {HOOK}() {error}", state=ProviderState.INCOMPATIBLE, fix=fix) from None
     except BaseException as error:
         said = f"{owner}: {HOOK}() raised {outline_error(error, found.module)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix=fix) from error
+    return parts
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -150,15 +155,39 @@ _PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
 _SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
 
 
+_RECORDS = (
+    "allowlist",
+    "approval",
+    "approved",
+    "artifact",
+    "discovery",
+    "provider",
+    "queued",
+    "readyz",
+    "replay",
+    "response",
+    "session",
+    "toolset",
+)
+"""What keys of the host's own records in the store begin with; those of a part begin with its name."""
+
+
 class TakenByParts:
     """The names, paths and scopes that a further part cannot have, each with its owner for messages."""
 
     def __init__(self, parts: Iterable[HostPart[Any]]) -> None:
-        self._names = dict.fromkeys((SECTION, SERVERS, *HostSettings.model_fields, *dir(HostSettings)), "the host")
+        names = (SECTION, SERVERS, *HostSettings.model_fields, *dir(HostSettings), *_RECORDS)
+        self._names = dict.fromkeys(names, "the host")
         self._paths = {"/v1/configuration": "the host"}  # the others are reserved for routes of providers, too
         self._scopes: dict[str, str] = dict.fromkeys(map(str, HOST_SCOPES), "the host")
         for part in parts:
             self.add(part, "the host")
+
+    def copy(self) -> TakenByParts:
+        """Return another one, to which parts can be added."""
+        other = TakenByParts(())
+        other._names, other._paths, other._scopes = {**self._names}, {**self._paths}, {**self._scopes}
+        return other
 
     def add(self, part: HostPart[Any], owner: str) -> None:
         """Note what a part has."""

@@ -39,11 +39,6 @@ def new_token(code: str) -> str:
     return f"{TOKEN_BEGIN}{code}_{secrets.token_urlsafe(32)}"
 
 
-def is_plugin_token(credential: str) -> bool:
-    """Return True if the credential has the prefix of plugin tokens, valid or not."""
-    return credential.startswith(TOKEN_BEGIN)
-
-
 def code_of_token(token: str) -> str | None:
     """Return the session code in a plugin token; None for a malformed token."""
     found = _TOKEN.fullmatch(token)
