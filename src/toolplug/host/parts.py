@@ -244,7 +244,6 @@ class Parts:
 
         Parts that need later ones get lambdas, which are called once all are open.
         """
-        settings = configuration.settings
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
             store, measured = await life.enter_async_context(_opened_store(current, alone=serves.sessions))
@@ -268,7 +267,7 @@ class Parts:
             await life.enter_async_context(toolsets)
             views = Views(registry, toolsets.tools, own.tail, equipment, lambda caller: running.tools.of(caller))  # noqa: PLW0108  later
             await life.enter_async_context(saved)
-            namespace = settings.metrics.namespace
+            namespace = configuration.settings.metrics.namespace
             operations = Operations(measured, services.accounting, lambda: running.approvals.count_waiting(), namespace)  # noqa: PLW0108  later
             metrics.register(operations)
             given = PartServices(
