@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -176,3 +177,16 @@ async def test_a_part_whose_metrics_have_the_name_of_others_is_not_opened(config
     package("acme-alpha", {"alpha": "alpha_mod"}, alpha_mod=other)
     with pytest.raises(ConfigError, match="Duplicated timeseries"):
         await open_host(config(BOTH + "alpha: {text: a}\nboard: {text: b}")).__aenter__()
+
+
+async def test_explain_and_the_catalog_page_know_the_tools_of_parts(config: Write, package: Package) -> None:
+    package("acme-board", {"board": "board_mod"}, board_mod=BOARD)
+    async with open_host(config("board: {text: hello}")) as host:
+        found = host.explain("board_of_default", ADA)
+        assert (found.found, found.provider, found.callable) == (True, "board", True)
+        near = host.explain("board_of_defaults", ADA)
+        assert [(item.name, item.home) for item in near.nearest] == [("board_of_default", "part 'board'")]
+        assert [tool["name"] for tool in json.loads(host.catalog_page(ADA).body)["tools"]] == [
+            "pin",
+            "board_of_default",
+        ]

@@ -123,6 +123,8 @@ class Explainer:
             own = session.executor.catalog  # also while its application is away
             tool = own.find(name) or (None if own.unavailable is None else own.unavailable.find(name))
             before = before if tool is None else before[:1]  # what is lent is in no toolset
+        if tool is None and way is None:
+            tool = self._parts.running.tools.of(principal).catalog.find(name)
         if tool is None and way is None:  # without an agent: a toolset may have it
             tool, before = self._of_agents_only(name, principal, session)
         if tool is None:
@@ -251,6 +253,8 @@ class Explainer:
         if acting is None:
             for what, catalog in (("provider", self._registry.catalog), ("MCP server", self._agents.servers.catalog)):
                 homes.update((item, f"{what} {tool.definition.ref.source!r}") for item, tool in catalog.items())
+            of_parts = self._parts.running.tools.of(principal).catalog
+            homes.update((item, f"part {tool.definition.ref.source!r}") for item, tool in of_parts.items())
         if acting is not None or "." in name:
             homes.update(_of_toolsets(self._agents, principal.tenant, acting))
         if session is not None:

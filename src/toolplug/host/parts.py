@@ -303,7 +303,7 @@ class Parts:
                 views=views,
                 toolsets=toolsets,
                 servers=servers,
-                infos=ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, always_listed(current)),
+                infos=_open_infos(registry, toolsets, servers, equipment, current, running),
                 equipment=equipment,
                 saved=saved,
                 running=running,
@@ -357,6 +357,19 @@ def _end_session(
     toolsets.tools.end(code)
     saved.end(code)
     running().session_over(code)
+
+
+def _open_infos(
+    registry: FunctionRegistry,
+    toolsets: ToolsetService,
+    servers: ToolServers,
+    equipment: EquippedToolsets,
+    current: CurrentConfiguration,
+    running: RunningParts,
+) -> ToolInfos:
+    """Return what writes the catalog pages."""
+    stays = always_listed(current)
+    return ToolInfos(registry, toolsets.tools, servers, toolsets.sources, equipment, stays, running.tools.of)
 
 
 def _longest_drain_s(configuration: Configuration) -> float:

@@ -7,7 +7,7 @@ reused, so that ten thousand tools cost one look at each of their sources.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import orjson
@@ -15,6 +15,7 @@ import orjson
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.plan import Tool
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_sessions import AWAY, HostSession
 from toolplug.execution.plans import CALL_SCOPE, DEFAULT_POLICY
 from toolplug.host.explain_gates import Verdict, equipped_gate, explain_unexposed, only_agents, plan_verdict
@@ -69,7 +70,9 @@ class ToolInfos:
         sources: ToolsetSources,
         equipment: EquippedToolsets,
         stays: Stays,
+        of_parts: Callable[[Principal], ToolExecutor],
     ) -> None:
+        self._of_parts = of_parts
         self._sources = sources
         self._equipment = equipment
         self._stays = stays
@@ -82,7 +85,7 @@ class ToolInfos:
         )
 
     def page(self, principal: Principal, agent: str | None, session: HostSession | None) -> CatalogPage:
-        """Return the tools of providers, the session, toolsets, servers with a prefix, then of the other servers.
+        """Return the tools of providers, the session, parts and toolsets, servers with a prefix, then other servers.
 
         With an agent, or for a credential of one: those of its toolsets and of the session. Raises `AgentRequired`
         and `AgentNotAllowed`.
@@ -112,6 +115,10 @@ class ToolInfos:
         yield _Section(self._registry.catalog.visible_to(principal))
         if session is not None:
             yield from _filter_seen(_Section(session.executor.catalog), principal)
+        of_parts = self._of_parts(principal).catalog.visible_to(principal)
+        if any(name in self._registry.catalog for name in of_parts):  # a provider's comes first
+            of_parts = of_parts.where(lambda tool: tool.definition.name not in self._registry.catalog)
+        yield _Section(of_parts)
         listed = self._servers.catalogs_of(principal.tenant)
         exposed: set[str] = set()
         for toolset in self._toolsets.toolsets.of(principal.tenant).values():
