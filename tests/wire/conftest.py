@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.cli.process import serving
-from tests.host.test_knobs import provider
 from tests.kept_port import kept_port
+from tests.wire import provider
 from tests.wire.callers import USUAL, Caller, Deployment, callers, client_of, jwt_section, new_name
 from tests.wire.deployments import chosen, deployed
 from tests.wire.model import MODEL, model
