@@ -196,7 +196,7 @@ def _host(
             over_http = import_module(_OVER_HTTP)
         except ModuleNotFoundError as error:
             raise missing_package("chat --url", error, "client") from None
-        opened = over_http.connected(url, read_key(key_file), agent, session)
+        opened = over_http.connect_to_host(url, read_key(key_file), agent, session)
     return cast("AbstractContextManager[Answering]", opened)
 
 
