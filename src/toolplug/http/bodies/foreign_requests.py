@@ -57,12 +57,7 @@ _NAMES = IgnoredNames()
 class IgnoredParts:
     """What one request has that is ignored, named in its answer. `path` is the API's, and `log` its logger.
 
-    async def create_store(request: Request) -> Response:
-        ignored = IgnoredParts.of(request, logging.getLogger(__name__))
-        fields = await request.json()
-        ignored.leave_out(fields, NewStore)
-        store = NewStore.model_validate(fields)
-        return ignored.say_in(JSONResponse({"id": "vs_1", "name": store.name}))
+    A handler makes one with `of`, calls `leave_out` before it validates the fields, and answers through `say_in`.
     """
 
     def __init__(self, path: str, log: logging.Logger) -> None:

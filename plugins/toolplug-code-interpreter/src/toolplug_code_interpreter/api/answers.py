@@ -80,10 +80,10 @@ async def body(request: Request, model: type[Model]) -> Model:
     raw = await request.body()
     if len(raw) > MAX_BODY:
         raise RequestRefused(413, "request_too_large", f"the body has {len(raw)} bytes, {MAX_BODY} are allowed")
-    return known(request, model, validated(lambda: _FIELDS.validate_json(raw or b"{}")))
+    return read_fields(request, model, validated(lambda: _FIELDS.validate_json(raw or b"{}")))
 
 
-def known(request: Request, model: type[Model], fields: dict[str, object]) -> Model:
+def read_fields(request: Request, model: type[Model], fields: dict[str, object]) -> Model:
     """Return the fields as the model, without those that it does not have. Raises `RequestRefused`."""
     request.state.ignored.leave_out(fields, model)
     return validated(lambda: model.model_validate(fields))
@@ -91,7 +91,7 @@ def known(request: Request, model: type[Model], fields: dict[str, object]) -> Mo
 
 def page_answer(request: Request, shapes: Sequence[Shape]) -> Response:
     """Return the asked part of a list, which is given oldest first, in OpenAI's shape. Raises `RequestRefused`."""
-    page = known(request, Page, {**request.query_params})
+    page = read_fields(request, Page, {**request.query_params})
     listed = [each for each in shapes if page.name is None or each.get("name") == page.name]
     if page.order == "desc":
         listed.reverse()

@@ -230,7 +230,7 @@ class Serving:
 
     def __init__(self, load: Callable[[], McpServerEndpoint], sessions: McpSessions) -> None:
         self._load = load
-        self._speaker: asyncio.Future[McpServerEndpoint] | None = None
+        self._endpoint: asyncio.Future[McpServerEndpoint] | None = None
         self.announcer: ListChangedNotifier = ListChangedNotifier()
         self.handshakes: McpSessions = sessions
 
@@ -239,13 +239,13 @@ class Serving:
 
         Raises `ModuleNotFoundError` without the extra `mcp`.
         """
-        if self._speaker is None:
-            self._speaker = asyncio.ensure_future(in_own_thread(self._load))
-        loading = self._speaker
+        if self._endpoint is None:
+            self._endpoint = asyncio.ensure_future(in_own_thread(self._load))
+        loading = self._endpoint
         try:
             return await asyncio.shield(loading)
         except ImportError:
-            self._speaker = None
+            self._endpoint = None
             raise
 
     @staticmethod
