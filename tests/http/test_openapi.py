@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as bounds
 from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
-from schemathesis.checks import not_a_server_error
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -114,7 +113,9 @@ async def test_the_document_follows_the_providers(client: AsyncClient) -> None:
     assert set(without) < set(before)
 
 
-CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
+CHECKS = [status_code_conformance, response_schema_conformance, content_type_conformance]
+NOT_SUPPORTED = {"/v1/responses/input_tokens", "/v1/responses/compact"}
+"""Operations of OpenAI that the host does not have: they answer 501, and say so in the document."""
 BOUNDS = bounds(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
@@ -138,7 +139,8 @@ def _exercise(operation: APIOperation, mode: GenerationMode) -> None:
     @BOUNDS
     @given(case=operation.as_strategy(generation_mode=mode))
     def exercised(case: Case) -> None:
-        case.call_and_validate(headers=ROOT, checks=CHECKS)
+        answer = case.call_and_validate(headers=ROOT, checks=CHECKS)
+        assert answer.status_code < 500 or (answer.status_code == 501 and operation.path in NOT_SUPPORTED)
 
     with suppress(Unsatisfiable):
         exercised()

@@ -30,7 +30,7 @@ def test_a_fresh_clone_serves_with_what_its_configuration_names_and_without_the_
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     made = subprocess.run(["make", ".venv/.serve-ready"], cwd=clone, check=True, capture_output=True, text=True)
-    assert "Collecting numpy" in made.stdout, "it shows what it fetches"
+    assert "numpy" in made.stdout, "it shows what it fetches"
     commands = clone / ".venv" / "bin"
     valid = subprocess.run([commands / "toolplug", "check"], cwd=clone, check=True, capture_output=True, text=True)
     assert "3 providers enabled" in valid.stdout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
 from typing import Final, Self, cast
@@ -73,11 +73,11 @@ class IgnoredParts:
 
     def add(self, code: str, param: str, message: str, *, kind: str = "") -> None:
         """Note one part: its place in the request, what became of it, and its type if it has one."""
-        place = param[:_SHOWN]
-        if any(warning["param"] == place for warning in self.warnings):
-            return
         if len(self.warnings) == MOST_NAMES:
             self._more += 1
+            return
+        place = param[:_SHOWN]
+        if any(warning["param"] == place for warning in self.warnings):
             return
         self.warnings.append(
             {"code": code, "param": place, **({"type": kind[:_SHOWN]} if kind else {}), "message": message}
@@ -93,8 +93,35 @@ class IgnoredParts:
 
     def leave_out(self, fields: dict[str, object], model: type[BaseModel]) -> None:
         """Remove the keys that the model does not have from the fields of a body, at every level that is a model."""
-        for param in _remove_unknown(fields, (model,), ""):
-            self.add("unknown_field", param, f"this host does not know the field {param[:_SHOWN]} and ignores it")
+        self._remove_unknown(fields, (model,), "")
+
+    def _remove_unknown(self, value: object, shapes: Shapes, at: str) -> None:
+        if isinstance(value, list):
+            inner = shapes_at(shapes, 0)
+            if models_in(inner):
+                for index, item in enumerate(cast("list[object]", value)):
+                    self._remove_unknown(item, inner, f"{at}[{index}]")
+        models = models_in(shapes)
+        if not isinstance(value, dict) or not models:
+            return
+        fields = cast("dict[str, object]", value)
+        known, closed = _known_in(models)
+        prefix = f"{at}." if at else ""
+        unknown = [key for key in fields if key not in known]
+        if closed:
+            self._leave_out_keys(fields, unknown, prefix)
+        for key in [key for key in fields if key in known]:
+            if isinstance(fields[key], dict | list):
+                self._remove_unknown(fields[key], known[key], f"{prefix}{key}")
+
+    # A client's object may have 65,000 unknown keys: only those that the answer names get a text (390 ms otherwise).
+    def _leave_out_keys(self, fields: dict[str, object], keys: Sequence[str], prefix: str) -> None:
+        for key in keys:
+            del fields[key]
+        for key in keys[:MOST_NAMES]:
+            place = f"{prefix}{key}"
+            self.add("unknown_field", place, f"this host does not know the field {place[:_SHOWN]} and ignores it")
+        self._more += max(0, len(keys) - MOST_NAMES)
 
     def say_in(self, response: Response) -> Response:
         """Return the answer with the warnings: a header, and `toolplug.warnings` in a JSON object."""
@@ -110,28 +137,6 @@ class IgnoredParts:
         body = dump_json({**cast("dict[str, object]", answer), "toolplug": {"warnings": listed}})
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
         return Response(body, response.status_code, headers)
-
-
-def _remove_unknown(value: object, shapes: Shapes, at: str) -> Iterator[str]:
-    """Remove unknown keys, and yield the place of each."""
-    if isinstance(value, list):
-        inner = shapes_at(shapes, 0)
-        if models_in(inner):
-            for index, item in enumerate(cast("list[object]", value)):
-                yield from _remove_unknown(item, inner, f"{at}[{index}]")
-    models = models_in(shapes)
-    if not isinstance(value, dict) or not models:
-        return
-    fields = cast("dict[str, object]", value)
-    known, closed = _known_in(models)
-    for key in [*fields]:
-        place = f"{at}.{key}" if at else key
-        if key in known:
-            if isinstance(fields[key], dict | list):
-                yield from _remove_unknown(fields[key], known[key], place)
-        elif closed:
-            del fields[key]
-            yield place
 
 
 # A list may have thousands of items of the same models, and asking a model for its keys takes 0.2 ms.
