@@ -136,6 +136,7 @@ class Operations(Collector):
         took = HistogramMetricFamily(
             f"{prefix}_request_duration_seconds", "Time from request to the start of the response.", labels=labels
         )
+        # Copies, here and below: `/metrics` collects in a thread while requests are counted in the loop.
         for names, count in tuple(self._statuses.items()):
             ended.add_metric(names, count)
         for names, durations in tuple(self._requests.items()):

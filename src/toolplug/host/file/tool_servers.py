@@ -234,6 +234,7 @@ class ServerServices(NamedTuple):
     store: Store
     calls: CallServices
     requests: ProcessRequests
+    # `Any`: the module of the type imports this one.
     configuration: Callable[[], Any]
     coded: Sequence[ConfiguredServer]
     serving: bool
