@@ -48,9 +48,11 @@ async def call(
         Watchdog(partial(code_keys, host), names_host=False),
     ):
         if session is not None:
+            # Loads a session that another process has created; `executor_for` knows only those that are loaded.
             await host.sessions.find(session, options.tenant)
         executor = host.executor_for(caller, agent=agent, session=session)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
+        # Completion does not know sessions, which end.
         if session is None:
             keep_for_completion(catalog, options.config, options.tenant, agent)
         tool = catalog.find(name)
