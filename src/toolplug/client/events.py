@@ -67,6 +67,8 @@ class EventStream(Generic[Event]):
                         event = self._read(sent)
                         if event is not None:
                             yield event
+                        # After the `yield`: an event that its reader has not finished with is sent again after a
+                        # reconnection.
                         self._last_id = sent.id or self._last_id
                     _LOG.info("the host closed the event stream; connecting again")
                 except RequestError as error:
@@ -74,6 +76,7 @@ class EventStream(Generic[Event]):
                 except _Unreadable as error:
                     self._last_id = ""
                     _LOG.warning("%s; asking for a snapshot", error)
+            # Also a clean close counts: a host or proxy that closes each stream at once must not be asked in a loop.
             brief = clock() - opened_at < pause_s
             pause_s = min(pause_s * 2, self._backoff.longest_s) if brief else self._backoff.first_s
             await asyncio.sleep(random.uniform(0, pause_s))
@@ -174,6 +177,7 @@ class Snapshot(_Event):
             tools = tuple(tool.while_plugin_is(change.status) for tool in self.tools)
             return self.model_copy(update={"plugin_status": change.status, "tools": tools})
         updates = change.updates
+        # The first registration replaces the host's default tools.
         own = {tool.name: tool for tool in self.tools} if self.registered else {}
         for name in updates.removed:
             own.pop(name, None)

@@ -103,6 +103,7 @@ class Tool:
         self.function: Function = function
         self.name: str = listed.name
         self.definition: Definition = _definition(listed, requires)
+        # A decorator with `functools.wraps` may be a plain function that returns the coroutine of the one inside.
         self.blocking: bool = not inspect.iscoroutinefunction(inspect.unwrap(function))
         self._parameters = listed.parameters
         self._signature = signature
