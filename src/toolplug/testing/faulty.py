@@ -72,6 +72,7 @@ class FaultyProvider(FunctionProvider):
     async def aclose(self) -> None:
         """Close, raise, or never return."""
         self.closed += 1
+        # Ends the tools that wait, or their threads would outlive the test.
         self.release.set()
         self._fail("aclose")
         await self._hang("aclose")

@@ -71,6 +71,7 @@ async def park_wait(store: Store, key: str, after: int) -> asyncio.Task[Events]:
     """Start a wait for events; it has read the log once when this returns, since stores read in order."""
     wait = asyncio.create_task(store.events(key, after, wait_s=LONG_S))
     await asyncio.sleep(0)
+    # Stores answer in order: with the answer to this read the wait has read the log before it.
     await store.read(key)
     await asyncio.sleep(0)
     return wait

@@ -42,6 +42,7 @@ class TenantCaller:
 
     async def request(self, method: str, path: str, body: object = None) -> RouteAnswer:
         """Request a route of the provider; `body` is sent as JSON."""
+        # The tenant itself is the credential: only the two callers of this check use the application.
         headers = [(b"authorization", f"Bearer {self.principal.tenant}".encode())]
         if body is not None:
             headers.append((b"content-type", b"application/json"))
