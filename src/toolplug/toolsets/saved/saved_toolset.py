@@ -149,6 +149,7 @@ def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
 
 def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:
     """Return the canonical name of a tool of the toolset, listed or not. Raises `ApiError`."""
+    # The tool may be away, so that the catalog does not have its short id.
     by_id = {ref_id(tool): tool for tool in toolset.tools}
     if reference.name is None and reference.ref_id in by_id:
         return by_id[reference.ref_id]
