@@ -29,6 +29,8 @@ class TerseSchema(GenerateJsonSchema):
         made = super().generate(schema, mode)
         made.pop("title", None)
         for name, definition in made.get("$defs", {}).items():
+            # Pydantic names a definition after its module if two models have one name; the title is then still the end
+            # of it.
             if name.endswith(self.normalize_name(definition.get("title", ""))):
                 definition.pop("title", None)
         return made
@@ -81,6 +83,7 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
     except Exception as error:  # types are the author's code, which may raise anything
         later = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
         kind = UnresolvedAnnotation if later else InvalidDefinition
+        # Pydantic's messages end with a link, in lines of their own.
         reason = str(error).strip().split("\n", 1)[0]
         raise kind(f"{place}: {_culprit(parameters)}: {reason}") from error
     twice = first_repeated(described.names.values())
