@@ -104,6 +104,7 @@ def _of_object(raw: Node, at: Path, cuts: RemovedParts, *, defaults_are_optional
         if not isinstance(stated, list) or "object" not in stated:
             raise InvalidDefinition(f"is of type {stated!r:.40}, not object")
         removed.add((*at, "type"), "other types than object")
+    # The key keeps its place, or comes first: models read schemas in the order of their text.
     schema = Schema(value | {"type": "object"} if "type" in value else {"type": "object"} | value)
     schema.check()
     cuts.include(removed)
@@ -189,6 +190,7 @@ def icons_of(raw: object) -> list[dict[str, object]]:
     for item in list_of(raw)[:MAX_ICONS]:
         given = as_object(item)
         source = given.get("src")
+        # The length first: the pattern would read megabytes.
         if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
             continue
         room -= len(source)
@@ -207,6 +209,7 @@ def bounded_text(raw: object, limit: int) -> str:
     """Return the cleaned text, cut to so many bytes; empty if it is no text."""
     if not isinstance(raw, str):
         return ""
+    # As for descriptions: at most so much is read, and lone surrogates are dropped.
     readable = raw[: 8 * limit].encode(errors="ignore").decode()
     return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
 

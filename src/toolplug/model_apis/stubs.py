@@ -67,6 +67,7 @@ def _restrict_allowed(choice: Mapping[str, object], names: Names, unmatched: Rep
     distinct: dict[bytes, Mapping[str, object]] = {}
     for entry in entries:
         for function in _functions(as_object(entry), names, unmatched):
+            # By their JSON: mappings are not hashable.
             distinct.setdefault(dump_json(function), function)
     tools = list(distinct.values())
     if not tools:
@@ -260,6 +261,7 @@ class _Request:
         if doubled and kind not in self._expanded:
             self._warn("duplicate_type", index, kind, doubled)
         options = self._table.options(kind, {key: value for key, value in stub.items() if key != "type"})
+        # False until one stub of the type is kept: a choice of a type whose stubs were all dropped matches nothing.
         self._expanded.setdefault(kind, False)
         if isinstance(options, OptionsRefused):
             code = "invalid_option" if options.supported else "unsupported_option"
