@@ -206,6 +206,7 @@ class HostPart(Generic[S]):
     address: str = ""
     scopes: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
+    # `Any`: the modules of these types are above this one.
     servers: Callable[[], Any] | None = None
     stdio: str = ""
     entry: ProviderEntry | None = None

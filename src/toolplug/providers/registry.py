@@ -241,6 +241,7 @@ class FunctionRegistry(LiveCatalog):
             self._changes.publish(followers, self.records() if followers else ())
             longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
+                # A module or an object goes on under other rules: only its generation ends.
                 keep = any(generation.provider is other.provider for other in active)
                 self._retire(generation, longest_s, keep=keep)
 
@@ -319,6 +320,7 @@ class FunctionRegistry(LiveCatalog):
         # A copy: an ending that is over removes itself.
         for generation, closing in [*self._ending.items()]:
             if plugin_of(generation.provider) is plugin:
+                # `wait`, which raises nothing: how the old one ended is no error of the new one.
                 await asyncio.wait({closing})
 
     def _retire(self, generation: Generation, within_s: float, *, keep: bool) -> None:

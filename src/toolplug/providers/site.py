@@ -213,6 +213,7 @@ def stored_sites(
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def records(principal: Principal) -> ProviderStore:
+            # Quoted: a slash in a tenant's name would open the records of another one.
             return ProviderRecords(store(), f"provider/{key}/{quote(principal.tenant, safe='')}/")
 
         return ProviderContext(
