@@ -156,6 +156,7 @@ class LazyExecutor(ModelTools):
         self._session = session
         self._compose = compose
         self._default_context = default_context
+        # Once: the executor of a choice is held weakly, and lives as long as somebody has it.
         self._inner = compose(session)
 
     @property
@@ -212,6 +213,7 @@ class LazyExecutor(ModelTools):
                 await self._tools.open(self._choice, self._session, name)
             yield self._inner
             return
+        # A key of its own: what is opened for this one call is found and closed by it.
         session = object()
         executor = self._compose(session)
         try:
