@@ -82,6 +82,7 @@ def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> 
 
 
 def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
+    # `encode`, not `dumps`: a wire name has no character that JSON escapes.
     name, description = definition.wire.encode(), orjson.dumps(describe(definition))
     return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
 
@@ -179,6 +180,7 @@ def _move(value: object) -> object:
     moved = {key: _move(item) for key, item in cast("dict[str, object]", value).items()}
     reference = moved.get("$ref")
     if isinstance(reference, str) and reference.startswith("#") and not reference.startswith("#/$defs/"):
+        # The schema is one level further down, but its `$defs` stay at the root.
         moved["$ref"] = f"#/properties/{WRAPPED}{reference[1:]}"
     return moved
 

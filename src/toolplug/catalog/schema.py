@@ -99,6 +99,7 @@ class Schema:
         """
         handle = self._validator
         try:
+            # The usual case inline: this runs for the arguments of each call.
             compiled = (handle.compiled if handle is not None else None) or self._compile()
             return () if compiled.is_valid(instance) else compiled.explain(instance)
         except TooLargeToValidate:

@@ -144,6 +144,7 @@ def cleaned_description(text: str) -> str:
     seen = clean_text(text)
     if "#" not in seen:
         return seen
+    # Joiners are left out: one between two letters is allowed, and would hide the heading from this.
     return "".join(line for line in seen.splitlines(keepends=True) if not _FORGED.fullmatch(_ALLOWED.sub("", line)))
 
 
