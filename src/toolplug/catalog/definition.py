@@ -44,6 +44,23 @@ class ToolHints(NamedTuple):
 
     An `internal` tool is left out of listings for people. Arguments and results of a `sensitive` one are for its caller
     alone: no plugin keeps or shows them.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolHints, tool
+
+    @tool(read_only=True)
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert registry.catalog["price"].definition.hints == ToolHints(read_only=True)
+
+    asyncio.run(main())
+    ```
     """
 
     read_only: bool | None = None
@@ -60,6 +77,17 @@ class HostedItem(NamedTuple):
     * `events`: names of the life-cycle events between `in_progress` and `completed`
     * `fields`: its own fields with their values until the tool has returned; later ones are in the result's `metadata`
     * `on_include`: dotted paths that are sent only if the request's `include` has `<type>.<path>`
+
+    ```python
+    from toolplug import HostedItem, ToolResult, tool
+
+    TIDE = HostedItem("acme:tide_call", fields={"table": None}, on_include=("table",))
+
+    @tool(read_only=True, stub="tide", item=TIDE)
+    def tide(place: str) -> ToolResult:
+        "Say how high the tide is."
+        return ToolResult(output=f"high at {place}", metadata={"table": [0, 1]})
+    ```
     """
 
     type: str
@@ -106,7 +134,26 @@ EQUIP_TOOLSET = "equip-toolset"
 
 
 class Note(NamedTuple):
-    """A named text that a user adds to the description of a tool."""
+    """A named text that a user adds to the description of a tool.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, Note, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            noted = registry.catalog.annotated({"price": [Note("currency", "Always euros.")]})
+            assert b"**currency**: Always euros." in noted.render("anthropic")
+
+    asyncio.run(main())
+    ```
+    """
 
     name: str
     text: str
@@ -131,6 +178,27 @@ class ToolDefinition:
 
     Raises `InvalidDefinition` for an invalid schema, and for a description or title that is not Unicode text, or is
     over 8 KiB or 256 bytes.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionProvider, FunctionRegistry, ToolDefinition
+
+    class Measured(FunctionProvider):
+        "Lists what a sensor offers, without a method for each tool."
+
+        def tools(self):
+            return [ToolDefinition(name="height", description="Say how high the water is, in metres.")]
+
+        async def execute(self, call, context):
+            return "1.2"
+
+    async def main():
+        async with FunctionRegistry([Measured()]) as registry:
+            assert (await registry.call("height")).output == "1.2"
+
+    asyncio.run(main())
+    ```
     """
 
     name: str

@@ -69,6 +69,24 @@ class Application:
     the session that was created, unless `keep` is set. If the session ended earlier and `serve` did not raise the
     error, leaving raises it. The application can be entered again. While it is entered, its methods must be called on
     the thread of the event loop: elsewhere `add`, `remove` and `replace` raise `RuntimeError` and change nothing.
+
+    ```python
+    from toolplug.client import Application
+
+    application = Application("http://127.0.0.1:8080", plugin_type="notes")
+    notes = []
+
+    @application.tool
+    def add(text: str) -> int:
+        "Write a note, and return how many there are."
+        notes.append(text)
+        return len(notes)
+
+    async def main():
+        async with application:  # a host listens there: `toolplug serve`
+            print(application.code)  # what callers of the tools name as their session
+            await application.serve()
+    ```
     """
 
     def __init__(

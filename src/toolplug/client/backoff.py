@@ -34,6 +34,12 @@ class Backoff:
     maximum after each failure, up to `longest_s`. `silence_s`: a stream without data for this long is broken (a host
     sends something every 15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a
     request. `call_s`: timeout of a call, until the host has its answer.
+
+    ```python
+    from toolplug.client import Application, Backoff
+
+    patient = Application("http://127.0.0.1:8080", plugin_type="notes", backoff=Backoff(longest_s=300.0))
+    ```
     """
 
     first_s: float = 0.5

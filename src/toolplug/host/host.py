@@ -96,6 +96,25 @@ class Host:
     `stopping` is sent by `stop`.
 
     Entering raises `ConfigError` with every problem at once, and `StoreError` if the store cannot be opened.
+
+    ```python
+    import asyncio
+
+    from toolplug import Host, Principal, open_host, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        host: Host = open_host({"store": "memory://"}, providers=[price])
+        async with host:
+            tools = host.executor_for(Principal("ada", scopes=frozenset({"tools:call"})))
+            assert (await tools.call("price", item="tea")).output == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(

@@ -208,6 +208,25 @@ class Expansion:
     `tools`: a new list with the client's own entries, the same objects in the same order, and each other tool in place
     of the first stub that expands to it. `options`: by canonical tool name, for `CallContext.options`; only tools whose
     stub has any.
+
+    ```python
+    import asyncio
+
+    from toolplug import Expansion, FunctionRegistry, expand_builtin_tools, tool
+
+    @tool(stub="weather")
+    def weather(city: str) -> str:
+        "Say what the weather is."
+        return f"rain in {city}"
+
+    async def main():
+        async with FunctionRegistry([weather]) as registry:
+            request: Expansion = expand_builtin_tools([{"type": "weather"}, {"type": "tarot"}], registry)
+            assert [each["function"]["name"] for each in request.tools] == ["weather"]
+            assert [each.code for each in request.warnings] == ["unmatched_stub"]
+
+    asyncio.run(main())
+    ```
     """
 
     tools: list[object]

@@ -80,6 +80,24 @@ class FunctionRegistry(LiveCatalog):
     it. `metrics` receives the counters and the providers' collectors while the registry is entered. Raises
     `InvalidDefinition` for anything else, and on entry `ConfigError` if a required provider does not start; those
     already started are closed.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert [each["function"]["name"] for each in registry.for_openai()] == ["price"]
+            assert (await registry.call("price", item="tea")).output == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(

@@ -12,7 +12,24 @@ from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 
 
 class ManualClock:
-    """A clock that returns `now`, in seconds; a test sets it."""
+    """A clock that returns `now`, in seconds; a test sets it.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores.memory import MemoryStore
+    from toolplug.testing import ManualClock
+
+    async def main():
+        clock = ManualClock()
+        async with MemoryStore(clock=clock) as store:
+            await store.commit("key", b"value", ttl_s=60)
+            clock.now += 61
+            assert await store.read("key") is None
+
+    asyncio.run(main())
+    ```
+    """
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now: float = now

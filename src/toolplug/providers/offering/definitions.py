@@ -43,6 +43,8 @@ class Prompt:
     Raises `InvalidDefinition` for an invalid name, and for a completion of an unknown argument.
 
     ```python
+    from toolplug import Prompt, PromptArgument
+
     greet = Prompt(name="greet", get=lambda arguments, context: f"Greet {arguments['who']}.",
                    arguments=(PromptArgument("who", required=True),))
     ```
@@ -122,6 +124,8 @@ class Resource:
     invalid URI or variable.
 
     ```python
+    from toolplug import Resource
+
     motto = Resource(uri="notes://motto", read=lambda variables, context: "Write it down.")
     ```
     """
@@ -196,6 +200,8 @@ class ConsolePage:
     Raises `InvalidDefinition` for an invalid id or path, and without columns.
 
     ```python
+    from toolplug import ConsolePage
+
     notes = ConsolePage(id="notes", title="Notes", path="/v1/notes", rows="notes", columns=("when", "text"))
     ```
     """

@@ -29,7 +29,38 @@ class RouteAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TenantCaller:
-    """One of the two callers of an isolation check. They have the same subject and scopes, and differ in the tenant."""
+    """One of the two callers of an isolation check. They have the same subject and scopes, and differ in the tenant.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, FunctionProvider, tool
+    from toolplug.testing import TenantCaller, check_provider
+
+    class Notes(FunctionProvider):
+        async def start(self, site):
+            self.notes = {}
+
+        @tool
+        async def add(self, text: str, context: CallContext) -> str:
+            "Write a note.\n\nArgs:\n    text: what to write"
+            self.notes.setdefault(context.principal.tenant, []).append(text)
+            return "written"
+
+        @tool(read_only=True)
+        async def show(self, context: CallContext) -> list[str]:
+            "Show the notes."
+            return self.notes.get(context.principal.tenant, [])
+
+    async def write(caller: TenantCaller):
+        await caller.call("add", text="milk")
+
+    async def sees(caller: TenantCaller, written) -> bool:
+        return "milk" in (await caller.call("show")).output
+
+    asyncio.run(check_provider(Notes, calls={"add": {"text": "tea"}, "show": {}}, isolation=[(write, sees)]))
+    ```
+    """
 
     principal: Principal
     registry: FunctionRegistry

@@ -103,7 +103,16 @@ class ToolRefAnswer(Answer):
 
 
 class ToolReference(NamedTuple):
-    """Names one tool by its canonical name, its short id, or both, which must then agree."""
+    """Names one tool by its canonical name, its short id, or both, which must then agree.
+
+    ```python
+    from toolplug import ToolReference
+
+    by_name = ToolReference("notes.add")
+    both = ToolReference.of("notes.add")  # its canonical name and its short id
+    assert both.name == "notes.add" and len(both.ref_id) == 16
+    ```
+    """
 
     name: str | None = None
     ref_id: str | None = None
@@ -183,7 +192,15 @@ class ToolsetOwner(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """The principal of a request, with its agent and session. `request_id` is for the audit log."""
+    """The principal of a request, with its agent and session. `request_id` is for the audit log.
+
+    ```python
+    from toolplug import Caller, CallContext, Principal
+
+    caller = Caller.of(CallContext(Principal("ada", "acme"), agent="clerk"))
+    assert caller == Caller(Principal("ada", "acme"), agent="clerk")
+    ```
+    """
 
     principal: Principal
     agent: str | None = None

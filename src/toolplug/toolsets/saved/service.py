@@ -53,6 +53,20 @@ class SavedToolsets:
 
     Each method may raise `StoreError`, and those that need the caller's tools `AccessError`; then nothing has changed.
     Changes are effective when the method returns, in every process of the store.
+
+    ```python
+    from toolplug import Caller, CallContext, FunctionProvider, ProviderContext, SavedToolsets, tool
+
+    class Chooser(FunctionProvider):
+        async def start(self, site: ProviderContext) -> None:
+            self.toolsets = site.service(SavedToolsets)
+
+        @tool
+        async def work_with(self, name: str, context: CallContext) -> list[str]:
+            "Work with the tools of one saved toolset."
+            shown = await self.toolsets.equip(Caller.of(context), name)
+            return list(shown.toolset.tools)
+    ```
     """
 
     def __init__(
