@@ -138,6 +138,7 @@ def _responses_deferred(definitions: Iterable[ToolDefinition]) -> list[bytes]:
         if not dot or item.wire != f"{prefix}__{name}":
             parts.append(_responses(item)[:-1] + _DEFERRED)
             continue
+        # What follows the wire name: in a namespace a function has its name without the prefix.
         own = _function(item)[len(b'{"name":"') + len(item.wire) :]
         function = b'{"type":"function","name":"%b%b,"strict":false%b' % (name.encode(), own[:-1], _DEFERRED)
         spaces.setdefault(prefix, []).append(function)

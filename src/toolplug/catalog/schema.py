@@ -53,6 +53,7 @@ class Schema:
         if len(text) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
+            # Dropped at once: making it checks the references.
             References(orjson.loads(text))
         # a copy, since the encoder's own bytes keep a buffer of some kilobytes
         self.text = bytes(memoryview(text))

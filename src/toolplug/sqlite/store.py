@@ -158,6 +158,7 @@ class SqliteStore(Store):
             after=after,
             limit=min(limit, _MAX_INTEGER),
         )
+        # A file that was shared before may still have volatile records; here those in memory count.
         keys = [key for (key,) in rows if not self._in_memory(key)]
         volatile = await self._volatile.keys(prefix, after=after, limit=limit)
         return sorted([*keys, *volatile])[:limit]
@@ -258,6 +259,7 @@ class SqliteStore(Store):
                 lock = sharing.enter_context(closing(await SharedLock.open(path)))
                 if lock.first:
                     await connection.run(remove_volatile)
+                    # Only now: others may open the file, and none of their records may be removed.
                     lock.share()
                 sockets = ChangeSockets(path, self.id, heard=self._waiting.tell_of, missed=self._waiting.wake_all)
                 sockets.open(await connection.run(last_commit))
