@@ -193,7 +193,20 @@ class InvalidJson(ToolplugError):
 
 
 class InvalidDefinition(ToolplugError):
-    """A definition with an invalid name, schema, route or prefix; `at` is the key at fault, empty if unknown."""
+    """A definition with an invalid name, schema, route or prefix; `at` is the key at fault, empty if unknown.
+
+    ```python
+    from toolplug import FunctionRegistry
+    from toolplug.errors import InvalidDefinition
+
+    try:
+        FunctionRegistry({"shop": 3.5})
+    except InvalidDefinition as error:
+        print(error)
+    else:
+        raise AssertionError("a number is a provider")
+    ```
+    """
 
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
@@ -345,6 +358,23 @@ class HostUnreachable(HostError):
     """No toolplug host answers at the URL, or it cannot answer now; the same request may succeed later.
 
     `retry_after_s`: seconds that the host asks to wait, None if it does not say.
+
+    ```python
+    import asyncio
+
+    from toolplug.client import Application, HostUnreachable
+
+    async def main():
+        try:
+            async with Application("http://127.0.0.1:9", plugin_type="notes"):  # no host listens there
+                pass
+        except HostUnreachable as error:
+            print(error)
+        else:
+            raise AssertionError("there is a host")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
@@ -376,7 +406,22 @@ class StoreError(ToolplugError):
 
 
 class StoreConflict(StoreError):
-    """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written."""
+    """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written.
+
+    ```python
+    from toolplug.errors import StoreConflict
+
+    async def count(store) -> int:
+        while True:
+            record = await store.read("count")
+            number = 1 if record is None else int(record.value) + 1
+            try:
+                await store.commit("count", b"%d" % number, expected=0 if record is None else record.revision)
+                return number
+            except StoreConflict:
+                pass  # another writer was first: read again
+    ```
+    """
 
     def __init__(self, key: str, *, expected: int, actual: int) -> None:
         self.key = key

@@ -126,7 +126,18 @@ class CallRunner(Protocol):
 
 
 class CallSpan(Protocol):
-    """The span of one call, of a tracer."""
+    """The span of one call, of a tracer.
+
+    ```python
+    from toolplug import CallSpan
+
+    class Span(CallSpan):
+        headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+        def end(self, result):
+            print("gone" if result is None else result.status)
+    ```
+    """
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -145,7 +145,19 @@ class ToolUpdates(_Event):
 
 
 class ToolsChanged(_Event):
-    """The session's tools have changed, with the new `revision`; `timestamp` is ISO 8601 in UTC."""
+    """The session's tools have changed, with the new `revision`; `timestamp` is ISO 8601 in UTC.
+
+    ```python
+    from toolplug.client import Application, Snapshot, ToolsChanged, watch
+
+    async def follow(url: str, application: Application) -> None:
+        async for event in watch(url, application.code):
+            if isinstance(event, Snapshot):
+                print("there are", [tool.name for tool in event.tools])
+            elif isinstance(event, ToolsChanged):
+                print("new", [tool.name for tool in event.updates.added], "gone", event.updates.removed)
+    ```
+    """
 
     session_code: str
     updates: ToolUpdates
@@ -155,7 +167,17 @@ class ToolsChanged(_Event):
 
 
 class StatusChanged(_Event):
-    """The session's application has come or gone, and with it its tools."""
+    """The session's application has come or gone, and with it its tools.
+
+    ```python
+    from toolplug.client import StatusChanged, watch
+
+    async def report(url: str, code: str) -> None:
+        async for event in watch(url, code):
+            if isinstance(event, StatusChanged):
+                print(event.timestamp, event.status)
+    ```
+    """
 
     session_code: str
     status: PluginStatus
@@ -163,7 +185,18 @@ class StatusChanged(_Event):
 
 
 class Snapshot(_Event):
-    """The state of a session's tools: the host's default tools if the application has not `registered` its own."""
+    """The state of a session's tools: the host's default tools if the application has not `registered` its own.
+
+    ```python
+    from toolplug.client import OfferedTool, Snapshot, StatusChanged
+
+    WHERE = {"sessionCode": "ABCDEFGH"}
+    tools = (OfferedTool(name="add", inputSchema={"type": "object"}),)
+    shown = Snapshot(**WHERE, revision=1, registered=True, pluginStatus="attached", tools=tools)
+    later = shown.after(StatusChanged(**WHERE, status="detached", timestamp="2026-11-28T22:50:00Z"))
+    assert not later.tools[0].available
+    ```
+    """
 
     session_code: str
     revision: int

@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 
 class BrokenRule(NamedTuple):
-    """One rule that does not hold. `rule` is its short name, `where` the tool, route, metric or method."""
+    """One rule that does not hold. `rule` is its short name, `where` the tool, route, metric or method.
+
+    ```python
+    from toolplug.testing import BrokenRule
+
+    broken = BrokenRule("description", "tool price", "it has no description", "write a docstring")
+    assert str(broken) == "description: tool price: it has no description; write a docstring"
+    ```
+    """
 
     rule: str
     where: str

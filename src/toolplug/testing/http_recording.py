@@ -45,7 +45,22 @@ _CLIENTS: Sequence[tuple[str, str, str]] = (
 
 
 class UnrecordedRequest(AssertionError):
-    """Raised for a request that the file has no answer to; it was not sent."""
+    """Raised for a request that the file has no answer to; it was not sent.
+
+    ```python
+    import httpx2
+
+    from toolplug.testing import UnrecordedRequest, recorded_http
+
+    try:
+        with recorded_http("weather.yaml"):  # TOOLPLUG_RECORD=1 sends the requests, and writes the file
+            httpx2.get("https://weather.example/graz")
+    except UnrecordedRequest as error:
+        print(error)
+    else:
+        raise AssertionError("a request was sent")
+    ```
+    """
 
 
 class RecordedRequest(NamedTuple):

@@ -21,7 +21,34 @@ TENANTS = ("tenant-of-the-writer", "tenant-of-a-stranger")
 
 
 class RouteAnswer(NamedTuple):
-    """The answer of a route: its status, and its body as JSON, or as text if it is none."""
+    """The answer of a route: its status, and its body as JSON, or as text if it is none.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionProvider, route
+    from toolplug.testing import RouteAnswer, TenantCaller, check_provider
+
+    class Notes(FunctionProvider):
+        async def start(self, site):
+            self.notes = {}
+
+        @route("GET", "/v1/notes")
+        async def show(self, request):
+            "List the notes of the caller's tenant."
+            return self.notes.setdefault(request.state.tenant, [f"of {request.state.tenant}"])
+
+    async def write(caller: TenantCaller) -> object:
+        answer: RouteAnswer = await caller.request("GET", "/v1/notes")
+        assert answer.status == 200
+        return answer.body
+
+    async def sees(caller: TenantCaller, written: object) -> bool:
+        return (await caller.request("GET", "/v1/notes")).body == written
+
+    asyncio.run(check_provider(Notes, isolation=[(write, sees)]))
+    ```
+    """
 
     status: int
     body: object
