@@ -32,8 +32,7 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     Status,
 )
-from toolplug.parts.mcp.limits import SERVERS
-from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S, SERVERS
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import in_own_thread
