@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
+from secrets import token_hex
 from types import CoroutineType
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
 
 import orjson
 
-from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.execution.results import timed_out
 
@@ -65,6 +66,37 @@ class ModelTools(ToolExecutor, Protocol):
         """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
         return ""
 
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, object], context: CallContext | None = None, /
+    ) -> ToolResult: ...
+
+    @overload
+    async def call(self, name: str, /, **arguments: object) -> ToolResult: ...
+
+    async def call(
+        self, name: object, arguments: object = None, context: object = None, /, **named: object
+    ) -> ToolResult:
+        """Call a tool by its name, as a program does: `await registry.call("price", item="tea")`.
+
+        The arguments are named ones, or a mapping with the context after it. Every failure is a result, as in
+        `execute`. Raises `TypeError` for arguments of both kinds, and for what is no name, mapping or context.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"the first argument is the name of a tool, not {type(name).__name__}{_instead(name)}")
+        if isinstance(named.get("context"), CallContext) and context is None:  # no tool has such an argument
+            context = named.pop("context")
+        if arguments is not None and named:
+            besides = ", ".join(named)
+            raise TypeError(f"{name}: give the arguments in one mapping or by name; {besides} came beside the mapping")
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(f"{name}: the arguments are a mapping, or named ones, not {type(arguments).__name__}")
+        if context is not None and not isinstance(context, CallContext):
+            wanted = " (a principal goes into one: CallContext(principal))" if isinstance(context, Principal) else ""
+            raise TypeError(f"{name}: the context is a CallContext, not {type(context).__name__}{wanted}")
+        given = named if arguments is None else cast("Mapping[str, object]", arguments)
+        return await self.execute(ToolCall(f"call_{token_hex(8)}", name, given), context)
+
     def for_openai(self, api: Literal["chat", "responses"] = "chat", *, strict: bool = False) -> list[Message]:
         """Return the tools as the `tools` of OpenAI's Chat Completions or Responses API.
 
@@ -101,6 +133,18 @@ class ModelTools(ToolExecutor, Protocol):
         `ValueError` for a call that is not of a function.
         """
         return await import_module(_MODEL_APIS).answer_calls(self, calls, context)
+
+
+def no_call(given: object) -> TypeError:
+    """Return the error for what was given to `execute` in place of a call."""
+    return TypeError(f"execute takes a ToolCall, not {type(given).__name__}{_instead(given)}")
+
+
+def _instead(given: object) -> str:
+    if isinstance(given, ToolCall):
+        return "; a ToolCall goes to execute()"
+    name = f"{given!r:.80}" if isinstance(given, str) else '"NAME"'
+    return f"; to call by name: await tools.call({name}, argument=value)"
 
 
 def entered_catalog(executor: ToolExecutor) -> Catalog:
@@ -181,7 +225,10 @@ class LazyExecutor(ModelTools):
         if context is None:
             context = self._default_context
         if self._tools.some_wait:
-            tool = self._inner.catalog.find(call.name)
+            try:
+                tool = self._inner.catalog.find(call.name)
+            except AttributeError:
+                raise no_call(call) from None
             if tool is None:
                 return self._execute_opened(call, context)
             if tool.plan.forward is not None:

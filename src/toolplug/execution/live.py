@@ -13,7 +13,7 @@ from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, Tool
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe
+from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls, run
 
@@ -85,7 +85,10 @@ class LiveCatalog(ModelTools):
         if context is None:
             context = self.default_context
         catalog = self._catalog if self._fresh else self.catalog
-        tool = catalog.find(call.name)
+        try:
+            tool = catalog.find(call.name)
+        except AttributeError:  # free for the others: people begin with a name or a mapping in place of a ToolCall
+            raise no_call(call) from None
         if tool is None:
             tool = None if catalog.unavailable is None else catalog.unavailable.find(call.name)
             if tool is None:

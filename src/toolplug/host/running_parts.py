@@ -142,11 +142,29 @@ class PartMetrics(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__()
         self._own: dict[Collector, None] = {}
+        self._shown_in: CollectorRegistry | None = None
 
     def register(self, collector: Collector) -> None:
-        """Add a collector."""
+        """Add a collector. Raises `ValueError` for a name that is taken, once the part is open in the host as well."""
         super().register(collector)
         self._own[collector] = None
+        if (host := self._shown_in) is None:
+            return
+        host.unregister(self)  # it checks names only when a collector is registered
+        try:
+            host.register(self)
+        except ValueError:
+            self.unregister(collector)
+            host.register(self)
+            raise
+
+    def show_in(self, host: CollectorRegistry | None) -> None:
+        """Have the metrics in the host's, None: no longer. Raises `ValueError` for a name that is taken."""
+        if self._shown_in is not None:
+            self._shown_in.unregister(self)
+        if host is not None:
+            host.register(self)
+        self._shown_in = host
 
     def unregister(self, collector: Collector) -> None:
         """Remove a collector."""
@@ -334,14 +352,14 @@ class RunningParts:
         """Have the metrics of a part in place of an older one's. Raises `ValueError` for a name that is taken."""
         metrics = self._services.metrics
         if older is not None and older.metrics is not None:
-            metrics.unregister(older.metrics)
+            older.metrics.show_in(None)
         if opened is None or opened.metrics is None:
             return
         try:
-            metrics.register(opened.metrics)
+            opened.metrics.show_in(metrics)
         except BaseException:
             if older is not None and older.metrics is not None:
-                metrics.register(older.metrics)
+                older.metrics.show_in(metrics)
             raise
 
     async def _close_all(self) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self, get_args
+from weakref import WeakValueDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -202,7 +203,8 @@ class HostServers:
     def __init__(self, services: ServerServices) -> None:
         self._services = services
         self._coded = {server.id: server for server in services.coded}
-        self._handles: dict[tuple[str, str | None], ServerHandle] = {}
+        # Kept by the toolsets that use one, and by the servers that exist: tenants add and remove servers for ever.
+        self._handles: WeakValueDictionary[tuple[str, str | None], ServerHandle] = WeakValueDictionary()
         self._loaded: Any = None
         self._loading = asyncio.Lock()
         self._life = AsyncExitStack()
@@ -278,9 +280,10 @@ class HostServers:
 
     def handle(self, name: tuple[str, str | None]) -> ServerHandle:
         """Return what toolsets have of a server, by its id and its tenant."""
-        if name not in self._handles:
-            self._handles[name] = ServerHandle(self._services.calls.unknown)
-        return self._handles[name]
+        handle = self._handles.get(name)
+        if handle is None:
+            handle = self._handles[name] = ServerHandle(self._services.calls.unknown)
+        return handle
 
     async def configure(self, entries: ServerEntries) -> None:
         """Replace the servers of the file.
