@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -337,14 +337,21 @@ def data_url(image: Part) -> str:
     return f"data:{image['mimeType']};base64,{image['data']}"
 
 
-def repeats(part: Part, output: str) -> bool:
-    """Return True for a text block that is the output once more, as in the results of MCP servers."""
-    return part.get("type") == "text" and part.get("text") == output
+def own_parts(output: str, parts: Sequence[Part]) -> Sequence[Part]:
+    """Return the parts without texts that are the output once more, each of them or all of them as its lines.
+
+    Tools write the texts of their parts into the output, as the results of MCP servers have them.
+    """
+    texts = [part.get("text") for part in parts if part.get("type") == "text"]
+    if not texts:
+        return parts
+    is_output = "\n".join(map(str, texts)) == output
+    return [part for part in parts if part.get("type") != "text" or not (is_output or part.get("text") == output)]
 
 
 def text_of_result(result: ToolResult) -> str:
     """Return the output and a line for each other part; of the parts, only images are sent to a model in addition."""
-    parts = [_line(part) for part in result.parts if not repeats(part, result.output)]
+    parts = [_line(part) for part in own_parts(result.output, result.parts)]
     return "\n".join([*([result.output] if result.output else []), *parts])
 
 

@@ -173,6 +173,7 @@ class ToolDefinition:
     * `timeout_s`: seconds that the author proposes; configuration overrides them
     * `offered`: how models are offered it, which configuration sets
     * `title`, `icons`: what MCP clients show to people, icons as the protocol has them; not part of the digest
+    * `meta`: the `_meta` that the tool's MCP server lists it with, for MCP clients; not part of the digest
     * `wire`: the name on model APIs
     * `fragments`: the encoded definition by dialect, for `listing`
 
@@ -213,6 +214,7 @@ class ToolDefinition:
     offered: Offered
     title: str
     icons: tuple[Mapping[str, object], ...]
+    meta: Mapping[str, object]
     wire: str = field(init=False, repr=False)
     fragments: dict[str, bytes] = field(init=False, repr=False)
 
@@ -231,6 +233,7 @@ class ToolDefinition:
         offered: Offered = ALWAYS,
         title: str = "",
         icons: tuple[Mapping[str, object], ...] = (),
+        meta: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         _check_text(name, "description", description, MAX_DESCRIPTION_BYTES)
         _check_text(name, "title", title, MAX_TITLE_BYTES)
@@ -251,6 +254,7 @@ class ToolDefinition:
         put(self, "offered", offered)
         put(self, "title", cleaned_description(title) if title else "")
         put(self, "icons", icons)
+        put(self, "meta", meta)
         put(self, "wire", wire_name(name))
         # The one mutable field: a cache of encoded forms, which equal definitions would fill alike.
         put(self, "fragments", {})
@@ -262,6 +266,7 @@ class ToolDefinition:
         # Fields that were added later count only where they are set: etags of catalogs without them stay what they
         # were.
         shown = (*listed, self.title, self.icons) if self.title or self.icons else listed
+        shown = (*shown, self.meta) if self.meta else shown
         return shown if self.offered.how == "always" else (*shown, self.offered.how)
 
     @property

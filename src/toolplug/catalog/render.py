@@ -108,7 +108,10 @@ def _mcp(definition: ToolDefinition) -> bytes:
     start = _with_schema(definition, b"inputSchema", definition.parameters.text)
     output, hints = definition.output_schema, definition.hints
     title, icons = definition.title, definition.icons
-    if output is None and hints is NO_HINTS and definition.wire == definition.name and not (title or icons):
+    meta = dict(definition.meta)
+    if definition.wire != definition.name:
+        meta["toolplug/name"] = definition.name
+    if output is None and hints is NO_HINTS and not (title or icons or meta):
         return start
     parts = [start[:-1]]
     parts += [b',"title":', orjson.dumps(title)] if title else []
@@ -117,8 +120,8 @@ def _mcp(definition: ToolDefinition) -> bytes:
         parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
     if promises := tool_annotations(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
-    if definition.wire != definition.name:
-        parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
+    if meta:
+        parts += [b',"_meta":', orjson.dumps(meta)]
     return b"".join([*parts, b"}"])
 
 

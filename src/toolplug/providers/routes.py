@@ -60,6 +60,7 @@ RESERVED = frozenset({"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.
 RESERVED_TREES = (
     "/api",
     "/v1/approvals",
+    "/v1/chat",
     "/v1/explain",
     "/v1/providers",
     "/v1/reload",

@@ -34,6 +34,7 @@ from toolplug.signatures.described_arguments import (
     Parameters,
     TerseSchema,
     described_arguments,
+    inline_models,
 )
 
 _GOOGLE = frozenset(f"{section[0]}:" for section in google.DEFAULT_SECTIONS)
@@ -260,7 +261,7 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
     except Exception:  # noqa: BLE001  types are the author's code, which may raise anything
         return None
     # An empty schema allows everything, which tells a model nothing.
-    return schema or None
+    return inline_models(schema) or None
 
 
 _WITHOUT_STRUCTURE: Sequence[object] = (str, None, type(None), Any, object, inspect.Parameter.empty)
