@@ -17,6 +17,7 @@ from toolplug.execution.accounting import CallAccounting
 from toolplug.host.measured_store import Durations, MeasuredStore
 from toolplug.runtime.tasks import SingleFlight
 
+# The record of a probe is written to see whether the store takes writes; nobody reads it.
 _READY_KEPT_S = 60.0
 
 

@@ -40,7 +40,9 @@ MAX_RESULT_BYTES: Final = 16 * 1024
 FUNCTIONS: Final = "deferred_functions"
 """In the options of a call of `search_tools`: definitions of functions of the client, by the model's names."""
 _DEFAULT_FOUND = 5
+# Bytes of the schema that a model is shown again when its arguments were invalid.
 _MAX_HINT = 8 * 1024
+# Characters of the description of a tool that is over the size of the result.
 _SHORT = 300
 _INDEXES = 32
 _PAIRS = 64

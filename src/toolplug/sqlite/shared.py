@@ -37,6 +37,7 @@ MOST_PENDING_BYTES = 1024 * 1024
 
 # Linux takes 208 KiB by default (`net.core.wmem_max`); small ones leave room for several in the buffer.
 _DATAGRAM_BYTES = 64 * 1024
+# A larger change is told without its bytes; who needs them reads the record.
 _LARGEST_CHANGE_BYTES = 24 * 1024
 _AT_ONCE = 64
 """Datagrams that are received before other tasks have their turn."""

@@ -40,6 +40,7 @@ from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
+# `Store.watch` promises to report a commit of another process 250 ms after it at the latest.
 _POLL_S = 0.2
 _LOG = logging.getLogger("toolplug.stores")
 # A larger one raises OverflowError in the binding of parameters.
