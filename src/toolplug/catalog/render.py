@@ -78,7 +78,7 @@ def _responses(definition: ToolDefinition) -> bytes:
 
 def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> bytes:
     """Return name, description and schema for a model, the last under this key; a wire name needs no escapes."""
-    return _with_schema(definition, parameters, _with_items(definition.parameters))
+    return _with_schema(definition, parameters, with_items(definition.parameters))
 
 
 def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
@@ -87,7 +87,7 @@ def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes
     return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
 
 
-def _with_items(schema: Schema) -> bytes:
+def with_items(schema: Schema) -> bytes:
     """Return the JSON of the schema with `items` for each array: model APIs refuse a whole request without them."""
     if b'"array"' not in schema.text:
         return schema.text

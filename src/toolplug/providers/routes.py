@@ -56,15 +56,21 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     return bound
 
 
-RESERVED = frozenset({"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js"})
+RESERVED = frozenset(
+    {"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js", "/v1/openapi.json"}
+)
 RESERVED_TREES = (
     "/api",
+    "/connect",
     "/v1/approvals",
     "/v1/chat",
+    "/v1/connections",
     "/v1/explain",
+    "/v1/grants",
     "/v1/providers",
     "/v1/reload",
     "/v1/responses",
+    "/v1/tasks",
     "/v1/tool-calls",
     "/v1/tools",
 )

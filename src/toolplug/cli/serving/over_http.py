@@ -364,7 +364,7 @@ def _start_screen(host: Host, url: str) -> str:
         "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
         **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
-        "API": f"{url}/openapi.json",
+        "API": f"{url}/v1/openapi.json",
         "auth": _auth(host),
         "decisions": _decisions(host),
     }
