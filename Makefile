@@ -59,7 +59,7 @@ unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 
 # Much of it waits for other processes: more workers than cores, and the gates take what is left.
 quick: $(READY)
-	$(BIN)/python -m pytest -m $(QUICK) -n $(WORKERS)
+	$(BIN)/python -m pytest -m $(QUICK) -n $(WORKERS) --durations=20
 
 # Counting branches makes the tests more than twice as slow, and the processes that they start, too: only `make judge`
 # does it, with the tests that start none.
@@ -98,7 +98,7 @@ imports:
 	nice $(BIN)/lint-imports
 
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
-	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200
+	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 	@$(MAKE) --no-print-directory public-types coverage

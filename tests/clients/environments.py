@@ -30,7 +30,11 @@ CLIENTS = (
     "litellm",
     "ai_sdk_openai.mjs",
     "ai_sdk_open_responses.mjs",
+    "openai chat",
+    "langchain chat",
+    "litellm chat",
 )
+"""Each has a program and an environment of its name; with `chat` it is the same client with chat completions."""
 
 FRAMEWORKS = ("pydantic_ai", "langchain", "openai_agents", "llama_index")
 """Those that there is an adapter for; their environments have what toolplug needs, too."""
@@ -43,7 +47,8 @@ def command_of(client: str) -> tuple[Sequence[str], Path]:
         for program in PROGRAMS.glob("*.mjs"):
             (place / program.name).write_bytes(program.read_bytes())  # packages are looked for beside the program
         return (str(node()), f"use_{client}"), place
-    return (str(environment(client) / "bin" / "python"), f"use_{client}.py"), PROGRAMS
+    name, *arguments = client.split()
+    return (str(environment(name) / "bin" / "python"), f"use_{name}.py", *arguments), PROGRAMS
 
 
 def environment(client: str) -> Path:

@@ -48,6 +48,7 @@ async def told(client: AsyncClient, method: str, path: str, **headers: str) -> t
         ("/api/sessions/AAAAAAAA/heartbeat", "POST"),
         ("/v1/models", "GET"),
         ("/v1/responses", "POST"),
+        ("/v1/chat/completions", "POST"),
         ("/toolplug.js", "GET"),
     ],
 )
@@ -110,6 +111,7 @@ async def test_every_answer_to_a_listed_page_can_be_read_by_it_errors_included()
             ("GET", "/api/sessions/AAAAAAAA/nowhere", ALICE),
             ("GET", "/v1/models", ALICE),
             ("POST", "/v1/responses", ALICE),
+            ("POST", "/v1/chat/completions", ALICE),
             ("GET", "/toolplug.js", {}),
         ):
             assert (await told(client, method, path, **headers))[1:] == SHARED[1:], (method, path)

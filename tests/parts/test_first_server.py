@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from pathlib import Path
@@ -16,6 +17,7 @@ from toolplug.catalog.call import HOST_SCOPES
 from toolplug.catalog.offering import EMPTY_OFFERING
 from toolplug.errors import ApiError, ConfigError
 from toolplug.http import create_app
+from toolplug.parts.mcp.running import ServerHandle
 from toolplug.parts.mcp.server_records import ServerRecord
 from toolplug.parts.mcp.servers import servers_of
 
@@ -148,3 +150,14 @@ async def test_without_the_part_a_host_says_that_it_runs_no_servers() -> None:
         with pytest.raises(ApiError, match="no MCP server 'web'"):
             host.register_mcp_toolset("web", "web", "web")
         assert list(host.servers.servers("t1")) == []
+
+
+async def test_nothing_is_kept_of_a_server_that_was_removed() -> None:
+    async with open_host({"store": "memory://"}, environ={}) as host:
+        servers = await servers_of(host)
+        for number in range(5):
+            record = ServerRecord(id=f"web{number}", url="https://mcp.example.com/mcp", enabled=False)
+            await servers.add(record, by=ADMIN, request_id="")
+            await servers.remove(record.id, by=ADMIN, request_id="")
+        gc.collect()
+        assert sum(isinstance(each, ServerHandle) for each in gc.get_objects()) == 0

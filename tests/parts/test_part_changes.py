@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
+from prometheus_client import Gauge
 from tests.host.conftest import Package
 from tests.parts.test_plugin_parts import ADA, BOARD, KEYS, get
 
@@ -177,6 +178,20 @@ async def test_a_part_whose_metrics_have_the_name_of_others_is_not_opened(config
     package("acme-alpha", {"alpha": "alpha_mod"}, alpha_mod=other)
     with pytest.raises(ConfigError, match="Duplicated timeseries"):
         await open_host(config(BOTH + "alpha: {text: a}\nboard: {text: b}")).__aenter__()
+
+
+async def test_metrics_of_an_open_part_take_no_name_of_the_host(config: Write, package: Package) -> None:
+    made = "KEPT.append(services.metrics)"
+    own = "    KEPT = []\n" + BOARD.replace("self.services, self", f"{made}; self.services, self")
+    package("acme-board", {"board": "board_mod"}, board_mod=own)
+    async with open_host(config("board: {text: hello}")) as host:
+        Gauge("toolplug_taken", "x", registry=host.metrics).set(1)
+        (metrics,) = sys.modules["board_mod"].KEPT
+        with pytest.raises(ValueError, match="toolplug_taken"):
+            Gauge("toolplug_taken", "x", registry=metrics).set(2)
+        Gauge("toolplug_free", "x", registry=metrics).set(3)
+        shown = [host.metrics.get_sample_value(f"toolplug_{name}") for name in ("taken", "free")]
+        assert shown == [1, 3]
 
 
 async def test_explain_and_the_catalog_page_know_the_tools_of_parts(config: Write, package: Package) -> None:

@@ -31,6 +31,8 @@ REFUSED: dict[tuple[str, str], tuple[int, str]] = {
     ("items", "function_call_output"): (400, "input[0].call_id"),
     ("items", "custom_tool_call_output"): (400, "input[0].call_id"),
     ("items", "mcp_approval_response"): (400, "input[0].approval_request_id"),
+    ("chat fields", "functions"): (400, "functions"),
+    ("chat fields", "function_call"): (400, "function_call"),
 }
 """What a host refuses though it knows it: what it does not have, and half of a call, which has the other half here."""
 
@@ -48,8 +50,16 @@ def types_of(python: str | Path) -> dict[str, Any]:
 
 
 def bodies(types: dict[str, Any]) -> Sequence[tuple[str, str, dict[str, Any]]]:
-    """The requests: of which kind, for what, and the body."""
+    """The requests: of which kind, for what, and the body, which has `messages` for a chat completion."""
+    hello, asked = {"messages": [USER]}, types["chat fields"]
     return [
+        *(("chat fields", name, {**hello, name: value}) for name, value in asked.items() if name != "messages"),
+        *(("messages", str(message["role"]), {"messages": [message, USER]}) for message in types["messages"]),
+        *(
+            ("chat parts", str(part["type"]), {"messages": [{**USER, "content": [part]}]})
+            for part in types["chat parts"]
+        ),
+        *(("chat tools", str(tool["type"]), {**hello, "tools": [tool]}) for tool in types["chat tools"]),
         *(("fields", name, {"input": "Hello", name: value}) for name, value in types["fields"].items()),
         *(("items", str(item.get("type")), {"input": [item, USER]}) for item in types["items"]),
         *(("parts", str(part["type"]), {"input": [{**USER, "content": [part]}]}) for part in types["parts"]),
@@ -63,7 +73,8 @@ async def refusals(harness: Harness, types: dict[str, Any]) -> dict[tuple[str, s
     seen: dict[tuple[str, str], tuple[int, str]] = {}
     async with httpx2.AsyncClient(base_url=harness.url, headers=ALICE) as http:
         for kind, name, body in bodies(types):
-            answer = await http.post("/v1/responses", json={"model": MODEL, **body})
+            path = "/v1/chat/completions" if "messages" in body else "/v1/responses"
+            answer = await http.post(path, json={"model": MODEL, **body})
             if answer.status_code != 200:
                 seen[kind, name] = (answer.status_code, answer.json()["error"]["param"])
     return seen
@@ -72,7 +83,7 @@ async def refusals(harness: Harness, types: dict[str, Any]) -> dict[tuple[str, s
 @pytest.mark.process
 async def test_nothing_of_the_installed_types_is_refused_for_being_unknown(harness: Harness) -> None:
     types = types_of(sys.executable)
-    assert len(bodies(types)) > 80
+    assert len(bodies(types)) > 130
     assert await refusals(harness, types) == REFUSED
 
 

@@ -41,6 +41,7 @@ READS = [
 WRITES = [
     ("POST", "/v1/tool-calls"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/chat/completions"),
     ("DELETE", "/v1/responses/resp_1"),
     ("POST", "/v1/responses/resp_1/cancel"),
     ("POST", "/v1/approvals/apr_1"),
@@ -76,6 +77,7 @@ SCOPES = [
     ("tools:call", "GET", "/api/sessions"),
     ("tools:read", "POST", "/v1/tool-calls"),
     ("tools:read", "POST", "/v1/responses"),
+    ("tools:read", "POST", "/v1/chat/completions"),
     ("tools:read", "POST", "/mcp"),
     ("tools:read", "POST", "/api/toolsets"),
     ("tools:read", "GET", "/v1/wire/otter"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
+from secrets import token_hex
 from types import CoroutineType
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
 
 import orjson
 
-from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
+from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.execution.results import timed_out
 
@@ -30,6 +31,27 @@ class ToolExecutor(Protocol):
     """A live catalog: the interface of the registry, a toolset, an agent's view and a session.
 
     Hold executors, not catalogs: the next call must see what has been disabled or revoked.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolCall, ToolExecutor, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def first_answer(tools: ToolExecutor, arguments: dict) -> str:
+        name = next(iter(tools.catalog))
+        return (await tools.execute(ToolCall("call_1", name, arguments))).output
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert await first_answer(registry, {"item": "tea"}) == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     __slots__ = ()
@@ -56,7 +78,30 @@ class ToolExecutor(Protocol):
 
 
 class ModelTools(ToolExecutor, Protocol):
-    """A tool executor with what a loop around a model's API needs. Every executor of toolplug is one."""
+    """A tool executor with what a loop around a model's API needs. Every executor of toolplug is one.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ModelTools, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def turn(tools: ModelTools, tool_calls: list[dict]) -> list[dict]:
+        return await tools.answer(tool_calls)  # the messages to send next
+
+    CALL = {"id": "1", "type": "function", "function": {"name": "price", "arguments": '{"item": "tea"}'}}
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert await turn(registry, [CALL]) == [{"role": "tool", "tool_call_id": "1", "content": "tea: 3.50 EUR"}]
+
+    asyncio.run(main())
+    ```
+    """
 
     __slots__ = ()
 
@@ -64,6 +109,37 @@ class ModelTools(ToolExecutor, Protocol):
     def closed_because(self) -> str:
         """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
         return ""
+
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, object], context: CallContext | None = None, /
+    ) -> ToolResult: ...
+
+    @overload
+    async def call(self, name: str, /, **arguments: object) -> ToolResult: ...
+
+    async def call(
+        self, name: object, arguments: object = None, context: object = None, /, **named: object
+    ) -> ToolResult:
+        """Call a tool by its name, as a program does: `await registry.call("price", item="tea")`.
+
+        The arguments are named ones, or a mapping with the context after it. Every failure is a result, as in
+        `execute`. Raises `TypeError` for arguments of both kinds, and for what is no name, mapping or context.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"the first argument is the name of a tool, not {type(name).__name__}{_instead(name)}")
+        if isinstance(named.get("context"), CallContext) and context is None:  # no tool has such an argument
+            context = named.pop("context")
+        if arguments is not None and named:
+            besides = ", ".join(named)
+            raise TypeError(f"{name}: give the arguments in one mapping or by name; {besides} came beside the mapping")
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(f"{name}: the arguments are a mapping, or named ones, not {type(arguments).__name__}")
+        if context is not None and not isinstance(context, CallContext):
+            wanted = " (a principal goes into one: CallContext(principal))" if isinstance(context, Principal) else ""
+            raise TypeError(f"{name}: the context is a CallContext, not {type(context).__name__}{wanted}")
+        given = named if arguments is None else cast("Mapping[str, object]", arguments)
+        return await self.execute(ToolCall(f"call_{token_hex(8)}", name, given), context)
 
     def for_openai(self, api: Literal["chat", "responses"] = "chat", *, strict: bool = False) -> list[Message]:
         """Return the tools as the `tools` of OpenAI's Chat Completions or Responses API.
@@ -101,6 +177,18 @@ class ModelTools(ToolExecutor, Protocol):
         `ValueError` for a call that is not of a function.
         """
         return await import_module(_MODEL_APIS).answer_calls(self, calls, context)
+
+
+def no_call(given: object) -> TypeError:
+    """Return the error for what was given to `execute` in place of a call."""
+    return TypeError(f"execute takes a ToolCall, not {type(given).__name__}{_instead(given)}")
+
+
+def _instead(given: object) -> str:
+    if isinstance(given, ToolCall):
+        return "; a ToolCall goes to execute()"
+    name = f"{given!r:.80}" if isinstance(given, str) else '"NAME"'
+    return f"; to call by name: await tools.call({name}, argument=value)"
 
 
 def entered_catalog(executor: ToolExecutor) -> Catalog:
@@ -156,6 +244,7 @@ class LazyExecutor(ModelTools):
         self._session = session
         self._compose = compose
         self._default_context = default_context
+        # Once: the executor of a choice is held weakly, and lives as long as somebody has it.
         self._inner = compose(session)
 
     @property
@@ -181,7 +270,10 @@ class LazyExecutor(ModelTools):
         if context is None:
             context = self._default_context
         if self._tools.some_wait:
-            tool = self._inner.catalog.find(call.name)
+            try:
+                tool = self._inner.catalog.find(call.name)
+            except AttributeError:
+                raise no_call(call) from None
             if tool is None:
                 return self._execute_opened(call, context)
             if tool.plan.forward is not None:
@@ -212,6 +304,7 @@ class LazyExecutor(ModelTools):
                 await self._tools.open(self._choice, self._session, name)
             yield self._inner
             return
+        # A key of its own: what is opened for this one call is found and closed by it.
         session = object()
         executor = self._compose(session)
         try:

@@ -5,6 +5,8 @@
 
 Order and texts are those of reference/statuses.md. Calls with hooks or with an idempotency key, and plans with
 approval, limiters, retries or artifacts, go through `run_pipeline`; any other call goes straight to the target.
+Who waits for a result, and what a caller that goes away leaves running, is in `started_call.py`; attempts and their
+limiters are in `retries.py`; what is counted is in `accounting.py`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import ToolResult, ToolStatus, repeats, text_of_result
+from toolplug.catalog.call import ToolResult, ToolStatus, own_parts, text_of_result
 from toolplug.catalog.exact_json import Answer
 from toolplug.execution.executor import ToolExecutor
 from toolplug.http.auth.authentication import ANYBODY
@@ -199,7 +199,7 @@ def _was_not_reached(result: ToolResult) -> bool:
 
 
 def _success(result: ToolResult, executor: ToolExecutor) -> bytes:
-    parts = [part for part in result.parts if not repeats(part, result.output)]
+    parts = own_parts(result.output, result.parts)
     more: Mapping[str, object] = {"parts": parts} if parts else {}
     structured: object = result.structured
     if not isinstance(structured, dict):

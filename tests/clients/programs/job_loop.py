@@ -21,6 +21,10 @@ CITY: dict[str, Any] = {
     "parameters": {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
     "strict": False,
 }
+CHAT_CITY: dict[str, Any] = {
+    "type": "function",
+    "function": {name: value for name, value in CITY.items() if name not in {"type", "strict"}},
+}
 
 
 def without_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -43,6 +47,23 @@ async def step_by_step(
             calls = [item for item in output if item["type"] == "function_call"]
             items += [{"type": "function_call_output", "call_id": call["call_id"], "output": "Cork"} for call in calls]
         texts.append(text)
+    return texts
+
+
+async def chat_step_by_step(
+    job: Job, respond: Callable[[list[dict[str, Any]]], Awaitable[dict[str, Any]]]
+) -> list[str]:
+    """The same with chat completions: `respond` gives the message for a list of messages."""
+    messages: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for prompt in job["prompts"]:
+        messages.append({"role": "user", "content": prompt})
+        calls: list[dict[str, Any]] | None = None
+        while calls is None or calls:
+            messages.append(await respond(messages))
+            calls = messages[-1].get("tool_calls") or []
+            messages += [{"role": "tool", "tool_call_id": call["id"], "content": "Cork"} for call in calls]
+        texts.append(messages[-1]["content"])
     return texts
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
-from openai.types import responses
+from openai.types import chat, responses
+from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params, response_input_item_param, tool_param
 
 DEEPEST = 6
@@ -63,13 +64,24 @@ def examples(union: Any) -> Iterator[object]:
         yield example(member)
 
 
+def fields(plain: Any, streaming: Any) -> dict[str, object]:
+    """Return an example of each field of a request, which has one type without and one with `stream`."""
+    hints = {**get_type_hints(streaming, include_extras=True), **get_type_hints(plain, include_extras=True)}
+    return {name: example(hint) for name, hint in hints.items()}
+
+
 def main() -> None:
     """Print them."""
-    params = response_create_params.ResponseCreateParamsNonStreaming
-    hints = get_type_hints(params, include_extras=True)
-    streaming = get_type_hints(response_create_params.ResponseCreateParamsStreaming, include_extras=True)
+    of_chat = completion_create_params
     listed = {
-        "fields": {name: example(hint) for name, hint in {**streaming, **hints}.items()},
+        "fields": fields(
+            response_create_params.ResponseCreateParamsNonStreaming,
+            response_create_params.ResponseCreateParamsStreaming,
+        ),
+        "chat fields": fields(of_chat.CompletionCreateParamsNonStreaming, of_chat.CompletionCreateParamsStreaming),
+        "messages": [*examples(chat.ChatCompletionMessageParam)],
+        "chat parts": [*examples(chat.ChatCompletionContentPartParam)],
+        "chat tools": [*examples(chat.ChatCompletionToolUnionParam)],
         "items": [*examples(response_input_item_param.ResponseInputItemParam)],
         "parts": [*examples(responses.response_input_content_param.ResponseInputContentParam)],
         "tools": [*examples(tool_param.ToolParam)],

@@ -1,7 +1,8 @@
-"""LangChain: an agent over `ChatOpenAI` with the Responses API."""
+"""LangChain: an agent over `ChatOpenAI` with the Responses API, or with chat completions."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from job_loop import Job, run
@@ -22,8 +23,7 @@ async def converse(job: Job) -> list[str]:
         model="scripted",
         base_url=job["url"],
         api_key=job["key"],
-        use_responses_api=True,
-        store=False,
+        **({} if "chat" in sys.argv else {"use_responses_api": True, "store": False}),
         max_retries=0,
         streaming=job["stream"],
     )

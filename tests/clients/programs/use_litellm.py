@@ -1,11 +1,12 @@
-"""LiteLLM's Responses client, by hand."""
+"""LiteLLM's clients of both APIs, by hand."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import litellm
-from job_loop import CITY, Job, run, step_by_step
+from job_loop import CHAT_CITY, CITY, Job, chat_step_by_step, run, step_by_step
 
 
 async def converse(job: Job) -> list[str]:
@@ -30,4 +31,22 @@ async def converse(job: Job) -> list[str]:
     return await step_by_step(job, respond)
 
 
-run(converse)
+async def chat(job: Job) -> list[str]:
+    async def respond(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        completion: Any = await litellm.acompletion(
+            model="openai/scripted",
+            api_base=job["url"],
+            api_key=job["key"],
+            messages=messages,
+            tools=[CHAT_CITY] if job["own"] else None,
+            stream=job["stream"],
+            max_retries=0,
+        )
+        if job["stream"]:
+            completion = litellm.stream_chunk_builder([chunk async for chunk in completion], messages=messages)
+        return completion.choices[0].message.model_dump(exclude_none=True)
+
+    return await chat_step_by_step(job, respond)
+
+
+run(chat if "chat" in sys.argv else converse)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from job_loop import CITY, Job, run, step_by_step
+from job_loop import CHAT_CITY, CITY, Job, chat_step_by_step, run, step_by_step
 from openai import AsyncOpenAI
 
 
@@ -23,4 +24,19 @@ async def converse(job: Job) -> list[str]:
         return await step_by_step(job, respond)
 
 
-run(converse)
+async def chat(job: Job) -> list[str]:
+    async with AsyncOpenAI(base_url=job["url"], api_key=job["key"], max_retries=0) as client:
+
+        async def respond(messages: list[dict[str, Any]]) -> dict[str, Any]:
+            asked: Any = {"model": "scripted", "messages": messages, **({"tools": [CHAT_CITY]} if job["own"] else {})}
+            if job["stream"]:
+                async with client.chat.completions.stream(**asked) as stream:
+                    completion = await stream.get_final_completion()
+            else:
+                completion = await client.chat.completions.create(**asked)
+            return completion.choices[0].message.model_dump(exclude_none=True)
+
+        return await chat_step_by_step(job, respond)
+
+
+run(chat if "chat" in sys.argv else converse)

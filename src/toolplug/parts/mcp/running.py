@@ -11,11 +11,13 @@ from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self, get_args
+from weakref import WeakValueDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import PAUSE_S
@@ -31,7 +33,7 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     Status,
 )
-from toolplug.parts.mcp.limits import SERVERS
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S, SERVERS
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import in_own_thread
@@ -202,7 +204,8 @@ class HostServers:
     def __init__(self, services: ServerServices) -> None:
         self._services = services
         self._coded = {server.id: server for server in services.coded}
-        self._handles: dict[tuple[str, str | None], ServerHandle] = {}
+        # Kept by the toolsets that use one, and by the servers that exist: tenants add and remove servers for ever.
+        self._handles: WeakValueDictionary[tuple[str, str | None], ServerHandle] = WeakValueDictionary()
         self._loaded: Any = None
         self._loading = asyncio.Lock()
         self._life = AsyncExitStack()
@@ -278,9 +281,10 @@ class HostServers:
 
     def handle(self, name: tuple[str, str | None]) -> ServerHandle:
         """Return what toolsets have of a server, by its id and its tenant."""
-        if name not in self._handles:
-            self._handles[name] = ServerHandle(self._services.calls.unknown)
-        return self._handles[name]
+        handle = self._handles.get(name)
+        if handle is None:
+            handle = self._handles[name] = ServerHandle(self._services.calls.unknown)
+        return handle
 
     async def configure(self, entries: ServerEntries) -> None:
         """Replace the servers of the file.
@@ -316,6 +320,12 @@ class HostServers:
     def record(self, tenant: str, server: str) -> Discovered | None:
         """Return the discovery record of a tenant's server."""
         return None if self._loaded is None else self._loaded.record(tenant, server)
+
+    async def discover(self, by: Principal, server: str) -> Discovered:
+        """List the tools of a caller's server now, and wait for it. Raises `ApiError` and `StoreError`."""
+        servers = await self.load()
+        view = await servers.discover(server, by=by, wait_s=LONGEST_DISCOVERY_S, request_id="")
+        return view.record
 
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, by server id, under the server's own names."""

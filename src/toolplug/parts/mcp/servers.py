@@ -84,6 +84,7 @@ class McpServers:
         self._connect = Connections(lambda: (egress_of(self._configuration()), self._configuration().folder)).connect
         self._hash_key = b""
         self._servers: dict[ServerName, ServerTools] = {}
+        self._handles: dict[ServerName, ServerHandle] = {}
         self._last_counted: dict[ServerName, str | None] = {}
         self._limits: object = None
         self._closes = BackgroundCloses()
@@ -311,7 +312,8 @@ class McpServers:
         known = self._discovery.record(name)
         self._last_counted[name] = known.last_discovery
         tools.show(known)
-        self._handle(name).use(tools)
+        self._handles[name] = self._handle(name)
+        self._handles[name].use(tools)
         if self._serving:
             self._know(tools)
             if known.status == "success":
@@ -340,7 +342,7 @@ class McpServers:
         tools = self._servers.pop(name)
         self._last_counted.pop(name, None)
         self._closes.begin(self._discovery.leave(name))
-        self._handle(name).use(None)
+        self._handles.pop(name).use(None)
         self._closes.begin(tools.aclose())
 
     async def _end_all(self) -> None:

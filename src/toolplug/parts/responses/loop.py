@@ -26,7 +26,7 @@ from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.hosted import MCP, server_list
 from toolplug.parts.responses.items.hosted_calls import Decided, HostedCalls, decided_calls
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, called_name, checked_items, is_hosted_call
-from toolplug.parts.responses.items.transcript import messages, question
+from toolplug.parts.responses.items.transcript import ForwardedChat, messages, question
 from toolplug.parts.responses.limits import MAX_TURNS
 from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
 from toolplug.parts.responses.request import ResponseRequest
@@ -39,7 +39,7 @@ _FREE = frozenset({None, "auto", "none"})
 
 
 class Loop:
-    """Makes one response; use it once."""
+    """Makes one response; use it once. With `forwarded`, it goes on from these messages, and `request` has no input."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Loop:
         *,
         max_turns: int = MAX_TURNS,
         style: ItemStyle = "mcp_call",
+        forwarded: ForwardedChat | None = None,
     ) -> None:
         model = request.model or backend.default_model
         if model is None:
@@ -58,6 +59,7 @@ class Loop:
         self._backend = backend
         self._asker = asker
         self._request = request
+        self._forwarded = forwarded
         self._max_turns = max_turns
         self._citations = Citations()
         self._calls = HostedCalls(self.draft, asker, request, self._citations, style)
@@ -70,15 +72,16 @@ class Loop:
     async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
         """Yield the events in order; the last one ends the response. `history` has the items that it continues.
 
-        Raises `ResponseRefused` before the first event, and `BackendFailed` if the client waits for the whole answer
-        and there is none yet. If the generator is closed early or cancelled, the response is `cancelled`.
+        Raises `ResponseRefused` before the first event, and `BackendFailed` if the client waits for the whole answer,
+        or for the first word of a forwarded request, and there is none yet. If the generator is closed early or
+        cancelled, the response is `cancelled`.
         """
         draft = self.draft
         offer = await self._compute_offer(strict=self._asker.strict)
         check_choice(self._request, offer)
         decided = decided_calls(history, self.sent)
         items = [*history, *self.sent]
-        if not items and not self._request.instructions:
+        if not items and not self._request.instructions and self._forwarded is None:
             raise ResponseRefused("invalid_request", "input: say something, or send items", param="input")
         draft.warnings = [*self._asker.warnings, *(asdict(warning) for warning in offer.warnings)]
         self._remember(items)
@@ -93,17 +96,22 @@ class Loop:
                     yield event
         except BackendFailed as error:
             _LOG.warning("the model's server gave no answer: %s", error.code)
-            if self._request.is_plain and not draft.output:
+            if self._may_raise and not draft.output:
                 raise
             yield draft.fail(error.code, str(error))
         except Exception:  # whatever goes wrong from here on, a client that has heard of the response hears of its end
-            if self._request.is_plain and not draft.output:
+            if self._may_raise and not draft.output:
                 raise
             _LOG.exception("a response failed")
             yield draft.fail("server_error", "internal error")
         except (asyncio.CancelledError, GeneratorExit):
             draft.cancel()
             raise
+
+    @property
+    def _may_raise(self) -> bool:
+        """True if what fails may be an error of the request."""
+        return self._request.is_plain or self._forwarded is not None
 
     async def _turns(self, items: Sequence[Item], offer: Offer, decided: Sequence[Decided]) -> AsyncGenerator[Event]:
         draft, calls = self.draft, self._calls
@@ -137,9 +145,11 @@ class Loop:
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
         """Yield the events of one answer of the model."""
         said = messages(self._request.instructions, [*items, *self._calls.items])
+        if self._forwarded is not None:
+            said = [*self._forwarded.messages, *said]
         if len(said) > MANY_ITEMS:
             await asyncio.sleep(0)  # others run before the client library writes as many
-        asked = question(self._request, self.draft, said, offer, self._choice(offer))
+        asked = question(self._request, self.draft, said, offer, self._choice(offer), self._forwarded)
         try:
             async with aclosing(self._backend.ask(asked, stream=bool(self._request.stream))) as deltas:
                 async for delta in deltas:

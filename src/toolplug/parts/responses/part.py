@@ -1,4 +1,4 @@
-"""The part of a host that answers `/v1/responses`; off without the section `responses`."""
+"""The part of a host that answers `/v1/responses` and `/v1/chat/completions`; off without the section `responses`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PART: HostPart[ResponsesSettings] = HostPart(
     settings=ResponsesSettings,
     open=_open,
     routes=_routes,
-    paths=("/v1/responses", "/v1/models"),
-    shared=("/v1/models", "/v1/responses"),
+    paths=("/v1/responses", "/v1/chat", "/v1/models"),
+    shared=("/v1/chat/completions", "/v1/models", "/v1/responses"),
     address="/v1/responses",
     commands={"chat": f"{_HERE}.commands.chat", "eval": f"{_HERE}.commands.eval"},
 )

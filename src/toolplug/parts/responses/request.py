@@ -48,7 +48,7 @@ def _text_or_list(value: object) -> object:
     raise PydanticCustomError("text_or_list", "should be text, or a list of items")
 
 
-def _text_or_object(value: object) -> object:
+def text_or_object(value: object) -> object:
     if isinstance(value, str | None):
         return value
     if isinstance(value, dict):
@@ -56,7 +56,7 @@ def _text_or_object(value: object) -> object:
     raise PydanticCustomError("text_or_object", "should be text, or an object with a type")
 
 
-def _nothing(advice: str) -> BeforeValidator:
+def refuse_value(advice: str) -> BeforeValidator:
     """Accept only null; `advice` is the alternative that the error names."""
 
     def check(value: object) -> None:
@@ -114,14 +114,16 @@ class ResponseRequest(_Part):
     ] = None
     instructions: Annotated[str | None, Field(max_length=MAX_TEXT, description="for this response only")] = None
     previous_response_id: Annotated[str | None, Field(description="the stored response that this one continues")] = None
-    conversation: Annotated[None, _nothing("continue a response with previous_response_id, or send its items")] = None
-    prompt: Annotated[None, _nothing("send the prompt's text as instructions and input")] = None
+    conversation: Annotated[None, refuse_value("continue a response with previous_response_id, or send its items")] = (
+        None
+    )
+    prompt: Annotated[None, refuse_value("send the prompt's text as instructions and input")] = None
     tools: Annotated[list[JsonObject] | None, Field(max_length=MAX_TOOLS)] = None
-    tool_choice: Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject | None)] = (
+    tool_choice: Annotated[object, BeforeValidator(text_or_object, json_schema_input_type=str | JsonObject | None)] = (
         None
     )
     allowed_tools: Annotated[
-        list[Annotated[object, BeforeValidator(_text_or_object, json_schema_input_type=str | JsonObject)]] | None,
+        list[Annotated[object, BeforeValidator(text_or_object, json_schema_input_type=str | JsonObject)]] | None,
         Field(max_length=MAX_TOOLS, description="names, or {type, name}; the model may call no other"),
     ] = None
     parallel_tool_calls: bool | None = None

@@ -17,6 +17,7 @@ from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
+from toolplug.parts.responses.items.transcript import ForwardedChat
 from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
 from toolplug.parts.responses.loop import Loop
 from toolplug.parts.responses.offer import ToolCaller
@@ -59,10 +60,13 @@ class Responses:
         own.stored = self.stored.of(principal)
         return own
 
-    async def events(self, request: ResponseRequest, tenant: str, asker_for: AskerFor) -> AsyncGenerator[Event]:
+    async def events(
+        self, request: ResponseRequest, tenant: str, asker_for: AskerFor, forwarded: ForwardedChat | None = None
+    ) -> AsyncGenerator[Event]:
         """Make a response and yield its events. It is stored before its last event; if closed early, as `cancelled`.
 
-        If another process has stopped or deleted the response, the last event is missing.
+        With `forwarded`, it goes on from these messages. If another process has stopped or deleted the response, the
+        last event is missing.
 
         Raises `ResponseRefused`, `StoreError` and the errors of `asker_for` before the first event, and `BackendFailed`
         as `Loop.events` does.
@@ -72,7 +76,8 @@ class Responses:
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
         try:
-            loop = Loop(await self._load(), asker, request, max_turns=self._max_turns, style=self._style)
+            backend = await self._load()
+            loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
             history = [item for kept in chain for item in kept.items]
             keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
             async with aclosing(self._make_stored(loop, request, history, keeping)) as events:

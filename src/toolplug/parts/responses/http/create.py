@@ -64,7 +64,7 @@ STUCK_S = 300.0
 LARGE_BYTES = 64 * 1024
 """An event that takes a millisecond to encode and send."""
 
-_END = b"data: [DONE]\n\n"
+END = b"data: [DONE]\n\n"
 
 
 class ResponseSender:
@@ -115,7 +115,7 @@ async def send_events(stream: ServedEventStream, events: AsyncIterator[Event], *
             await sender.send(_frame(first))
         async for event in events:
             await sender.send(_frame(event))
-        await sender.send(_END)
+        await sender.send(END)
 
 
 def _frame(event: Event) -> bytes:
@@ -199,6 +199,8 @@ _STRICT = Parameter(
     ("true", "false"),
     place="header",
 )
+CALLER = (_AGENT, _SESSION, _STRICT)
+"""Whose tools a request is answered with, and how strictly it is read."""
 
 
 @route(
@@ -207,7 +209,7 @@ _STRICT = Parameter(
     CALL,
     "A model's response, with the caller's tools",
     ResponseRequest,
-    parameters=(_AGENT, _SESSION, _STRICT),
+    parameters=CALLER,
 )
 @answers(ResponseAnswer, errors=(404, 410, 429, 502, 503), content_types=JSON_OR_EVENTS)
 async def create_response(request: HostRequest) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import orjson
 
@@ -46,20 +46,49 @@ _AS_THEY_ARE = (
 )
 
 
+Message = dict[str, object]
+
+_LENGTHS = ("max_completion_tokens", "max_tokens")
+
+
+class ForwardedChat(NamedTuple):
+    """A client's own Chat Completions request, which each turn sends on.
+
+    `messages` begin those of each turn; `fields` are those of its other fields that go to the server as they came, and
+    `tools` the client's functions as they came, by name.
+    """
+
+    messages: Sequence[Message]
+    fields: Mapping[str, object]
+    tools: Mapping[str, object]
+
+    def fields_after(self, spent: int) -> Mapping[str, object]:
+        """Return the fields for a turn after so many tokens, which count for the length of the whole answer."""
+        lengths = {name: most for name in _LENGTHS if isinstance(most := self.fields.get(name), int) and most > 0}
+        return {**self.fields, **{name: max(most - spent, 1) for name, most in lengths.items()}}
+
+
 def question(
-    request: ResponseRequest, draft: ResponseBuilder, messages: Sequence[object], offer: Offer, choice: object
+    request: ResponseRequest,
+    draft: ResponseBuilder,
+    messages: Sequence[object],
+    offer: Offer,
+    choice: object,
+    forwarded: ForwardedChat | None = None,
 ) -> Question:
     """Return one turn's Chat Completions request."""
     asked: dict[str, object] = {"model": draft.model, "messages": messages}
+    spent = 0 if draft.usage is None else draft.usage.output
     if offer.tools:
-        asked["tools"] = offer.tools
+        asked["tools"] = offer.tools if forwarded is None else _put_back(offer, forwarded)
         if choice is not None:
             asked["tool_choice"] = choice
         if request.parallel_tool_calls is False:
             asked["parallel_tool_calls"] = False
+    if forwarded is not None:
+        return {**asked, **forwarded.fields_after(spent)}
     asked.update({name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None})
     if request.max_output_tokens is not None:
-        spent = 0 if draft.usage is None else draft.usage.output
         asked["max_completion_tokens"] = max(request.max_output_tokens - spent, 1)
     if request.reasoning is not None and request.reasoning.effort is not None:
         asked["reasoning_effort"] = request.reasoning.effort
@@ -72,6 +101,12 @@ def question(
     return asked
 
 
+def _put_back(offer: Offer, forwarded: ForwardedChat) -> list[object]:
+    """Return the tools with the client's functions as they came: the server may know more of their fields."""
+    names = [as_object(as_object(tool).get("function")).get("name") for tool in offer.tools]
+    return [forwarded.tools.get(str(name), tool) for name, tool in zip(names, offer.tools, strict=True)]
+
+
 def _of_text(text: Text) -> dict[str, object]:
     asked: dict[str, object] = {} if text.verbosity is None else {"verbosity": text.verbosity}
     form = text.format
@@ -82,8 +117,6 @@ def _of_text(text: Text) -> dict[str, object]:
         asked["response_format"] = {"type": form.type}
     return asked
 
-
-Message = dict[str, object]
 
 _SHOWN_APART = frozenset({"id", "type", "status", "call_id", "name", WIRE_NAME, BACKEND_FIELDS, "arguments"})
 _OWN_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id"})

@@ -1,0 +1,1 @@
+"""Chat completions: requests of that API over the loop of responses, and its answers."""
