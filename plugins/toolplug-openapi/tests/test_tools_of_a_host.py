@@ -15,7 +15,7 @@ from toolplug.http import create_app
 
 __all__ = ["package"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I32-no-administration")]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.requirement("I32-no-administration")]
 
 KEY = {"Authorization": "Bearer clerk-key"}
 KEYS = [
@@ -97,7 +97,7 @@ def entry(url: str, key: str = "clerk-key") -> dict[str, Any]:
 async def test_exactly_the_tools_of_the_key_come_out_and_their_calls_work(url: str, serve: Any) -> None:
     async with serve(**entry(f"{url}/openapi.json")) as tools:
         assert tools.names() == ["order", "count", "danger"]
-        assert {name.rpartition(".")[2] for name in tools.schema("order")["$defs"]} == {"Order", "Node"}
+        assert "Node" in {name.rpartition(".")[2] for name in tools.schema("order")["$defs"]}
         parts = {"a": {"name": "box", "inner": [{"name": "pen"}]}}
         ordered = await tools.call("order", {"order": {"parts": parts}, "note": "now"})
         assert (ordered.status, ordered.structured) == ("success", {"names": ["pen"], "note": "now"})
