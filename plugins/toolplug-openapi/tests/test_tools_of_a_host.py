@@ -15,7 +15,7 @@ from toolplug.http import create_app
 
 __all__ = ["package"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.requirement("I32-no-administration")]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I32-no-administration")]
 
 KEY = {"Authorization": "Bearer clerk-key"}
 KEYS = [
