@@ -163,7 +163,8 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         lazy = isinstance(tools, LazyExecutor)
         leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
         search = host.registry.search
-        return ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
+        asker = ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
+        return asker._replace(tracers=host.registry.tracers)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
         """Apply the settings to the next responses; a former backend is closed with the host."""

@@ -13,6 +13,7 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
+from toolplug.parts.responses.answers.tracing import trace_turn
 from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
@@ -76,13 +77,14 @@ class Responses:
         request = await self._with_references(request, tenant)
         asker = await asker_for(conversation)
         try:
-            backend = await self._load()
-            loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
-            history = [item for kept in chain for item in kept.items]
-            keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
-            async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
-                async for event in events:
-                    yield event
+            with trace_turn(await self._load(), asker.tracers, asker.context, request.model) as (backend, context):
+                asker = asker._replace(context=context)
+                loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
+                history = [item for kept in chain for item in kept.items]
+                keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
+                async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
+                    async for event in events:
+                        yield event
         finally:
             asker.leave()
 
