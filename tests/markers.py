@@ -7,6 +7,7 @@ and processes raise no audit event, so that a test which uses them in a uvloop i
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections.abc import Generator
@@ -21,8 +22,10 @@ TRIED_TWICE = frozenset({"process", "browser", "mcp", "wire", "judge"})
 ALONE = ("unit", "slow")
 """Tests that use nothing but this process and its files."""
 
-NO_FRAMEWORKS = frozenset({*ALONE, "not judge and not framework and not wire"})
-"""Values of `-m` for which the modules of framework tests are not imported; the last is that of the Makefile."""
+QUICK = "not judge and not framework and not wire"
+"""The value of `-m` in the Makefile for everything but the slow tests."""
+
+_OF_MODULE = re.compile(r"^pytestmark = (?:\[$.*?^\]|.*?$)", re.DOTALL | re.MULTILINE)
 
 STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
@@ -80,8 +83,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the modules that import agent frameworks, four seconds a worker, if none of their tests runs."""
-    return True if config.option.markexpr in NO_FRAMEWORKS and collection_path.name == "integrations" else None
+    """Leave out the modules of which no test runs: to import them all takes each worker forty seconds of CPU.
+
+    Those of the agent frameworks alone take thirteen. Markers are written in the module that they are for.
+    """
+    wanted = config.option.markexpr
+    if not collection_path.match("test_*.py") or wanted not in {*KINDS, QUICK}:
+        return None
+    text = collection_path.read_text("utf-8")
+    found = _OF_MODULE.search(text)
+    of_module = found.group() if found is not None else ""
+    if wanted in ALONE or wanted == QUICK:
+        others = ("judge", "framework", "wire") if wanted == QUICK else [kind for kind in KINDS if kind not in ALONE]
+        return True if any(f"mark.{kind}" in of_module for kind in others) else None
+    return None if f"mark.{wanted}" in text else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,10 +6,8 @@ import difflib
 import re
 
 import pytest
-from tests.requirement_table import COLLECTING_S, Requirement, collect_links, lay_together, read_rows
+from tests.requirement_table import Requirement, collect_links, lay_together, read_rows
 from tests.requirements_report import counts, grouped
-
-pytestmark = pytest.mark.timeout(COLLECTING_S + 10)
 
 WORKS = {"registry", "sessions", "toolsets", "mcp", "responses", "replicas", "shipped providers"}
 
@@ -19,7 +17,7 @@ TIMES = {"DYN-AC-9", "DYN-OQ-4", "C-6-numbers"}
 """Rows of the documents that name a time: no test may measure one."""
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.requirement("I2-1-table")
 def test_the_table_and_the_tests_agree() -> None:
     laid = lay_together(read_rows(), collect_links())

@@ -14,14 +14,15 @@ from toolplug.http.providers.admin import ProviderAnswer, ReloadAnswer
 from toolplug.http.request_checks import MAX_HEADER_BYTES, MAX_HEADERS
 from toolplug.http.routes import described_routes
 from toolplug.http.routing import HostRoute
+from toolplug.http.tool_operations import CallRefusal
 from toolplug.http.tools import CallAnswer, CallBody
 from toolplug.parts.mcp.http.servers import AddServerBody, FoundToolAnswer, ServerAnswer
 from toolplug.providers.entry import ProviderState
 
 _HEAD = """
-The routes of the host; each active provider adds its own. `GET /openapi.json` describes all of them. Send credentials
-as `Authorization: Bearer …` or `X-API-Key: …`. The answer repeats `X-Request-Id`, or has a generated one if the
-request has none.
+The routes of the host; each active provider adds its own. `GET /v1/openapi.json` describes all of them. Send
+credentials as `Authorization: Bearer …` or `X-API-Key: …`. The answer repeats `X-Request-Id`, or has a generated one if
+the request has none.
 """
 
 _CALL = """
@@ -30,6 +31,19 @@ The answer is 200 whatever the status of the call is: see [statuses](statuses.md
 the first call left none, it gets `tool_error` with the code `outcome_unknown`: the tool does not run a second time.
 With `Accept: text/event-stream` the answer is a stream of `progress` events, then one `result`. If the client
 disconnects, its call is cancelled.
+"""
+
+_OPERATION = """
+The body is the arguments, empty for none. The answer is the result where that is an object, else `{"output": …}`, with
+`parts` where there are some. It is meant for programs that import OpenAPI documents: `GET /openapi.json` has one such
+operation for each tool of its caller, and nothing else. An agent or session in its query is a part of the document's
+server, `/v1/tools/agent=NAME,session=CODE`, since such programs lose queries; `/openapi.json` below that is the same
+document. `Idempotency-Key` and a client that disconnects count as for `POST /v1/tool-calls`.
+
+A refusal is `{"status": …, "error": "words"}`: 403 for `denied`, with the approval that the call needs; 404 for
+`unknown_tool`, 422 for `invalid_arguments`, 429 for `limited`, 503 for `unavailable` if the tool was not reached.
+Everything that may have run is 422 (`tool_error`, `timeout`, `panic`, the code `outcome_unknown`), since clients and
+proxies repeat what is answered with 5xx.
 """
 
 _ERROR = """
@@ -55,6 +69,7 @@ def http_page() -> str:
         table(("route", "scope", "description", "parameters"), map(_row, described_routes(built_in()))),
         model("POST /v1/tool-calls", CallBody) + "\n" + _CALL,
         model("The result of a call", CallAnswer),
+        model("POST /v1/tools/{name}", CallRefusal) + "\n" + _OPERATION,
         model("A provider", ProviderAnswer) + f"\n\nStates: {', '.join(code(state) for state in ProviderState)}.",
         model("What a reload did", ReloadAnswer),
         model("An MCP server", ServerAnswer),

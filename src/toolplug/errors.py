@@ -52,6 +52,13 @@ class Problem:
 
     `line` and `column` count from 1; 0 means no position (an environment variable, a whole file). `path` is the dotted
     path of the setting.
+
+    ```python
+    from toolplug.errors import Problem
+
+    problem = Problem(code="unknown_key", message="unknown key", file="providers.yaml", line=3, path="limits.tmeout")
+    assert str(problem) == "providers.yaml:3: limits.tmeout: unknown key"
+    ```
     """
 
     code: str
@@ -74,7 +81,23 @@ class ToolplugError(Exception):
 
 
 class ConfigError(ToolplugError):
-    """The configuration is invalid; `problems` has every error, in file order."""
+    """The configuration is invalid; `problems` has every error, in file order.
+
+    ```python
+    import asyncio
+
+    from toolplug import ConfigError, open_host
+
+    async def main():
+        try:
+            async with open_host({"limits": {"timeout": "soon"}}):
+                pass
+        except ConfigError as error:
+            assert [problem.path for problem in error.problems] == ["limits.timeout"]
+
+    asyncio.run(main())
+    ```
+    """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -86,6 +109,24 @@ class ToolError(ToolplugError):
 
     * `retry_after_s`: seconds after which the same call may succeed; it is retried if retries are configured and safe
     * `metadata`: JSON values for the caller, not sent to the model
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolError, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        raise ToolError(f"there is no {item!r}; try 'tea'", retry_after_s=60)
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            result = await registry.call("price", item="gold")
+            assert (result.status, result.output) == ("tool_error", "there is no 'gold'; try 'tea'")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(
@@ -101,6 +142,24 @@ class ToolUnavailable(ToolplugError):
 
     * `code`: a word for programs, in the metadata of the result
     * `retry_after_s`: seconds after which it may be available; None if unknown, or if the tool may have had its effect
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolUnavailable, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        raise ToolUnavailable("the shop is closed", code="closed", retry_after_s=3600)
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            result = await registry.call("price", item="tea")
+            assert (result.status, result.metadata["code"]) == ("unavailable", "closed")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
@@ -134,7 +193,20 @@ class InvalidJson(ToolplugError):
 
 
 class InvalidDefinition(ToolplugError):
-    """A definition with an invalid name, schema, route or prefix; `at` is the key at fault, empty if unknown."""
+    """A definition with an invalid name, schema, route or prefix; `at` is the key at fault, empty if unknown.
+
+    ```python
+    from toolplug import FunctionRegistry
+    from toolplug.errors import InvalidDefinition
+
+    try:
+        FunctionRegistry({"shop": 3.5})
+    except InvalidDefinition as error:
+        print(error)
+    else:
+        raise AssertionError("a number is a provider")
+    ```
+    """
 
     def __init__(self, message: str, *, at: str = "") -> None:
         self.at = at
@@ -149,6 +221,15 @@ class UnmatchedStub(ToolplugError):
     """A built-in stub that no active provider declares, or with an option that its provider does not support.
 
     `index` is the position in the request's tools, from 0; `type` is the stub's type.
+
+    ```python
+    from toolplug import FunctionRegistry, UnmatchedStub, expand_builtin_tools
+
+    try:
+        expand_builtin_tools([{"type": "tarot"}], FunctionRegistry(), strict=True)
+    except UnmatchedStub as refused:
+        assert (refused.type, refused.index) == ("tarot", 0)
+    ```
     """
 
     def __init__(self, message: str, *, index: int, type: str) -> None:  # noqa: A002  the stub's own key
@@ -277,6 +358,23 @@ class HostUnreachable(HostError):
     """No toolplug host answers at the URL, or it cannot answer now; the same request may succeed later.
 
     `retry_after_s`: seconds that the host asks to wait, None if it does not say.
+
+    ```python
+    import asyncio
+
+    from toolplug.client import Application, HostUnreachable
+
+    async def main():
+        try:
+            async with Application("http://127.0.0.1:9", plugin_type="notes"):  # no host listens there
+                pass
+        except HostUnreachable as error:
+            print(error)
+        else:
+            raise AssertionError("there is a host")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
@@ -308,7 +406,22 @@ class StoreError(ToolplugError):
 
 
 class StoreConflict(StoreError):
-    """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written."""
+    """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written.
+
+    ```python
+    from toolplug.errors import StoreConflict
+
+    async def count(store) -> int:
+        while True:
+            record = await store.read("count")
+            number = 1 if record is None else int(record.value) + 1
+            try:
+                await store.commit("count", b"%d" % number, expected=0 if record is None else record.revision)
+                return number
+            except StoreConflict:
+                pass  # another writer was first: read again
+    ```
+    """
 
     def __init__(self, key: str, *, expected: int, actual: int) -> None:
         self.key = key

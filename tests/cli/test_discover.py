@@ -148,3 +148,31 @@ def test_servers_are_imported_and_the_named_one_is_listed(
     assert done.code == 0
     assert (done.json["imported"]["written"], [view["id"] for view in done.json["servers"]]) == (True, ["web"])
     assert "no-such" in file.read_text()
+
+
+@pytest.mark.requirement("I32-call-discovers")
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///./state.db"])
+def test_a_call_of_a_server_whose_tools_are_not_known_yet_lists_them_first(
+    run: Run, write: Write, web: PlainServer, store: str
+) -> None:
+    other = {"command": "no-such-program", "prefix": "other"}
+    write(config({"web": {**web.entry, "prefix": "kit"}, "other": other}, store=store))
+    listed = "MCP server web: its tools are not known yet, and are listed now"
+    for name in ("kit.echo", "kit__echo"):
+        done = run("call", name, "text=a")
+        assert (done.code, listed in done.err) == (0, store == "memory://" or name == "kit.echo"), done.err
+        assert "other" not in done.err
+    failed = run("call", "other.echo")
+    assert (failed.code, failed.out) == (1, 'no builtin provider handles tool "other.echo"\n')
+    assert "MCP server other: its tools are not known yet" in failed.err
+    assert "no-such-program" in failed.err
+    assert "toolplug discover other tries it again" in failed.err
+    assert not web.runs()
+
+
+@pytest.mark.requirement("I32-call-discovers")
+def test_a_call_of_an_agents_server_lists_it_first_too(run: Run, write: Write, web: PlainServer) -> None:
+    mine = {"mine": {"prefix": "kit", "from": "mcp:web"}}
+    write(config({"web": web.entry}, toolsets=mine, agents={"ada": {"toolsets": ["mine"]}}))
+    done = run("call", "kit.echo", "text=a", "--agent", "ada")
+    assert done.code == 0, done.err

@@ -95,7 +95,7 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         shown = seen.shown
     assert "hunter2" not in shown
     assert '{"' not in shown
-    for place in ("/mcp", "/metrics", "/openapi.json", "/v1/tools"):
+    for place in ("/mcp", "/metrics", "/v1/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
     assert re.search(r"providers +shop: 2 tools\r\n", shown)
     assert "installed-not-enabled" not in shown

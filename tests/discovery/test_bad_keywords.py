@@ -239,6 +239,24 @@ def test_a_required_property_with_a_default_is_optional() -> None:
     assert found.cut == ()
 
 
+@pytest.mark.requirement("I32-mcp-tool-meta")
+@pytest.mark.parametrize(
+    ("sent", "kept", "cut"),
+    [
+        ({"a": {"b\u202e": ["c"]}, "toolplug/x": 1, "io.modelcontextprotocol/y": 2}, {"a": {"b": ["c"]}}, ()),
+        ({"a": "x" * 16_380}, {}, ("/_meta: is no object of at most 16384 bytes of JSON",)),
+        ({"a": 1 << 70}, {}, ("/_meta: is no object of at most 16384 bytes of JSON",)),
+        ([1], {}, ("/_meta: is no object of at most 16384 bytes of JSON",)),
+        (None, {}, ()),
+    ],
+)
+def test_the_meta_of_a_tool_is_cleaned_and_bounded(sent: object, kept: object, cut: tuple[str, ...]) -> None:
+    plain = {"name": "t", "inputSchema": {"type": "object"}}
+    tool = read_tool({**plain, "_meta": sent}, "s")
+    assert (tool.definition.meta, tool.cut) == (kept, cut)
+    assert tool.definition.ref.digest == read_tool(plain, "s").definition.ref.digest
+
+
 # A valid schema in which one keyword has become another value.
 
 LEAVES = st.sampled_from(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
+from toolplug.foreign.definitions import MAX_META_BYTES
 from toolplug.foreign.sanitise import RemovedParts
 from toolplug.parts.mcp.discovery.offers import (
     MAX_ARGUMENTS,
-    MAX_META_BYTES,
     MAX_OFFERS,
     MAX_OFFERS_BYTES,
     MAX_URI_BYTES,

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.faulty_store import FaultyStore
 from tests.http.conftest import ALICE, ROOT, client_of, settings
 from tests.http.conversation import Conversation
@@ -35,7 +35,7 @@ EVERY_ROUTE = [
     ("GET", "/"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
-    ("GET", "/openapi.json"),
+    ("GET", "/v1/openapi.json"),
     ("GET", "/v1/tools"),
     ("POST", "/v1/tool-calls"),
     ("GET", "/v1/providers"),
@@ -105,8 +105,8 @@ async def test_it_works_mounted_under_a_prefix_beside_a_catch_all_route(host: Ho
         called = await client.post("/deep/tools/v1/tool-calls", headers=ALICE, json={"name": "whoami"})
         assert called.json()["structured"]["current"] == "t1"
         page = (await client.get("/deep/tools/")).text
-        assert 'href="/deep/tools/openapi.json"' in page
-        described = (await client.get("/deep/tools/openapi.json")).json()
+        assert 'href="/deep/tools/v1/openapi.json"' in page
+        described = (await client.get("/deep/tools/v1/openapi.json")).json()
         assert described["servers"] == [{"url": "/deep/tools"}]
         shown = (await client.get("/deep/tools/metrics")).text
         assert 'requests_total{method="GET",path="/v1/samples",provider="sample",status="200"} 1.0' in shown
@@ -225,7 +225,7 @@ async def test_the_page_of_links_is_open_and_holds_no_data(client: AsyncClient) 
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "sample" not in page.text
     assert "http://" not in page.text.replace("<!doctype html>", "")
-    for path in ("/openapi.json", "/metrics", "/readyz", "/healthz"):
+    for path in ("/v1/openapi.json", "/metrics", "/readyz", "/healthz"):
         assert f'href="{path}"' in page.text
         assert (await client.get(path)).status_code == 200
 
@@ -321,3 +321,58 @@ async def test_a_mount_that_ends_every_path_with_a_slash_is_forgiven(host: Host,
     under_a_slash = Conversation("GET", f"/tools{path}", headers=headers)
     under_a_slash.scope["root_path"] = "/tools/"
     assert (await under_a_slash.held_with(app)).status == 200
+
+
+class Unsaid:
+    """A framework that mounts the application below a prefix and does not say it, as Litestar does."""
+
+    def __init__(self, app: ASGIApp, prefix: str, takes_off: bool) -> None:
+        self.app = app
+        self.prefix = prefix
+        self.takes_off = takes_off
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = f"{scope['path'].removeprefix(self.prefix).rstrip('/')}/" if self.takes_off else scope["path"]
+        await self.app({**scope, "path": path, "root_path": ""}, receive, send)
+
+
+@pytest.mark.requirement("I32-unsaid-prefix")
+@pytest.mark.parametrize("takes_off", [True, False])
+@pytest.mark.parametrize("prefix", ["/tools", "/v1"])
+async def test_a_prefix_that_the_framework_does_not_say_is_in_every_address(
+    host: Host, prefix: str, takes_off: bool
+) -> None:
+    app = Unsaid(create_app(host, prefix=prefix), prefix, takes_off)
+    async with client_of(app) as client:
+        created = (await client.post(f"{prefix}/api/sessions", headers=ALICE)).json()
+        place = f"http://localhost{prefix}/api/sessions/{created['code']}"
+        assert (created["mcpUrl"], created["streamUrl"]) == (f"{place}/mcp", f"{place}/stream")
+        assert (await client.delete(place, headers=ALICE)).status_code == 204
+        described = (await client.get(f"{prefix}/v1/openapi.json")).json()
+        assert described["servers"] == [{"url": prefix}]
+        tools = (await client.get(f"{prefix}/openapi.json", headers=ALICE)).json()
+        assert tools["servers"] == [{"url": f"http://localhost{prefix}"}]
+        assert (await client.get(f"{prefix}/v1/tools", headers=ALICE)).status_code == 200
+        assert (await client.get(f"{prefix}/v1/samples/a", headers=ALICE)).json() == {"name": "a"}
+        assert f'href="{prefix}/v1/tools"' in (await client.get(f"{prefix}/")).text
+        assert f'href="{prefix}/v1/tools"' in (await client.get(prefix)).text
+
+
+@pytest.mark.requirement("I32-unsaid-prefix")
+async def test_a_prefix_that_the_framework_says_too_counts_once(host: Host) -> None:
+    app = Starlette(routes=[Mount("/deep/tools", create_app(host, prefix="/tools"))])
+    async with client_of(app) as client:
+        assert (await client.get("/deep/tools/v1/openapi.json")).json()["servers"] == [{"url": "/deep/tools"}]
+    for wrong in ("tools", "/tools/", "/a//b", "/{x}", "/"):
+        with pytest.raises(ValueError, match="should be a path"):
+            create_app(host, prefix=wrong)
+
+
+@pytest.mark.requirement("I32-unsaid-prefix")
+async def test_the_path_of_the_public_url_is_before_every_link(sample_package: None) -> None:
+    http = {"public_url": "https://example.org/tools", "allowed_hosts": ["example.org"]}
+    async with open_host(settings(http=http), environ={}) as host, client_of(create_app(host)) as client:
+        assert 'href="/tools/v1/tools"' in (await client.get("/")).text
+        assert (await client.get("/v1/openapi.json")).json()["servers"] == [{"url": "https://example.org/tools"}]
+        created = (await client.post("/api/sessions", headers=ALICE)).json()
+        assert created["mcpUrl"] == f"https://example.org/tools/api/sessions/{created['code']}/mcp"

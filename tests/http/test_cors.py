@@ -126,7 +126,7 @@ async def test_every_answer_to_a_listed_page_can_be_read_by_it_errors_included()
 
 async def test_nothing_else_is_shared_and_answers_without_an_origin_say_only_that_it_matters() -> None:
     async with sessions_host(**LISTED) as (_, _, client):
-        for path in ("/v1/tools", "/v1/providers", "/healthz", "/openapi.json", "/nowhere"):
+        for path in ("/v1/tools", "/v1/providers", "/healthz", "/v1/openapi.json", "/nowhere"):
             shown = await told(client, "GET", path, **ALICE)
             assert shown[1:] == (None, None, None), path
             asked = {**FROM_PAGE, "Access-Control-Request-Method": "GET"}

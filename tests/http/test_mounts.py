@@ -90,8 +90,8 @@ async def test_metrics_have_the_declared_template_and_each_document_names_both_p
         'notes_written_total{provider="notes"} 1.0',
         'notes_written_total{provider="handbook"} 1.0',
     ]
-    paths = (await client.get("/openapi.json")).json()["paths"]
-    operations = {path: paths[path]["get"]["operationId"] for path in paths if path.endswith("{name}") and "v1" in path}
+    paths = (await client.get("/v1/openapi.json")).json()["paths"]
+    operations = {path: paths[path]["get"]["operationId"] for path in paths if path.endswith("/v1/notes/{name}")}
     assert operations["/v1/notes/{name}"] == "notes_get_v1_notes_name"
     assert operations["/handbook/de/v1/notes/{name}"] == "handbook_get_handbook_de_v1_notes_name"
     shown = (await client.get("/v1/providers", headers=ALICE)).json()["providers"][1]["routes"]

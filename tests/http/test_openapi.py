@@ -1,4 +1,4 @@
-"""`/openapi.json`: everything merged, valid, and true."""
+"""`/v1/openapi.json`: everything merged, valid, and true."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ pytestmark = pytest.mark.anyio
 WRITTEN_BY_HAND = {
     "call_tool",
     "call_in_session",
+    "call_operation",
+    "call_chosen_operation",
     "list_tools",
     "show_catalog",
     "session_metadata",
@@ -55,7 +57,7 @@ def test_every_handler_returns_what_the_document_describes() -> None:
 
 @pytest.mark.requirement("C-5-openapi")
 async def test_the_document_names_every_route_of_the_host_and_of_the_providers(client: AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
+    document = (await client.get("/v1/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     named = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
     assert named >= {
@@ -64,9 +66,11 @@ async def test_the_document_names_every_route_of_the_host_and_of_the_providers(c
         ("GET", "/metrics"),
         ("GET", "/"),
         ("GET", "/toolplug.js"),
+        ("GET", "/v1/openapi.json"),
         ("GET", "/openapi.json"),
         ("GET", "/v1/tools"),
         ("POST", "/v1/tool-calls"),
+        ("POST", "/v1/tools/{name}"),
         ("GET", "/v1/providers"),
         ("POST", "/v1/providers/{key}/enable"),
         ("POST", "/v1/providers/{key}/disable"),
@@ -89,7 +93,7 @@ async def test_the_document_names_every_route_of_the_host_and_of_the_providers(c
 
 @pytest.mark.requirement("C-5-openapi")
 async def test_every_schema_in_the_document_is_valid_and_every_reference_leads_somewhere(client: AsyncClient) -> None:
-    text = (await client.get("/openapi.json")).text
+    text = (await client.get("/v1/openapi.json")).text
     document = json.loads(text)
     schemas = document["components"]["schemas"]
     for name in schemas:
@@ -105,11 +109,11 @@ async def test_every_schema_in_the_document_is_valid_and_every_reference_leads_s
 
 @pytest.mark.requirement("C-5-openapi")
 async def test_the_document_follows_the_providers(client: AsyncClient) -> None:
-    before = (await client.get("/openapi.json")).json()["paths"]
+    before = (await client.get("/v1/openapi.json")).json()["paths"]
     await client.post("/v1/providers/sample/disable", headers=ROOT)
-    without = (await client.get("/openapi.json")).json()["paths"]
+    without = (await client.get("/v1/openapi.json")).json()["paths"]
     assert "/v1/samples" in before
-    assert [path for path in without if path.startswith(("/v1/samples", "/v1/plain", "/v1/open"))] == []
+    assert [path for path in without if path.startswith(("/v1/samples", "/v1/plain")) or path == "/v1/open"] == []
     assert set(without) < set(before)
 
 
@@ -125,9 +129,9 @@ BOUNDS = bounds(max_examples=10, deadline=None, database=None, suppress_health_c
 def test_whatever_is_sent_is_answered_as_the_document_says(sample_package: None) -> None:
     host = open_host(settings(), environ={})
     with served(host, create_app(host)) as port:
-        schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json").include(tag="toolplug")
+        schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/v1/openapi.json").include(tag="toolplug")
         operations = [result.ok() for result in schema.get_all_operations()]
-        assert len(operations) == 68
+        assert len(operations) == 73
         for operation in operations:
             for mode in GenerationMode:
                 _exercise(operation, mode)
@@ -148,7 +152,7 @@ def _exercise(operation: APIOperation, mode: GenerationMode) -> None:
 
 @pytest.mark.requirement("C-5-openapi")
 async def test_parameters_bodies_and_answers_are_described_as_they_are_taken(client: AsyncClient) -> None:
-    paths = (await client.get("/openapi.json")).json()["paths"]
+    paths = (await client.get("/v1/openapi.json")).json()["paths"]
 
     def pattern(method: str, path: str, name: str) -> str | None:
         found = next(item for item in paths[path][method]["parameters"] if item["name"] == name)

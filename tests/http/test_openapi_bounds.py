@@ -48,7 +48,7 @@ async def test_every_list_and_mapping_of_a_request_has_a_maximum() -> None:
         "responses": {"backend": {"base_url": "http://127.0.0.1:9/v1", "api_key": "x", "model": "m"}},
     }
     async with open_host(settings, environ={}) as host, client_of(create_app(host)) as client:
-        description = (await client.get("/openapi.json")).json()
+        description = (await client.get("/v1/openapi.json")).json()
     bodies = {
         f"{method.upper()} {path}": content["schema"]
         for path, methods in description["paths"].items()

@@ -55,7 +55,7 @@ async def test_a_provider_that_is_not_enabled_has_no_route(sample_package: None)
         answer = await client.get("/v1/samples", headers=ALICE)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "route_not_found")
         assert not any(
-            "/samples" in path for path in (await client.get("/openapi.json", headers=ALICE)).json()["paths"]
+            "/samples" in path for path in (await client.get("/v1/openapi.json", headers=ALICE)).json()["paths"]
         )
 
 

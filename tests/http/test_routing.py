@@ -45,7 +45,7 @@ async def test_a_path_is_found_with_its_parameters(
         "/api",
         "/api/",
         "/v1/tools/",
-        "/v1/tools/x",
+        "/v1/tools/x/y",
         "/healthz/",
         "/healthz%0A",
         "/api/sessions//metadata",

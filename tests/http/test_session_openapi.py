@@ -1,4 +1,4 @@
-"""How `/openapi.json` describes the session routes, and that it is true."""
+"""How `/v1/openapi.json` describes the session routes, and that it is true."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLUGIN = [{"pluginToken": []}]
 
 @pytest.mark.anyio
 async def test_every_session_route_says_who_may_use_it_and_what_it_answers(client: AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
+    document = (await client.get("/v1/openapi.json")).json()
     described = {
         (method.upper(), path.removeprefix("/api/sessions")): (
             operation["security"],
@@ -72,7 +72,7 @@ def test_whatever_an_application_sends_is_answered_as_the_document_says(sample_p
         token = {"Authorization": f"Bearer {created['pluginToken']}"}
         place = f"/api/sessions/{created['code']}"
         client.post(f"{place}/register-tools", headers=token, json={"pluginType": "table", "tools": [tool("add")]})
-        schema = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
+        schema = schemathesis.openapi.from_url(f"{client.base_url}/v1/openapi.json")
         found = [result.ok() for result in schema.get_all_operations()]
         for operation in found:
             if operation.path.startswith("/api/sessions/") and not _closes_or_stays(operation):

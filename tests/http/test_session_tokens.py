@@ -57,7 +57,7 @@ async def test_a_right_token_on_another_route_is_403_and_a_wrong_one_401(
 async def test_a_plugins_token_is_not_asked_for_where_anybody_may_come_in() -> None:
     async with sessions_host() as (_, _, client):
         plugin = await new_plugin(client)
-        for path in ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/toolplug.js"):
+        for path in ("/", "/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/toolplug.js"):
             assert (await client.get(path, headers=plugin.headers)).status_code == 200
 
 

@@ -234,7 +234,7 @@ def distinct(item: object, number: int) -> str:
 
 async def requests_of(client: AsyncClient, *, own: bool) -> Iterator[Request]:
     """The requests to all routes of the host (`own`), else to those of plugins and to every hosted tool."""
-    description = (await client.get("/openapi.json")).json()
+    description = (await client.get("/v1/openapi.json")).json()
     session = (await client.post("/api/sessions", json={})).json()
     tools = (await client.get("/v1/tools", params={"format": "mcp"})).json()["tools"]
     as_json = {"Content-Type": "application/json"}

@@ -42,6 +42,7 @@ def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
     assert content_of(result, lambda _: True, wrapped=False)["content"] == [text("[removed]"), IMAGE]
 
 
+@pytest.mark.requirement("I32-mcp-text-once")
 @pytest.mark.parametrize(
     ("result", "blocks", "told"),
     [
@@ -49,6 +50,12 @@ def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
         (ToolResult(output="a", parts=(text("a"), IMAGE)), [text("a"), IMAGE], "a\n[image image/png]"),
         (ToolResult(output="a", parts=(text("b"),)), [text("a"), text("b")], "a\nb"),
         (ToolResult(parts=(text("b"),)), [text("b")], "b"),
+        (
+            ToolResult(output="a\nb", parts=(text("a"), IMAGE, text("b"))),
+            [text("a\nb"), IMAGE],
+            "a\nb\n[image image/png]",
+        ),
+        (ToolResult(output="a\nb", parts=(text("a"),)), [text("a\nb"), text("a")], "a\nb\na"),
     ],
 )
 def test_a_text_that_is_output_and_part_is_sent_once(

@@ -120,6 +120,20 @@ async def test_titles_and_icons_of_tools_come_through(opened: Opened, url: str) 
     assert (learn.title, learn.icons) == (None, None)
 
 
+@pytest.mark.requirement("I32-mcp-tool-meta")
+async def test_a_tools_meta_and_the_view_that_it_names_come_through(opened: Opened, url: str) -> None:
+    async with discovered(url, "library"), opened() as client:
+        touch, learn = (await client.list_tools()).tools
+        assert touch.meta == {
+            "ui": {"resourceUri": offering_server.VIEW},
+            "theirs": "ab",
+            "toolplug/name": "library.touch",
+        }
+        assert learn.meta == {"toolplug/name": "library.learn"}
+        [page] = (await client.read_resource(offering_server.VIEW)).contents
+    assert (page.text, page.mime_type) == (offering_server.view(), "text/html;profile=mcp-app")
+
+
 async def refusal(asked: Any) -> tuple[int, str]:
     with pytest.raises(MCPError) as caught:
         await asked
@@ -143,7 +157,7 @@ async def test_prompts_and_resources_come_through_under_the_prefix(opened: Opene
         assert code == -32603
         assert "rosebud" not in words
 
-        [index] = (await client.list_resources()).resources
+        index, _ = (await client.list_resources()).resources
         assert (index.uri, index.title) == ("book://index", "Index")
         assert [item.uri_template for item in (await client.list_resource_templates()).resource_templates] == [
             "book://by/{name}"

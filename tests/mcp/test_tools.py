@@ -68,6 +68,7 @@ async def test_a_list_at_the_endpoint_of_a_session_is_not_kept(opened: Opened, u
         assert (await client.list_tools()).ttl_ms == 0
 
 
+@pytest.mark.requirement("I32-mcp-quiet-meta")
 async def test_a_good_result_is_text_and_structured_and_what_is_no_object_is_put_in_one(opened: Opened) -> None:
     async with opened() as client:
         schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
@@ -75,6 +76,8 @@ async def test_a_good_result_is_text_and_structured_and_what_is_no_object_is_put
         moved = await client.call_tool("move", {"x": 3})
         numbers = await client.call_tool("numbers", {})
     assert (text_of(said), said.is_error, said.structured_content) == ("hello", False, None)
+    own = {key for result in (said, moved, numbers) for key in result.meta or {} if key.startswith("toolplug/")}
+    assert own == set(), "a success has nothing to add"
     assert moved.structured_content == {"x": 3, "y": 0}
     assert text_of(moved) == '{"x":3,"y":0}'
     assert (text_of(numbers), numbers.structured_content) == ("[1,2]", {"result": [1, 2]})

@@ -140,10 +140,10 @@ async def test_the_description_follows_a_reload_that_changes_parts_only(config: 
         app = toolplug.http.create_app(host)
         transport = ASGITransport(app, client=("127.0.0.1", 1))
         async with AsyncClient(transport=transport, base_url="http://localhost") as client:
-            assert "/v1/board" not in (await client.get("/openapi.json")).json()["paths"]
+            assert "/v1/board" not in (await client.get("/v1/openapi.json")).json()["paths"]
             sys.modules["board_mod"].ON.append(1)
             await host.reload(by=ADA)
-            assert "/v1/board" in (await client.get("/openapi.json")).json()["paths"]
+            assert "/v1/board" in (await client.get("/v1/openapi.json")).json()["paths"]
             assert (await client.get("/v1/board")).status_code == 200
 
 

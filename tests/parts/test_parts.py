@@ -48,7 +48,7 @@ async def main():
             called = await client.post("/v1/tool-calls", json=call)
             imported = sorted(name for name in sys.modules if name.startswith(("toolplug.parts.", "mcp.")))
             answers = [(await client.get(path)).status_code for path in json.loads(sys.argv[1])]
-            described = (await client.get("/openapi.json")).json()["paths"]
+            described = (await client.get("/v1/openapi.json")).json()["paths"]
         print(json.dumps({
             "imported": imported,
             "tools": [item["function"]["name"] for item in listed.json()["tools"]],

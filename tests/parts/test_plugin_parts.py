@@ -138,7 +138,7 @@ async def test_its_section_enables_the_plugin_with_its_routes_scopes_and_tools_b
         assert await get(host, "/v1/board") == (200, '{"text":"hello"}')
         assert (await get(host, "/v1/board", "other"))[0] == 403
         assert (await get(host, "/v1/board", "nobody"))[0] == 401
-        assert "/v1/board" in (await get(host, "/openapi.json"))[1]
+        assert "/v1/board" in (await get(host, "/v1/openapi.json"))[1]
         assert [*(await host.catalog_for(ADA))] == ["pin", "board_of_default"]
         assert [*(await host.catalog_for(LAKE))] == ["pin", "board_of_lake"]
         assert await host.ready() == ()
@@ -345,7 +345,7 @@ async def test_routes_that_it_did_not_announce_or_that_cannot_be_served_are_left
     async with open_host(config("board: {text: hello}" + KEYS)) as host:
         assert (await get(host, "/v1/board"))[0] == 404
         assert (await get(host, "/v1/board/1"))[0] == 404
-        assert (await get(host, "/openapi.json"))[0] == 200
+        assert (await get(host, "/v1/openapi.json"))[0] == 200
     assert expected in caplog.text
     assert "provider 'board' (acme-board 1.0)" in caplog.text
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tests.project.sources import sources
 
-LEAST = 0.01
-"""Comment lines among all lines; only what a reader stumbles over has one, so that the share is low."""
+LEAST = 0.014
+"""Comment lines among all lines; only what a reader stumbles over has one, so that the share is low.
+
+The aim is 1.5 %; the rest is room for new code that says itself what it does."""
 
 
 def test_the_product_says_why_where_a_reader_stumbles() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.markers import KINDS
+from tests.markers import KINDS, QUICK
 from tests.requirement_table import ROOT
 
 pytest_plugins = ["pytester"]
@@ -107,11 +107,15 @@ def test_a_test_with_another_marker_and_an_event_loop_pass(suite: pytest.Pyteste
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
 
 
-def test_a_folder_of_framework_tests_is_not_imported_where_none_of_them_runs(suite: pytest.Pytester) -> None:
-    suite.mkdir("integrations").joinpath("test_it.py").write_text("raise RuntimeError('was imported')")
-    suite.makepyfile(OTHERS)
+def test_a_module_is_not_imported_where_none_of_its_tests_runs(suite: pytest.Pytester) -> None:
+    marks = "[\n    pytest.mark.framework,\n    pytest.mark.timeout(9),\n]"
+    suite.makepyfile(
+        test_it=f"import pytest\npytestmark = {marks}\nraise RuntimeError('was imported')", test_other=OTHERS
+    )
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
-    run(suite, "-m", "not judge and not framework and not wire").assert_outcomes(passed=2)
+    run(suite, "-m", QUICK).assert_outcomes(passed=2)
+    run(suite, "-m", "judge").assert_outcomes()
+    run(suite, "-m", "framework").assert_outcomes(errors=1)
     run(suite).assert_outcomes(errors=1)
 
 

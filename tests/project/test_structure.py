@@ -139,7 +139,7 @@ OLD_NAMES = frozenset(
 )
 """The left column of the glossary's table of renamed identifiers."""
 
-PUBLISHED = {"src/toolplug/parts/mcp/http/endpoint.py: Refused": "the name of a schema in /openapi.json"}
+PUBLISHED = {"src/toolplug/parts/mcp/http/endpoint.py: Refused": "the name of a schema in /v1/openapi.json"}
 """Old names that the outside has seen: file and name → where."""
 
 CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)

@@ -20,6 +20,13 @@ class Row(BaseModel):
     size: int = 1
 
 
+ROW = {
+    "properties": {"name": {"type": "string"}, "size": {"default": 1, "type": "integer"}},
+    "required": ["name"],
+    "type": "object",
+}
+
+
 def add_rows(rows: list[Row], context: CallContext, at: int | None = None) -> int:
     """Add rows to the table.
 
@@ -46,7 +53,7 @@ def test_a_function_of_a_module_has_a_schema_a_summary_and_a_context() -> None:
     read = read_here(add_rows)
     assert (read.summary, read.context, read.output) == ("Add rows to the table.", "context", {"type": "integer"})
     assert read.parameters["properties"] == {
-        "rows": {"type": "array", "items": {"$ref": "#/$defs/Row"}, "description": "what to add"},
+        "rows": {"type": "array", "items": ROW, "description": "what to add"},
         "at": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
     }
     assert read.convert is not None

@@ -12,7 +12,7 @@ from tests.wire.callers import Caller, Deployment, client_of, new_name
 
 pytestmark = [pytest.mark.wire, pytest.mark.anyio, pytest.mark.requirement("I17-6-wire")]
 
-OPEN = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/", "/toolplug.js"]
+OPEN = ["/healthz", "/readyz", "/metrics", "/v1/openapi.json", "/", "/toolplug.js"]
 READS = [
     "/v1/tools",
     "/v1/tools/stream",

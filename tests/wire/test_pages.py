@@ -43,13 +43,13 @@ async def test_metrics_can_be_read(nobody: httpx2.AsyncClient, client: httpx2.As
 
 @pytest.mark.parametrize("part", ["/v1/tool-calls", "/api/sessions/{code}/stream", "/v1/responses", "/v1/wire/{name}"])
 async def test_the_description_has_every_route(nobody: httpx2.AsyncClient, part: str) -> None:
-    described = (await nobody.get("/openapi.json")).json()
+    described = (await nobody.get("/v1/openapi.json")).json()
     assert described["openapi"].startswith("3.")
     assert part in described["paths"]
 
 
 async def test_the_description_is_the_same_at_each_process(nobody: httpx2.AsyncClient) -> None:
-    assert len({(await nobody.get("/openapi.json")).content for _ in range(6)}) == 1
+    assert len({(await nobody.get("/v1/openapi.json")).content for _ in range(6)}) == 1
 
 
 async def test_a_browser_that_has_the_module_is_not_sent_it_again(nobody: httpx2.AsyncClient) -> None:

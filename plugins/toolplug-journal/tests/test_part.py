@@ -31,7 +31,7 @@ async def test_the_operator_reads_the_calls_of_every_tenant_page_by_page(in_proc
         assert (await client.get("/v1/journal/all", params={"limit": 0})).status_code == 400
         assert (await served.callers["ann"].client.get("/v1/journal/all")).status_code == 403
         assert (await served.callers["ann"].client.get("/v1/journal")).status_code == 200
-        assert "/v1/journal/all" in (await client.get("/openapi.json")).json()["paths"]
+        assert "/v1/journal/all" in (await client.get("/v1/openapi.json")).json()["paths"]
 
 
 async def test_the_host_is_not_ready_while_the_journal_cannot_be_written(in_process_host: Any, tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ async def test_without_the_section_nothing_is_offered(in_process_host: Any) -> N
     async with in_process_host({"providers": providers}, principals=[OPS]) as served:
         client = served.callers["ops"].client
         assert (await client.get("/v1/journal/all")).status_code == 404
-        assert "/v1/journal/all" not in (await client.get("/openapi.json")).json()["paths"]
+        assert "/v1/journal/all" not in (await client.get("/v1/openapi.json")).json()["paths"]

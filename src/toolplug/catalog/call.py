@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -63,6 +63,25 @@ class ToolStatus(StrEnum):
     """The outcome of a call, and the value of the metric label `status` (docs/reference/statuses.md).
 
     `CANCELLED` is only counted: the caller has disconnected, so no result is returned.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolStatus, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert (await registry.call("price", item="tea")).status is ToolStatus.SUCCESS
+            assert (await registry.call("price", item=7)).status is ToolStatus.INVALID_ARGUMENTS
+            assert (await registry.call("prize", item="tea")).status is ToolStatus.UNKNOWN_TOOL
+
+    asyncio.run(main())
+    ```
     """
 
     SUCCESS = "success"
@@ -97,6 +116,13 @@ class Principal:
 
     `credential` is a digest of what it was authenticated by over HTTP, empty for a caller of the host's own code: what
     was asked for by a credential cannot be decided by the same one.
+
+    ```python
+    from toolplug import Principal
+
+    ada = Principal("ada", tenant="acme", scopes=frozenset({"tools:call"}))
+    assert ada.has_scope("tools:call") and not ada.has_scope("admin")
+    ```
     """
 
     subject: str = "anonymous"
@@ -156,7 +182,15 @@ ask_nobody: Ask = NobodyToAsk("its caller is not an MCP client, and only those c
 
 # A tuple, not a frozen dataclass, which sets each field through `object.__setattr__`: every call makes one.
 class ToolCall(NamedTuple):
-    """One call as a model makes it; `arguments` is an object or its JSON text, which is decoded once."""
+    """One call as a model makes it; `arguments` is an object or its JSON text, which is decoded once.
+
+    ```python
+    from toolplug import ToolCall
+
+    call = ToolCall("call_1", "price", {"item": "tea"})
+    same = ToolCall("call_1", "price", '{"item": "tea"}')  # as model APIs send it
+    ```
+    """
 
     id: str
     name: str
@@ -173,6 +207,15 @@ class ToolResult(NamedTuple):
     * `retry_after_s`: seconds after which the same call may succeed; None if unknown
 
     A tool may return one without `call_id` and `name`, which are filled in.
+
+    ```python
+    from toolplug import ToolResult, tool
+
+    @tool
+    def price(item: str) -> ToolResult:
+        "Say what an item costs."
+        return ToolResult(output=f"{item}: 3.50 EUR", structured={"cents": 350}, metadata={"source": "list of May"})
+    ```
     """
 
     call_id: str = ""
@@ -225,6 +268,25 @@ class CallContext(NamedTuple):
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
     * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, FunctionRegistry, Principal, tool
+
+    @tool
+    async def add(text: str, context: CallContext) -> str:
+        "Write a note."
+        context.report(1, 1, "written")
+        return f"written for {context.principal.subject}"
+
+    async def main():
+        async with FunctionRegistry([add]) as registry:
+            context = CallContext(Principal("ada"))
+            assert (await registry.call("add", {"text": "milk"}, context)).output == "written for ada"
+
+    asyncio.run(main())
+    ```
     """
 
     principal: Principal = ANONYMOUS
@@ -275,14 +337,21 @@ def data_url(image: Part) -> str:
     return f"data:{image['mimeType']};base64,{image['data']}"
 
 
-def repeats(part: Part, output: str) -> bool:
-    """Return True for a text block that is the output once more, as in the results of MCP servers."""
-    return part.get("type") == "text" and part.get("text") == output
+def own_parts(output: str, parts: Sequence[Part]) -> Sequence[Part]:
+    """Return the parts without texts that are the output once more, each of them or all of them as its lines.
+
+    Tools write the texts of their parts into the output, as the results of MCP servers have them.
+    """
+    texts = [part.get("text") for part in parts if part.get("type") == "text"]
+    if not texts:
+        return parts
+    is_output = "\n".join(map(str, texts)) == output
+    return [part for part in parts if part.get("type") != "text" or not (is_output or part.get("text") == output)]
 
 
 def text_of_result(result: ToolResult) -> str:
     """Return the output and a line for each other part; of the parts, only images are sent to a model in addition."""
-    parts = [_line(part) for part in result.parts if not repeats(part, result.output)]
+    parts = [_line(part) for part in own_parts(result.output, result.parts)]
     return "\n".join([*([result.output] if result.output else []), *parts])
 
 

@@ -69,6 +69,25 @@ class Catalog(Mapping[str, Tool]):
     * `prefixes`: the prefixes of its toolsets, also of those without a tool
     * `unavailable`: tools whose source is down, or that a request leaves out, None for none. They are not in the map;
       a call of one is answered by its own plan, with the reason. Every reshaping applies to them too.
+
+    ```python
+    import asyncio
+
+    from toolplug import Catalog, FunctionRegistry, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            catalog: Catalog = registry.catalog.prefixed("shop")
+            assert list(catalog) == ["shop.price"]
+            assert catalog.find("shop__price") is catalog["shop.price"]  # the name on model APIs
+
+    asyncio.run(main())
+    ```
     """
 
     __slots__ = (

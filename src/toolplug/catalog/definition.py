@@ -44,6 +44,23 @@ class ToolHints(NamedTuple):
 
     An `internal` tool is left out of listings for people. Arguments and results of a `sensitive` one are for its caller
     alone: no plugin keeps or shows them.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolHints, tool
+
+    @tool(read_only=True)
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert registry.catalog["price"].definition.hints == ToolHints(read_only=True)
+
+    asyncio.run(main())
+    ```
     """
 
     read_only: bool | None = None
@@ -60,6 +77,17 @@ class HostedItem(NamedTuple):
     * `events`: names of the life-cycle events between `in_progress` and `completed`
     * `fields`: its own fields with their values until the tool has returned; later ones are in the result's `metadata`
     * `on_include`: dotted paths that are sent only if the request's `include` has `<type>.<path>`
+
+    ```python
+    from toolplug import HostedItem, ToolResult, tool
+
+    TIDE = HostedItem("acme:tide_call", fields={"table": None}, on_include=("table",))
+
+    @tool(read_only=True, stub="tide", item=TIDE)
+    def tide(place: str) -> ToolResult:
+        "Say how high the tide is."
+        return ToolResult(output=f"high at {place}", metadata={"table": [0, 1]})
+    ```
     """
 
     type: str
@@ -106,7 +134,26 @@ EQUIP_TOOLSET = "equip-toolset"
 
 
 class Note(NamedTuple):
-    """A named text that a user adds to the description of a tool."""
+    """A named text that a user adds to the description of a tool.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, Note, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            noted = registry.catalog.annotated({"price": [Note("currency", "Always euros.")]})
+            assert b"**currency**: Always euros." in noted.render("anthropic")
+
+    asyncio.run(main())
+    ```
+    """
 
     name: str
     text: str
@@ -126,11 +173,33 @@ class ToolDefinition:
     * `timeout_s`: seconds that the author proposes; configuration overrides them
     * `offered`: how models are offered it, which configuration sets
     * `title`, `icons`: what MCP clients show to people, icons as the protocol has them; not part of the digest
+    * `meta`: the `_meta` that the tool's MCP server lists it with, for MCP clients; not part of the digest
     * `wire`: the name on model APIs
     * `fragments`: the encoded definition by dialect, for `listing`
 
     Raises `InvalidDefinition` for an invalid schema, and for a description or title that is not Unicode text, or is
     over 8 KiB or 256 bytes.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionProvider, FunctionRegistry, ToolDefinition
+
+    class Measured(FunctionProvider):
+        "Lists what a sensor offers, without a method for each tool."
+
+        def tools(self):
+            return [ToolDefinition(name="height", description="Say how high the water is, in metres.")]
+
+        async def execute(self, call, context):
+            return "1.2"
+
+    async def main():
+        async with FunctionRegistry([Measured()]) as registry:
+            assert (await registry.call("height")).output == "1.2"
+
+    asyncio.run(main())
+    ```
     """
 
     name: str
@@ -145,6 +214,7 @@ class ToolDefinition:
     offered: Offered
     title: str
     icons: tuple[Mapping[str, object], ...]
+    meta: Mapping[str, object]
     wire: str = field(init=False, repr=False)
     fragments: dict[str, bytes] = field(init=False, repr=False)
 
@@ -163,6 +233,7 @@ class ToolDefinition:
         offered: Offered = ALWAYS,
         title: str = "",
         icons: tuple[Mapping[str, object], ...] = (),
+        meta: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         _check_text(name, "description", description, MAX_DESCRIPTION_BYTES)
         _check_text(name, "title", title, MAX_TITLE_BYTES)
@@ -183,6 +254,7 @@ class ToolDefinition:
         put(self, "offered", offered)
         put(self, "title", cleaned_description(title) if title else "")
         put(self, "icons", icons)
+        put(self, "meta", meta)
         put(self, "wire", wire_name(name))
         # The one mutable field: a cache of encoded forms, which equal definitions would fill alike.
         put(self, "fragments", {})
@@ -194,6 +266,7 @@ class ToolDefinition:
         # Fields that were added later count only where they are set: etags of catalogs without them stay what they
         # were.
         shown = (*listed, self.title, self.icons) if self.title or self.icons else listed
+        shown = (*shown, self.meta) if self.meta else shown
         return shown if self.offered.how == "always" else (*shown, self.offered.how)
 
     @property

@@ -38,6 +38,7 @@ class Answer(TypedDict):
     """
 
 
+# One of fewer digits fits into 64 bits, which orjson reads and writes exactly.
 _LONG_INTEGER = re.compile(rb"[0-9]{19}")
 
 _MAX_LEVELS = 160
@@ -51,6 +52,8 @@ _MAX_COLLECTED_BYTES = 64 * 1024
 _OUT_OF_RANGE = b"1e999"
 """Reads as infinity, which no JSON value is."""
 
+# Texts come first, so that brackets inside them do not count. The possessive quantifiers keep a text that is not closed
+# from being read again and again.
 _TOKEN = re.compile(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
     rb"|(?P<long>-?[0-9]{%d,}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"

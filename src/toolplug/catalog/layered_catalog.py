@@ -128,6 +128,7 @@ class _Layers(Catalog):
     def visible_to(self, principal: Principal) -> Catalog:
         """Return the visible part of each part, which caches it."""
         seen = self._each(lambda part: part.visible_to(principal), self.prefixes)
+        # A prefix without a visible tool goes too: the text for unknown names would tell that it exists.
         hidden = (self._roots() - seen._roots()) & self.prefixes
         return _stack(_flat(seen), self.prefixes - hidden, seen.unavailable) if hidden else seen
 

@@ -126,7 +126,18 @@ class CallRunner(Protocol):
 
 
 class CallSpan(Protocol):
-    """The span of one call, of a tracer."""
+    """The span of one call, of a tracer.
+
+    ```python
+    from toolplug import CallSpan
+
+    class Span(CallSpan):
+        headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+        def end(self, result):
+            print("gone" if result is None else result.status)
+    ```
+    """
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -139,7 +150,49 @@ class CallSpan(Protocol):
 
 
 class CallTracer(Protocol):
-    """Makes a span for each call, also for refused ones; the hook `call_tracers` returns them."""
+    """Makes a span for each call, also for refused ones; the hook `call_tracers` returns them.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallSpan, CallTracer, FunctionProvider, FunctionRegistry, hookimpl, tool
+
+    class Span(CallSpan):
+        headers = {}
+
+        def __init__(self, name: str, ended: list[str]) -> None:
+            self.name, self.ended = name, ended
+
+        def end(self, result):
+            self.ended.append(f"{self.name}: {'gone' if result is None else result.status}")
+
+    class Tracer(CallTracer):
+        def __init__(self) -> None:
+            self.ended = []
+
+        def start(self, call, context, tool):
+            return Span(call.name, self.ended)
+
+    class Traced(FunctionProvider):
+        tracer = Tracer()
+
+        @hookimpl
+        def call_tracers(self):
+            return [self.tracer]
+
+        @tool
+        async def ping(self) -> str:
+            "Answer."
+            return "pong"
+
+    async def main():
+        async with FunctionRegistry([Traced()]) as registry:
+            await registry.call("ping")
+        assert Traced.tracer.ended == ["ping: success"]
+
+    asyncio.run(main())
+    ```
+    """
 
     def start(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> CallSpan | None:
         """Begin the span of a call, or return None for no span; `tool` is None for an unknown name.

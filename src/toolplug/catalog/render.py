@@ -78,15 +78,16 @@ def _responses(definition: ToolDefinition) -> bytes:
 
 def _function(definition: ToolDefinition, parameters: bytes = b"parameters") -> bytes:
     """Return name, description and schema for a model, the last under this key; a wire name needs no escapes."""
-    return _with_schema(definition, parameters, _with_items(definition.parameters))
+    return _with_schema(definition, parameters, with_items(definition.parameters))
 
 
 def _with_schema(definition: ToolDefinition, key: bytes, schema: bytes) -> bytes:
+    # `encode`, not `dumps`: a wire name has no character that JSON escapes.
     name, description = definition.wire.encode(), orjson.dumps(describe(definition))
     return b'{"name":"%b","description":%b,"%b":%b}' % (name, description, key, schema)
 
 
-def _with_items(schema: Schema) -> bytes:
+def with_items(schema: Schema) -> bytes:
     """Return the JSON of the schema with `items` for each array: model APIs refuse a whole request without them."""
     if b'"array"' not in schema.text:
         return schema.text
@@ -107,7 +108,10 @@ def _mcp(definition: ToolDefinition) -> bytes:
     start = _with_schema(definition, b"inputSchema", definition.parameters.text)
     output, hints = definition.output_schema, definition.hints
     title, icons = definition.title, definition.icons
-    if output is None and hints is NO_HINTS and definition.wire == definition.name and not (title or icons):
+    meta = dict(definition.meta)
+    if definition.wire != definition.name:
+        meta["toolplug/name"] = definition.name
+    if output is None and hints is NO_HINTS and not (title or icons or meta):
         return start
     parts = [start[:-1]]
     parts += [b',"title":', orjson.dumps(title)] if title else []
@@ -116,8 +120,8 @@ def _mcp(definition: ToolDefinition) -> bytes:
         parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
     if promises := tool_annotations(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
-    if definition.wire != definition.name:
-        parts += [b',"_meta":', orjson.dumps({"toolplug/name": definition.name})]
+    if meta:
+        parts += [b',"_meta":', orjson.dumps(meta)]
     return b"".join([*parts, b"}"])
 
 
@@ -137,6 +141,7 @@ def _responses_deferred(definitions: Iterable[ToolDefinition]) -> list[bytes]:
         if not dot or item.wire != f"{prefix}__{name}":
             parts.append(_responses(item)[:-1] + _DEFERRED)
             continue
+        # What follows the wire name: in a namespace a function has its name without the prefix.
         own = _function(item)[len(b'{"name":"') + len(item.wire) :]
         function = b'{"type":"function","name":"%b%b,"strict":false%b' % (name.encode(), own[:-1], _DEFERRED)
         spaces.setdefault(prefix, []).append(function)
@@ -179,6 +184,7 @@ def _move(value: object) -> object:
     moved = {key: _move(item) for key, item in cast("dict[str, object]", value).items()}
     reference = moved.get("$ref")
     if isinstance(reference, str) and reference.startswith("#") and not reference.startswith("#/$defs/"):
+        # The schema is one level further down, but its `$defs` stay at the root.
         moved["$ref"] = f"#/properties/{WRAPPED}{reference[1:]}"
     return moved
 

@@ -53,6 +53,7 @@ class Schema:
         if len(text) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"the schema has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
         if b'"$' in text:
+            # Dropped at once: making it checks the references.
             References(orjson.loads(text))
         # a copy, since the encoder's own bytes keep a buffer of some kilobytes
         self.text = bytes(memoryview(text))
@@ -99,6 +100,7 @@ class Schema:
         """
         handle = self._validator
         try:
+            # The usual case inline: this runs for the arguments of each call.
             compiled = (handle.compiled if handle is not None else None) or self._compile()
             return () if compiled.is_valid(instance) else compiled.explain(instance)
         except TooLargeToValidate:

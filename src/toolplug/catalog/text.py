@@ -121,10 +121,12 @@ def _belongs(character: str, last: str, before: str) -> bool:
     """Return True if a hidden character is allowed after these two, which may be allowed hidden ones themselves."""
     if not last or last in _JOINERS or character not in _JOINERS + _EMOJI_STYLE:
         return False
+    # An emoji with its style may be joined to the next one: a heart on fire is U+2764 U+FE0F U+200D U+1F525.
     if last == _EMOJI_STYLE:
         return character in _JOINERS and _emoji().match(before) is not None
     if _emoji().match(last) or category(last)[0] in "LM":
         return True
+    # Keycaps: digits, # and * are no emoji by themselves.
     return character == _EMOJI_STYLE and (last in "#*" or last.isdecimal())
 
 
@@ -144,6 +146,7 @@ def cleaned_description(text: str) -> str:
     seen = clean_text(text)
     if "#" not in seen:
         return seen
+    # Joiners are left out: one between two letters is allowed, and would hide the heading from this.
     return "".join(line for line in seen.splitlines(keepends=True) if not _FORGED.fullmatch(_ALLOWED.sub("", line)))
 
 

@@ -14,11 +14,15 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 
+# The specification asks that 512 characters are passed on; a longer list may be dropped whole.
 MAX_TRACESTATE = 512
 _MAX_MEMBERS = 32
 
+# The version `ff` and ids of zeros alone are invalid by the specification.
 _PARENT = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-[\x20-\x7e]*)?")
+# The second form is that of a system with several tenants, `tenant@system`.
 _KEY = r"[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13}"
+# The value has neither comma nor equals sign, and its last character is no blank.
 _MEMBER = re.compile(rf"({_KEY})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{{0,255}}[\x21-\x2b\x2d-\x3c\x3e-\x7e]")
 
 
@@ -40,7 +44,9 @@ def _parent(given: str) -> str | None:
         return None
     version, ids, flags, rest = found.groups()
     if version == "00":
+        # Only later versions may have further fields.
         return given if rest is None else None
+    # Version 00 knows one flag, `sampled`; whoever writes a header sets the other bits to zero.
     return f"00-{ids}-{int(flags, 16) & 1:02x}"
 
 

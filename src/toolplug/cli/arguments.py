@@ -76,6 +76,7 @@ def _value(key: str, text: str, schema: Json) -> object:
             return text
         expected = " or ".join(_EXPECTED.get(kind, kind) for kind in sorted(kinds))
         raise typer.BadParameter(f"{key} must be {expected}, not {text!r}") from None
+    # The value is JSON, but not what the schema has: `123` for text or null is the text.
     if "string" in kinds and not _admits(wanted, schema, value):
         return text
     return value
@@ -83,6 +84,7 @@ def _value(key: str, text: str, schema: Json) -> object:
 
 def _kinds(wanted: Json, schema: Json, depth: int = 0) -> set[str]:
     """Return the JSON types that a schema names in references, unions and values; empty if it names none."""
+    # A schema may refer to itself without end.
     if depth > 16:
         return set()
     target = wanted.get("$ref")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
 from toolplug.cli.completion import complete_tool, keep_for_completion
@@ -15,11 +15,12 @@ from toolplug.cli.crashes import code_keys
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import CallerOptions, config_file, operator
-from toolplug.cli.output import print_json, print_progress, print_result
+from toolplug.cli.output import echo, print_json, print_progress, print_result
 from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.config.nearest import name_hint
 from toolplug.execution.results import call_answer
-from toolplug.host.host import open_host
+from toolplug.host.file.settings import MCP, split_source
+from toolplug.host.host import Host, open_host
 
 app: typer.Typer = typer.Typer()
 
@@ -36,7 +37,8 @@ async def call(
     """Call one tool and print its result. Needs no server, and acts with all scopes.
 
     Exits 1 when the result is an error; its status is printed to stderr. A crash is printed there with its whole trace,
-    and `toolplug why cli` prints it again.
+    and `toolplug why cli` prints it again. If the tools of the MCP server that the name begins with are not known yet,
+    they are listed first, as toolplug discover does.
 
     Examples: toolplug call hello name=Ada · toolplug call search '{"query": "otters"}' · toolplug call
     clock.get_time --agent researcher
@@ -48,11 +50,15 @@ async def call(
         Watchdog(partial(code_keys, host), names_host=False),
     ):
         if session is not None:
+            # Loads a session that another process has created; `executor_for` knows only those that are loaded.
             await host.sessions.find(session, options.tenant)
         executor = host.executor_for(caller, agent=agent, session=session)
         catalog = await host.catalog_for(caller, agent=agent, session=session)
+        # Completion does not know sessions, which end.
         if session is None:
             keep_for_completion(catalog, options.config, options.tenant, agent)
+        if catalog.find(name) is None and await _list_server_of(name, host, caller):
+            catalog = await host.catalog_for(caller, agent=agent, session=session)
         tool = catalog.find(name)
         given = arguments_from(arguments or [], tool.definition.parameters.value if tool is not None else {})
         context = CallContext(caller, session, agent, approval=approval, report=print_progress)
@@ -64,3 +70,24 @@ async def call(
             hint = name_hint(result.name, catalog) if unknown else ""
             print_result(result.output, result.status if result.is_error else None, hint)
         return int(result.is_error)
+
+
+async def _list_server_of(name: str, host: Host, caller: Principal) -> bool:
+    """List the tools of the MCP server whose prefix the name begins with, if they are not known yet.
+
+    Returns False if there is no such server, or it could not be listed, which is then said.
+    """
+    toolsets = host.toolsets.tools.toolsets
+    named = {split_source(item.shown): item.prefix for item in toolsets.of(caller.tenant).values()}
+    named |= {(MCP, item.id): item.prefix for item in toolsets.servers.values()}
+    for server in host.servers.servers(caller.tenant):
+        prefix = named.get((MCP, server.id))
+        is_of = prefix is not None and name.startswith((f"{prefix}.", f"{prefix}__"))
+        if not is_of or not server.enabled or server.record.status != "never":
+            continue
+        echo(f"MCP server {server.id}: its tools are not known yet, and are listed now", err=True)
+        record = await host.servers.discover(caller, server.id)
+        if record.error is None:
+            return True
+        echo(f"MCP server {server.id}: {record.error} (toolplug discover {server.id} tries it again)", err=True)
+    return False

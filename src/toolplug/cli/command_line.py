@@ -57,9 +57,11 @@ def run(arguments: Sequence[str]) -> int:
     reset_log_options()
     try:
         with packages_print_to_stderr() if _answers(given) else nullcontext():
+            # Without `standalone_mode` Typer raises its errors instead of printing them and ending the process.
             code: object = _imported_command(given)(given, prog_name="toolplug", standalone_mode=False)
     except typer.TyperException as error:
         return _wrong_command_line(error, as_json)
+    # Ctrl-C, or the end of the input at a question.
     except typer.Abort:
         return 1
     except (ToolplugError, OSError) as error:
@@ -101,6 +103,7 @@ def _imported_command(given: Sequence[str]) -> Callable[..., object]:
             raise
         for path, error in broken:
             echo(f"toolplug: warning: {path}: cannot be read ({error}); reinstall its package", err=True)
+        # Pydantic reads it when it looks for its plugins, which it does once more after a failure.
         os.environ[_NO_PLUGINS] = "__all__"
         return _command(given)
 

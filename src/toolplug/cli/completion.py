@@ -51,6 +51,8 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
     cache.catalogs[_caller_key(tenant, agent)] = {name: _words(tool.definition.parameters.text) for name, tool in tools}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder: a rename within one file system, so that a shell that completes now reads the old file or
+        # the new one.
         with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
             written.write(cache.model_dump_json())
         os.replace(written.name, file)
@@ -117,5 +119,6 @@ def _file(config: Path | None) -> Path | None:
     if found is None:
         return None
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # A hash, as a path has separators and may be longer than the name of a file can be.
     name = hashlib.sha256(os.fsencode(found.file.absolute())).hexdigest()[:32]
     return folder / "toolplug" / "completion" / f"{name}.json"

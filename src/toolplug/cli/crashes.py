@@ -68,6 +68,7 @@ def kept_crash(folder: Path, wanted: str) -> Mapping[str, str] | None:
     for file in sorted(folder.glob("*.json"), reverse=True):
         with suppress(OSError, ValueError):  # another process has just removed it, or is writing it
             crash = json.loads(file.read_text("utf-8"))
+            # Ids of calls are those of callers: two processes may have the same ones.
             process = file.name.split("-")[1]
             if wanted not in (crash["call_id"], crash["request_id"]):
                 continue
@@ -89,6 +90,7 @@ def left_running(host: Host) -> Generator[None]:
     def task_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, BaseException):
+            # Asyncio also reports what is no exception, such as a task that was destroyed while it waited.
             loop.default_exception_handler(context)
             return
         task = context.get("task") or context.get("future")
@@ -96,6 +98,7 @@ def left_running(host: Host) -> Generator[None]:
         log_crash(what, error, _owner(host, error))
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
+        # As Python's own hook, which takes `SystemExit` for the usual end of a thread.
         if args.exc_value is not None and args.exc_type is not SystemExit:
             name = args.thread.name if args.thread is not None else ""
             log_crash(f"thread {name!r}", args.exc_value, _owner(host, args.exc_value))

@@ -57,6 +57,7 @@ def dashboard(
     folder = output or files.file.parent
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BOARD_FILE).write_text(json.dumps(shown, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    # Wide, so that no expression of PromQL is folded into several lines.
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=1_000)
     (folder / RULES_FILE).write_text(text, "utf-8")
     panels = sum(panel["type"] != "row" for row in shown["panels"] for panel in (row, *row.get("panels", ())))

@@ -53,6 +53,7 @@ async def doctor(
     warnings: list[Problem] = []
     try:
         with without_findings(), progress("starting the providers and asking them"):
+            # Without a configuration in memory: the default store would make a file in the current folder.
             async with enter_host(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
                 costs = tool_costs(host)
                 if tools:
@@ -88,6 +89,7 @@ async def _key_set(auth: Auth | None) -> list[Problem]:
     tokens = import_module("toolplug.http.auth.jwt")
     with suppress(AuthenticationError):  # the key set answers, without a key of this id
         try:
+            # Asking for any key fetches the set.
             await tokens.KeySet(auth.jwt.jwks_url).key("")
         except tokens.KeySetDown:
             message = "the key set does not answer, or holds no key: no token can be verified"

@@ -66,8 +66,10 @@ def run_to_end(
         code = _run_through_exits(runner, main)
         return code
     finally:
+        # `runner.close` waits for tasks as well, but without a limit.
         if runner.get_loop().run_until_complete(cancel_leftovers()):
             runner.close()
+        # Without a code an exception is on its way, and is to be printed first. `bound_exit` then ends the process.
         elif code is not None:
             leave_now(code)
 
@@ -76,6 +78,7 @@ def _run_through_exits(runner: asyncio.Runner, main: Coroutine[Any, Any, int | N
     task = runner.get_loop().create_task(main)
     while not task.done():
         try:
+            # Again after each `SystemExit`: it leaves `run`, but the task of the command is still there and goes on.
             runner.run(_wait_for(task))
         except SystemExit as error:  # asyncio raises it from the loop, whichever task it was in
             if not task.done():
@@ -86,6 +89,7 @@ def _run_through_exits(runner: asyncio.Runner, main: Coroutine[Any, Any, int | N
 async def _wait_for(task: asyncio.Task[int | None]) -> None:
     try:
         await asyncio.wait({task})
+    # The runner cancels this task at SIGINT, not the one of the command.
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait({task})
@@ -112,6 +116,7 @@ async def _end_in_time(tasks: set[asyncio.Task[Any]]) -> bool:
 @asynccontextmanager
 async def enter_host(host: Host) -> AsyncGenerator[Host]:
     """Enter the host and log crashes of what its providers leave running. Closing takes at most `LEAVE_S` seconds."""
+    # Not `async with host`: the timeout is to hold for leaving only.
     await host.__aenter__()
     try:
         with left_running(host):

@@ -19,6 +19,7 @@ from toolplug.runtime.timestamp import timestamp
 
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
+# `client` is the logger of the MCP SDK's client session.
 QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "python_multipart", "uvicorn", "watchfiles")
 """Libraries logged from WARNING on: at DEBUG some log what they send or store."""
 
@@ -131,11 +132,13 @@ def log_service(config: Path | None, *, terminal: bool, traces: bool, worker: in
     _keep_crashes(config, traces)
     audit = logging.getLogger(AUDIT)
     audit.handlers = [_handler(AuditLines(worker=worker) if terminal else logging.Formatter("%(message)s"))]
+    # Else the handler of the root would write each line a second time, as a line of the log.
     audit.propagate = False
 
 
 def _log(formatter: logging.Formatter, usual: int) -> None:
     level = log_options().level_from(usual)
+    # `force`: an earlier command line of this process may have set handlers, as in tests.
     logging.basicConfig(level=level, handlers=[_handler(formatter)], force=True)
     for name in QUIETED:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))

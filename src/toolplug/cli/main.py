@@ -16,8 +16,11 @@ from toolplug.cli.process_exit import LastStep, bound_exit, end_at_signals
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; without one that of the process, which then ends in time."""
     before = threading.enumerate()
+    # Only for the command itself: a program or a test that passes arguments goes on afterwards.
     last_step = LastStep() if arguments is None else None
     if arguments is None and sys.argv[1:2] == ["serve"]:
+        # The server sets its own handlers after the imports. A supervisor that stops it meanwhile is to see exit code
+        # 0.
         end_at_signals()
     try:
         import_module("rich")  # without its modules, whose first use would be too late for this message

@@ -170,6 +170,7 @@ def _code_of(from_file: str, key: str) -> _Code:
     except ProviderError as error:
         raise ConfigError([Problem(code="import_failed", message=str(error), hint=error.fix)]) from error
     plugin, module = loaded.plugin, file_module(found)
+    # The name that the module has for it, which the entry point needs; `__name__` may be another one.
     names = [name for name, value in vars(module).items() if value is plugin and isinstance(value, type)]
     if plugin is not module and not names:
         message = f"{from_file} is no provider class"

@@ -42,6 +42,7 @@ SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metav
 def _tenant(context: typer.Context, value: str) -> str:
     """Return the tenant that was given, else the one of the file. Raises `BadParameter` for a file without one."""
     source = context.get_parameter_source("tenant")
+    # Typer parses so for completion, where an error would only disturb.
     if context.resilient_parsing or (source is not None and source.name != "DEFAULT"):
         return value
     file = config_folder(context.params.get("config")) / TENANT_FILE

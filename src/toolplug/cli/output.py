@@ -48,6 +48,7 @@ STATUS_COLOURS = MappingProxyType({"success": "green", "panic": "red", "timeout"
 _TERMINAL_TABLE = "toolplug.cli.terminal_table"
 """Imports Rich, which takes longer than the rest of what most commands print with."""
 
+# `StoreUnavailable` becomes the code `store_unavailable`.
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 

@@ -115,6 +115,7 @@ def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
 
 def _config(given: Sequence[str]) -> Path | None:
     """Return the file of `-c FILE`, `-cFILE`, `--config FILE` or `--config=FILE`; None without one."""
+    # Read by hand: Typer can parse the line only once the commands that it may name are known.
     words = list(takewhile(lambda word: word != "--", given))
     for place, word in enumerate(words):
         if word in ("-c", "--config"):
@@ -173,13 +174,16 @@ def _commands(plugin: _Commanding) -> Mapping[str, Command]:
             app.add_typer(import_module(name).app)
         if app.registered_callback is not None:
             raise InvalidDefinition("`app` takes commands only; put a callback into a `typer.Typer` of your own")
+        # `get_group`: with a single command `get_command` would return that command itself.
         made = typer.main.get_group(app).commands
         return {name: command for name, command in made.items() if isinstance(command, Command)}
 
+    # In a thread: an import of a plugin that hangs must not keep the other commands from running.
     outcome = begun_in_own_thread(add, name=f"toolplug-commands-{entry.key}")
     try:
         commands = outcome.result(IMPORT_S)
     except TimeoutError:
+        # The plugin has raised a `TimeoutError` of its own.
         if outcome.done():
             raise
         raise InvalidDefinition(f"`commands` has not ended after {IMPORT_S:g} s") from None

@@ -73,6 +73,7 @@ def bound_exit(before: Collection[threading.Thread], code: int) -> None:
     if not left:
         return
     guard = threading.Timer(GRACE_S, _give_up, (left, code))
+    # Python would wait for the guard as well.
     guard.daemon = True
     try:
         guard.start()

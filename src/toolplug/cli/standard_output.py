@@ -30,12 +30,14 @@ def packages_print_to_stderr() -> Generator[TextIO]:
     if _kept or before.isatty():
         yield answers()
         return
+    # What is in the buffer belongs to the old descriptor.
     before.flush()
     descriptor = _descriptor(before)
     kept = before if descriptor is None else _duplicate(before, descriptor)
     _kept.append(kept)
     sys.stdout = sys.stderr
     if descriptor is not None:
+        # The descriptor as well: C code and child processes write to it without `sys.stdout`.
         os.dup2(2, descriptor)
     try:
         yield kept

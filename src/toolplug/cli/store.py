@@ -77,6 +77,7 @@ async def saved_toolsets(options: OwnerOptions | AgentOwnerOptions) -> AsyncGene
     A running host sees each change at once. Raises `ConfigError` for a store in memory.
     """
     files = config_file(options.config)
+    # For its errors only: the host opens the store itself.
     open_shared_store(files, "toolsets", "/api/toolsets")
     owner = Principal(subject=options.subject, tenant=options.tenant, scopes=operator().scopes)
     async with enter_host(open_host(files, serving=False)) as host:

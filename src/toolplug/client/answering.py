@@ -46,6 +46,7 @@ async def answer(
     except InvalidArguments as error:
         return _error_answer("\n".join([f'invalid arguments for tool "{tool.name}"', *error.lines]))
     except asyncio.CancelledError as error:
+        # Cancelled from outside; otherwise the tool has raised it itself, which is a failure of the tool.
         if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
             raise
         return _masked_answer(tool, error, ids)
@@ -55,6 +56,7 @@ async def answer(
 
 
 async def _call(tool: Tool, given: Mapping[str, object], places: asyncio.Semaphore) -> object:
+    # Not `async with`: a thread goes on after its caller was cancelled, and keeps its place until it ends.
     await places.acquire()
     if tool.blocking:
         return await _call_in_thread(partial(tool.function, **given), tool.name, places.release)
@@ -79,6 +81,7 @@ def _result_answer(tool: Tool, value: object, ids: str) -> Answer:
 
 
 def _error_answer(text: str) -> Answer:
+    # A lone surrogate is no JSON, and an error must reach the model in any case.
     return {"error": text.encode("utf-8", "replace").decode()}
 
 

@@ -69,6 +69,24 @@ class Application:
     the session that was created, unless `keep` is set. If the session ended earlier and `serve` did not raise the
     error, leaving raises it. The application can be entered again. While it is entered, its methods must be called on
     the thread of the event loop: elsewhere `add`, `remove` and `replace` raise `RuntimeError` and change nothing.
+
+    ```python
+    from toolplug.client import Application
+
+    application = Application("http://127.0.0.1:8080", plugin_type="notes")
+    notes = []
+
+    @application.tool
+    def add(text: str) -> int:
+        "Write a note, and return how many there are."
+        notes.append(text)
+        return len(notes)
+
+    async def main():
+        async with application:  # a host listens there: `toolplug serve`
+            print(application.code)  # what callers of the tools name as their session
+            await application.serve()
+    ```
     """
 
     def __init__(
@@ -241,6 +259,7 @@ class Application:
         """
         running = self._open.running
         self._reported = True
+        # A cancelled `serve` must not end the session: that is for leaving.
         await asyncio.shield(running)
 
     async def __aenter__(self) -> Self:
@@ -258,6 +277,7 @@ class Application:
                 self._backoff,
                 self._max_running,
             )
+            # A session that was created ends if registering fails, also with `keep`.
             async with AsyncExitStack() as ending:
                 if self._joined is None:
                     ending.push_async_callback(_end_session, host, address.code)
@@ -273,11 +293,13 @@ class Application:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # First, so that the methods raise from now on.
         (_, _, running, stack), self._entered = self._open, None
         async with stack:
             running.cancel()
             await asyncio.wait([running])
         over = None if running.cancelled() else running.exception()
+        # The error of the block is the nearer reason, and would be hidden.
         if over is not None and error is None and not self._reported:
             raise over
 
@@ -297,6 +319,7 @@ class Application:
         here = None
         with suppress(RuntimeError):
             here = asyncio.get_running_loop()
+        # A function without `async` runs in a thread, where changing a dict and setting an event are not safe.
         if here is not self._entered.running.get_loop():
             raise RuntimeError(
                 "tools change in the event loop's thread, and functions without `async` run in others; "

@@ -34,6 +34,12 @@ class Backoff:
     maximum after each failure, up to `longest_s`. `silence_s`: a stream without data for this long is broken (a host
     sends something every 15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a
     request. `call_s`: timeout of a call, until the host has its answer.
+
+    ```python
+    from toolplug.client import Application, Backoff
+
+    patient = Application("http://127.0.0.1:8080", plugin_type="notes", backoff=Backoff(longest_s=300.0))
+    ```
     """
 
     first_s: float = 0.5
@@ -47,6 +53,7 @@ class Backoff:
         """Repeat the attempt while the host is unreachable or busy, respecting `Retry-After`. Raises other errors."""
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_temporary),
+            # Added, not the larger of both: all clients are told the same `Retry-After`, and would come back at once.
             wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),
             before_sleep=_log_first,
             reraise=True,

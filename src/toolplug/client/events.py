@@ -67,6 +67,8 @@ class EventStream(Generic[Event]):
                         event = self._read(sent)
                         if event is not None:
                             yield event
+                        # After the `yield`: an event that its reader has not finished with is sent again after a
+                        # reconnection.
                         self._last_id = sent.id or self._last_id
                     _LOG.info("the host closed the event stream; connecting again")
                 except RequestError as error:
@@ -74,6 +76,7 @@ class EventStream(Generic[Event]):
                 except _Unreadable as error:
                     self._last_id = ""
                     _LOG.warning("%s; asking for a snapshot", error)
+            # Also a clean close counts: a host or proxy that closes each stream at once must not be asked in a loop.
             brief = clock() - opened_at < pause_s
             pause_s = min(pause_s * 2, self._backoff.longest_s) if brief else self._backoff.first_s
             await asyncio.sleep(random.uniform(0, pause_s))
@@ -142,7 +145,19 @@ class ToolUpdates(_Event):
 
 
 class ToolsChanged(_Event):
-    """The session's tools have changed, with the new `revision`; `timestamp` is ISO 8601 in UTC."""
+    """The session's tools have changed, with the new `revision`; `timestamp` is ISO 8601 in UTC.
+
+    ```python
+    from toolplug.client import Application, Snapshot, ToolsChanged, watch
+
+    async def follow(url: str, application: Application) -> None:
+        async for event in watch(url, application.code):
+            if isinstance(event, Snapshot):
+                print("there are", [tool.name for tool in event.tools])
+            elif isinstance(event, ToolsChanged):
+                print("new", [tool.name for tool in event.updates.added], "gone", event.updates.removed)
+    ```
+    """
 
     session_code: str
     updates: ToolUpdates
@@ -152,7 +167,17 @@ class ToolsChanged(_Event):
 
 
 class StatusChanged(_Event):
-    """The session's application has come or gone, and with it its tools."""
+    """The session's application has come or gone, and with it its tools.
+
+    ```python
+    from toolplug.client import StatusChanged, watch
+
+    async def report(url: str, code: str) -> None:
+        async for event in watch(url, code):
+            if isinstance(event, StatusChanged):
+                print(event.timestamp, event.status)
+    ```
+    """
 
     session_code: str
     status: PluginStatus
@@ -160,7 +185,18 @@ class StatusChanged(_Event):
 
 
 class Snapshot(_Event):
-    """The state of a session's tools: the host's default tools if the application has not `registered` its own."""
+    """The state of a session's tools: the host's default tools if the application has not `registered` its own.
+
+    ```python
+    from toolplug.client import OfferedTool, Snapshot, StatusChanged
+
+    WHERE = {"sessionCode": "ABCDEFGH"}
+    tools = (OfferedTool(name="add", inputSchema={"type": "object"}),)
+    shown = Snapshot(**WHERE, revision=1, registered=True, pluginStatus="attached", tools=tools)
+    later = shown.after(StatusChanged(**WHERE, status="detached", timestamp="2026-11-28T22:50:00Z"))
+    assert not later.tools[0].available
+    ```
+    """
 
     session_code: str
     revision: int
@@ -174,6 +210,7 @@ class Snapshot(_Event):
             tools = tuple(tool.while_plugin_is(change.status) for tool in self.tools)
             return self.model_copy(update={"plugin_status": change.status, "tools": tools})
         updates = change.updates
+        # The first registration replaces the host's default tools.
         own = {tool.name: tool for tool in self.tools} if self.registered else {}
         for name in updates.removed:
             own.pop(name, None)

@@ -131,9 +131,11 @@ class HostRequests:
         timeout = Timeout(self._timeout_s, read=silence_s)
         asking = {"Accept": "text/event-stream", "Cache-Control": "no-store", **headers}
         response = await self._send(self._request("GET", path, asking, timeout), stream=True)
+        # A success of another type comes from a proxy or another server at this address.
         if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
         try:
+            # The error is in the body, which a stream has not read.
             await response.aread()
         except RequestError as error:
             raise self._unreachable(error) from error

@@ -83,9 +83,11 @@ class ToolSync:
         """Send changes until cancelled. Raises `SessionOver`."""
         while True:
             await self._changed.wait()
+            # Before the clear: what changes in this time goes with the same update.
             await asyncio.sleep(self._backoff.gather_s)
             self._changed.clear()
             error = await self._push_with_retries()
+            # Else a change came while this one was sent, and those who wait for it go on waiting.
             if not self._changed.is_set():
                 self._end_wait(error)
 
@@ -163,10 +165,12 @@ class ToolSync:
 
     def _is_refused(self, tool: Tool) -> bool:
         refused = self._refused.get(tool.name)
+        # A tool that was lent again under this name has another definition, and is tried again.
         return refused is not None and refused[0] is tool.definition
 
     def _finish(self, reasons: tuple[str, ...]) -> None:
         for reason in reasons:
+            # Only those that were sent: others may have come meanwhile.
             del self._reasons[reason]
 
 
@@ -245,6 +249,8 @@ class RunningRequests:
                 await self._send(request, {"error": f"the host does not take the result: {error}"})
 
     def _forget(self, request_id: str) -> None:
+        # Remembered next: a host that has not seen the answer may send the request again, and a tool must not run
+        # twice.
         del self._tasks[request_id]
         self._answered[request_id] = None
         if len(self._answered) > REMEMBERED:
@@ -281,6 +287,7 @@ class OpenSession:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.tools.run(), name="toolplug tool sync")
                 await self._listen(group)
+        # `except*`: a task group raises a group, even of one error.
         except* HostError as errors:
             over = _first(errors)
         finally:

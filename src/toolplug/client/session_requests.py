@@ -45,6 +45,7 @@ def difference(old: Definitions, new: Definitions) -> Difference:
 
 
 def _text(definition: Definition) -> bytes:
+    # As text: `1`, `1.0` and `True` are equal in Python, and different in a schema.
     return orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)
 
 

@@ -33,7 +33,18 @@ class _Sent(BaseModel):
 
 
 class Capability(_Sent):
-    """A capability of the application; `resources` are its own JSON values, which the host stores unchanged."""
+    """A capability of the application; `resources` are its own JSON values, which the host stores unchanged.
+
+    ```python
+    from toolplug.client import Application, Capability
+
+    application = Application(
+        "http://127.0.0.1:8080",
+        plugin_type="codap",
+        capabilities=[Capability(type="data_analysis", level="advanced")],
+    )
+    ```
+    """
 
     type: CapabilityType
     level: CapabilityLevel = "basic"
@@ -41,7 +52,18 @@ class Capability(_Sent):
 
 
 class Environment(_Sent):
-    """Where the application runs, for the session's metadata."""
+    """Where the application runs, for the session's metadata.
+
+    ```python
+    from toolplug.client import Application, Environment
+
+    application = Application(
+        "http://127.0.0.1:8080",
+        plugin_type="codap",
+        environment=Environment(version="3.1", features=("tables", "graphs")),
+    )
+    ```
+    """
 
     version: str = ""
     features: tuple[str, ...] = ()
@@ -55,7 +77,19 @@ Definition = Mapping[str, object]
 
 
 class Requirement(NamedTuple):
-    """A capability that the application must have declared, at this level or higher."""
+    """A capability that the application must have declared, at this level or higher.
+
+    ```python
+    from toolplug.client import Application, Requirement
+
+    application = Application("http://127.0.0.1:8080", plugin_type="codap")
+
+    @application.tool(requires=[Requirement("data_analysis", "advanced")])
+    def fit(points: list[float]) -> float:
+        "Return the mean of the points."
+        return sum(points) / len(points)
+    ```
+    """
 
     type: CapabilityType
     level: CapabilityLevel
@@ -69,6 +103,17 @@ class Tool:
     docstring's text. `read_only`, `idempotent`, `destructive`: hints about its effects. `requires`: capabilities
     without which the host refuses it. `around`: the names that annotations may use besides those of the function's
     module, by default those of the caller. Raises `InvalidDefinition`, naming the function.
+
+    ```python
+    from toolplug.client import Tool
+
+    def select(row: int) -> str:
+        "Select a row of the table."
+        return f"row {row}"
+
+    lent = Tool(select, name="select_row", idempotent=True)
+    assert lent.definition["inputSchema"]["required"] == ["row"]
+    ```
     """
 
     __slots__ = ("_parameters", "_signature", "blocking", "definition", "function", "name")
@@ -103,6 +148,7 @@ class Tool:
         self.function: Function = function
         self.name: str = listed.name
         self.definition: Definition = _definition(listed, requires)
+        # A decorator with `functools.wraps` may be a plain function that returns the coroutine of the one inside.
         self.blocking: bool = not inspect.iscoroutinefunction(inspect.unwrap(function))
         self._parameters = listed.parameters
         self._signature = signature

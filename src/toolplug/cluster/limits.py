@@ -104,6 +104,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         # Only the first asks the store by itself; later ones join the queue, for which `_ask` borrows in one request.
         if not self._waiting:
             refusal = await self._borrow_permit(deadline)
+            # The queue may have filled while this call asked the store.
             if refusal is None or len(self._waiting) >= self.queue:
                 return refusal
         elif len(self._waiting) >= self.queue:
@@ -128,6 +129,7 @@ class ClusterConcurrency(ConcurrencyLimit):
 
     @property
     def _chunk(self) -> int:
+        # A quarter of an even share: few requests to the store, and idle processes keep little from the others.
         return max(self.total // 4 // (len(self._processes.others) + 1), 1)
 
     @property
@@ -210,6 +212,7 @@ class ClusterConcurrency(ConcurrencyLimit):
         while self._waiting:
             await self._borrow(lambda: len(self._waiting))
             if self._failures.recent:
+                # Without the store the part of this process counts, for which no loan is needed.
                 self._hand_on()
                 await asyncio.sleep(RETRY_S)
             elif self._waiting:

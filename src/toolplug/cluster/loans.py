@@ -105,6 +105,7 @@ class LoanRecord:
             self.lent = Lent(counted, max(content.open_at - now, 0.0))
             mine = own(self.lent)
             after = content._replace(loans={**counted, name: mine} if mine else counted)
+            # An unchanged record is written for its time alone, and only when half of that is over.
             fresh = record is not None and (record.expires_at or 0.0) - now > KEPT_S / 2
             if after == before and fresh:
                 self._known, self.position = after, None if record is None else record.position
@@ -116,6 +117,7 @@ class LoanRecord:
                     expected=0 if record is None else record.revision,
                     ttl_s=KEPT_S,
                     events=[b""] if tell else (),
+                    # The own id wakes nobody: only returned permits concern those that wait.
                     to=None if tell else self._store.id,
                 )
             except StoreConflict:

@@ -80,6 +80,7 @@ class ClusterRate:
     def resize(self, count: int, per_s: float, *, share: bool) -> None:
         """Change the numbers; calls that were counted stay counted."""
         self.count, self.per_s, self.share = count, per_s, share
+        # After that time no older loan counts any more, whoever had it.
         self._record.recovery_s = min(LEASE_S, self._counts_s)
 
     @property

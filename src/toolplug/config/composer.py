@@ -121,6 +121,7 @@ class Composer:
             node = self._anchors[event.anchor]
             if node is None:
                 self._report("recursive_alias", mark, f"alias '*{event.anchor}' refers to a node that contains it")
+        # A null in its place, so that the rest of the document is still checked.
         self._add(node or ScalarNode(value=None, plain=True, mark=mark, weight=1), mark)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
@@ -226,6 +227,7 @@ class Composer:
             self._refuse_size(mark, "passes 10 MiB")
         if parent.nodes > MAX_NODES:
             self._refuse_size(mark, f"has more than {MAX_NODES:,} keys and values")
+        # An alias brings the whole depth of its node to this level.
         self._check_depth(len(self._open) + node.depth, mark)
         if not parent.is_mapping:
             parent.items.append(node)

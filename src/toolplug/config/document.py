@@ -172,6 +172,7 @@ def read_document(path: str | os.PathLike[str], problems: list[Problem] | None =
     file = os.fspath(path)
     try:
         with Path(file).open("rb") as stream:
+            # One byte more tells that the file is too large, without reading all of it.
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

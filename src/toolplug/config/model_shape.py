@@ -63,6 +63,7 @@ def is_secret(shapes: Shapes) -> bool:
 
 
 def _members(annotation: object) -> Iterator[object]:
+    # A `type` alias, or `TypeAliasType`: its value is evaluated when it is first read.
     named = getattr(annotation, "__value__", None)
     if named is not None:
         yield from _members(named)

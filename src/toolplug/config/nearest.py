@@ -41,6 +41,7 @@ def _sharing(sought: str, known: Collection[str]) -> list[str]:
     size = max(2, -(-len(sought) // _PIECES))
     pieces = {sought[start : start + size] for start in range(0, len(sought), size)}
     if len(sought) <= _SHORT:
+        # A short name with one wrong letter may share no piece with the right one, but shares its letters.
         pieces |= set(sought)
     return nlargest(
         _MAX_COMPARED, known, key=lambda item: sum([piece in item for piece in pieces]) / (len(sought) + len(item))

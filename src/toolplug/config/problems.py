@@ -52,6 +52,7 @@ def problems_of(
     """
     report = _Report(section=section, model=model, also_known=also_known)
     return sorted(
+        # A set: members of a union report the same unknown key once each.
         set(islice(report.problems(error), MAX_PROBLEMS)),
         key=lambda problem: (problem.line, problem.column, problem.message),
     )
@@ -66,6 +67,7 @@ class _Report:
     def problems(self, error: ValidationError) -> Iterator[Problem]:
         """Yield a problem for each unknown key, missing key and wrong value; one for all members of a union."""
         faults = [_locate(details, self.section.value) for details in error.errors(include_url=False)]
+        # Every path above an error: a union that fits but for one value inside must not be called wrong as a whole.
         deeper = {fault.path[:length] for fault in faults for length in range(len(fault.path))}
         shapes: dict[KeyPath, list[str]] = {}
         for fault in faults:
@@ -240,6 +242,7 @@ def validate_section(section: Section, model: type[_Model], also_known: Mapping[
         valid = model.model_validate(
             section.value,
             extra=None if "extra" in model.model_config else "forbid",
+            # For validators of a provider that read files: relative paths are below the configuration.
             context={"config_dir": section.document.folder},
         )
     except ValidationError as error:

@@ -125,6 +125,7 @@ class CallCounters:
             self.ended[status] += 1
         except KeyError:
             self.ended[status] = 1
+        # A call of less than 10 ms, as most are, needs no search.
         self.buckets[0 if seconds <= _FASTEST else bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
 

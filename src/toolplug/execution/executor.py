@@ -31,6 +31,27 @@ class ToolExecutor(Protocol):
     """A live catalog: the interface of the registry, a toolset, an agent's view and a session.
 
     Hold executors, not catalogs: the next call must see what has been disabled or revoked.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ToolCall, ToolExecutor, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def first_answer(tools: ToolExecutor, arguments: dict) -> str:
+        name = next(iter(tools.catalog))
+        return (await tools.execute(ToolCall("call_1", name, arguments))).output
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert await first_answer(registry, {"item": "tea"}) == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     __slots__ = ()
@@ -57,7 +78,30 @@ class ToolExecutor(Protocol):
 
 
 class ModelTools(ToolExecutor, Protocol):
-    """A tool executor with what a loop around a model's API needs. Every executor of toolplug is one."""
+    """A tool executor with what a loop around a model's API needs. Every executor of toolplug is one.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, ModelTools, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def turn(tools: ModelTools, tool_calls: list[dict]) -> list[dict]:
+        return await tools.answer(tool_calls)  # the messages to send next
+
+    CALL = {"id": "1", "type": "function", "function": {"name": "price", "arguments": '{"item": "tea"}'}}
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert await turn(registry, [CALL]) == [{"role": "tool", "tool_call_id": "1", "content": "tea: 3.50 EUR"}]
+
+    asyncio.run(main())
+    ```
+    """
 
     __slots__ = ()
 
@@ -200,6 +244,7 @@ class LazyExecutor(ModelTools):
         self._session = session
         self._compose = compose
         self._default_context = default_context
+        # Once: the executor of a choice is held weakly, and lives as long as somebody has it.
         self._inner = compose(session)
 
     @property
@@ -259,6 +304,7 @@ class LazyExecutor(ModelTools):
                 await self._tools.open(self._choice, self._session, name)
             yield self._inner
             return
+        # A key of its own: what is opened for this one call is found and closed by it.
         session = object()
         executor = self._compose(session)
         try:

@@ -166,6 +166,8 @@ class Replays:
                 entry = _entry(record.value)
                 return self._answer(plan, call, entry, mark["body"], runs=await self._runs(entry))
             try:
+                # The mark is kept for its day too: a repetition after a crash must learn that the outcome is unknown,
+                # and not run.
                 await self._store.commit(key, dump_json(mark), expected=0, ttl_s=KEPT_S + lease_s)
             except StoreConflict:
                 continue  # another call took the key in between: it is read again

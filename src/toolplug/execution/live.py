@@ -149,6 +149,7 @@ class LiveCatalog(ModelTools):
         """Mark this view when the catalog changes; holds it weakly."""
         if self._followers is None:
             self._followers = {}
+        # A view that is released takes itself out: the reference is passed to the function, and it is the key.
         self._followers[ref(view, self._followers.__delitem__)] = None
 
     def remove_dependent(self, view: LiveCatalog) -> None:
@@ -161,6 +162,7 @@ class LiveCatalog(ModelTools):
         marked: list[LiveCatalog] = [self]
         for source in marked:
             if source._marked:
+                # A copy: a listener may unsubscribe when it is told.
                 for told in tuple(source._marked.values()):
                     told()
             for follower in tuple(source._followers or ()):  # a view may be released in the loop
@@ -172,6 +174,7 @@ class LiveCatalog(ModelTools):
 
     def _tell(self, diff: CatalogDiff) -> None:
         """Tell the current listeners, after the differences that are still pending."""
+        # The listeners of now: one that subscribes later has read the newer catalog already.
         self._pending.append((diff, tuple(self._listeners)))
         if self._telling:
             return
@@ -185,6 +188,7 @@ class LiveCatalog(ModelTools):
     def _tell_each(self, diff: CatalogDiff, subscriptions: tuple[object, ...]) -> None:
         for subscription in subscriptions:
             listener = self._listeners.get(subscription)
+            # Another listener has unsubscribed it since.
             if listener is None:
                 continue
             try:
@@ -241,6 +245,7 @@ class _View(LiveCatalog):
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference of the derived catalog, until unsubscribed."""
         if not self._listeners:
+            # Nobody was listening, so `_told` is old: the differences begin from the catalog of now.
             self._told = self.catalog
             self._upstream = tuple([source.subscribe(self._source_changed) for source in self._sources])
         inner = super().subscribe(listener)
@@ -272,6 +277,7 @@ class _View(LiveCatalog):
         if len(current) != len(seen) or any(new is not old for new, old in zip(current, seen, strict=True)):
             derived = self._derive(current)
             self._seen = current
+            # The old object if nothing differs: views of this one compare by identity and need not derive again.
             self._catalog = self._catalog if _same(derived, self._catalog) else derived
         self._invalidates = all(isinstance(source, LiveCatalog) and source.invalidates for source in self._sources)
         self._fresh = self._invalidates
@@ -308,6 +314,7 @@ class MergedExecutor(_View):
             for stop in self._upstream:
                 stop()
             self._upstream = tuple([source.subscribe(self._source_changed) for source in executors])
+            # The difference given is not looked at: it is computed from what the listeners were told last.
             self._source_changed(CatalogDiff())
 
 
@@ -323,8 +330,10 @@ async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolR
     """Run a call with the hooks that plugins have when it begins, in the spans of their tracers."""
     plan, listed = tool.plan, tool.definition
     hooks = plan.hooks.current
+    # Read again: the plugins may have gone since `execute` saw them.
     if hooks is None:
         return await run(plan, call, context)
+    # Before anything is awaited: a plugin that is removed from now on waits for the end of this call.
     hooks.calls.running += 1
     try:
         if not hooks.traces:

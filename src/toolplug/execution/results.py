@@ -59,13 +59,16 @@ class Reports(Generic[T]):
         running = asyncio.ensure_future(execute())
         running.add_done_callback(lambda _: self._wake.set())
         try:
+            # The end of the call wakes as well, so that a call without reports does not wait for ever.
             while not running.done():
                 await self._wake.wait()
+                # Before the queue is emptied: a report that comes during a send then wakes the next round.
                 self._wake.clear()
                 while self._waiting:
                     await self._send(self._waiting.popleft())
             return running.result()
         finally:
+            # Does nothing to a call that has ended. One whose reports cannot be sent must not run on.
             running.cancel()
 
     def _on_report(self, report: T) -> None:
@@ -92,7 +95,9 @@ def success_result(call: ToolCall, value: object, plan: Plan, context: CallConte
         if isinstance(value, ToolResult):
             result = check_result(call, value, plan.max_result_bytes)
             if result is None:
+                # Only for the log, which names the part that is not JSON.
                 value = {name: getattr(value, name) for name in ("output", "structured", "parts", "metadata")}
+            # The output type is that of the structured content of a success; there is nothing else to check.
             elif result.status is not _SUCCESS or result.structured is None:
                 return result
         else:
@@ -109,6 +114,7 @@ def success_result(call: ToolCall, value: object, plan: Plan, context: CallConte
 
 def _read(call: ToolCall, value: object) -> ToolResult | None:
     if isinstance(value, str):
+        # Not `str(value)`: for a member of `class Color(str, Enum)` that is "Color.RED", not its text.
         text = str.__str__(value)
         return ToolResult(call.id, call.name, text) if _is_unicode(text) else None
     json = as_json(value)
@@ -130,6 +136,7 @@ def check_result(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | 
     output = value.output
     if not output and value.structured is not None:
         output = structured.text
+    # JSON that is the text itself is not dropped here: `cut` shortens it like any other text.
     elif len(structured.text.encode()) > limit:
         output = f"{output}\n[left out: {len(structured.text.encode())} bytes of structured content]"
         structured = structured._replace(value=None)
@@ -322,6 +329,7 @@ REPLAYED = "idempotent_replayed"
 
 def call_answer(result: ToolResult) -> bytes:
     """Return the body of the answer; what is absent (`structured`, `parts`, `retry_after_s`) is left out."""
+    # Joined from pieces: the tool's own values may have integers over 64 bits, which orjson does not write.
     head = orjson.dumps(
         {
             "call_id": result.call_id,

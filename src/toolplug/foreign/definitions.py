@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import cast
 
+import orjson
+
 from toolplug.catalog.definition import (
     MAX_DESCRIPTION_BYTES,
     MAX_TITLE_BYTES,
@@ -17,7 +19,7 @@ from toolplug.catalog.definition import (
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path
-from toolplug.catalog.text import clean_text, cleaned_description, in_one_line
+from toolplug.catalog.text import clean_text, cleaned_description, cleaned_json, in_one_line
 from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
@@ -26,6 +28,10 @@ MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024
 # No `http:`, whose pictures anyone on the way could replace, and no `data:text/html`, which would be a page.
 _ICON = re.compile(r"(https://|data:image/)[!-~]+")
+MAX_META_BYTES = 16 * 1024
+"""Of the `_meta` of one tool, prompt or resource, as JSON."""
+_OWN_META = ("io.modelcontextprotocol/", "toolplug/")
+"""Beginnings of keys that speak of the server that lists an entry, which is this one to its own clients."""
 _ANY_OBJECT = Schema({"type": "object"})
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 # Cleaning is linear, but a server may send megabytes for each of thousands of tools.
@@ -54,8 +60,17 @@ def sanitise_tool(raw: object, source: str) -> tuple[ToolDefinition, tuple[str, 
         hints=_hints(given.get("annotations"), cuts),
         title=_title(given),
         icons=tuple(icons_of(given.get("icons"))),
+        meta=_meta(given.get("_meta"), cuts),
     )
     return definition, cuts.lines()
+
+
+def _meta(raw: object, cuts: RemovedParts) -> dict[str, object]:
+    """Return the `_meta` of a tool for MCP clients, such as the address of its view; what is too large is reported."""
+    meta = meta_of(raw)
+    if meta is None:
+        cuts.add(("_meta",), f"is no object of at most {MAX_META_BYTES} bytes of JSON")
+    return meta or {}
 
 
 def _title(given: dict[str, object]) -> str:
@@ -104,6 +119,7 @@ def _of_object(raw: Node, at: Path, cuts: RemovedParts, *, defaults_are_optional
         if not isinstance(stated, list) or "object" not in stated:
             raise InvalidDefinition(f"is of type {stated!r:.40}, not object")
         removed.add((*at, "type"), "other types than object")
+    # The key keeps its place, or comes first: models read schemas in the order of their text.
     schema = Schema(value | {"type": "object"} if "type" in value else {"type": "object"} | value)
     schema.check()
     cuts.include(removed)
@@ -189,6 +205,7 @@ def icons_of(raw: object) -> list[dict[str, object]]:
     for item in list_of(raw)[:MAX_ICONS]:
         given = as_object(item)
         source = given.get("src")
+        # The length first: the pattern would read megabytes.
         if not isinstance(source, str) or len(source) > room or not _ICON.fullmatch(source):
             continue
         room -= len(source)
@@ -203,10 +220,28 @@ def icons_of(raw: object) -> list[dict[str, object]]:
     return icons
 
 
+def meta_of(raw: object) -> dict[str, object] | None:
+    """Return the cleaned `_meta` of an entry, without keys of the protocol and of toolplug.
+
+    Empty if there is none; None if it is no object, or too large or too deep.
+    """
+    given: object = {} if raw is None else raw
+    if not isinstance(given, dict):
+        return None
+    meta = {key: value for key, value in cast("dict[str, object]", given).items() if not key.startswith(_OWN_META)}
+    try:
+        if len(orjson.dumps(meta)) > MAX_META_BYTES:
+            return None
+    except orjson.JSONEncodeError:
+        return None
+    return cast("dict[str, object]", cleaned_json(meta))
+
+
 def bounded_text(raw: object, limit: int) -> str:
     """Return the cleaned text, cut to so many bytes; empty if it is no text."""
     if not isinstance(raw, str):
         return ""
+    # As for descriptions: at most so much is read, and lone surrogates are dropped.
     readable = raw[: 8 * limit].encode(errors="ignore").decode()
     return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
 

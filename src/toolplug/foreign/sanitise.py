@@ -158,6 +158,7 @@ class _Names:
             return False
         address, _, fragment = reference.partition("#")
         fragment = unquote(fragment)
+        # With a second `$id` a fragment means another place below it; the compiler finds those that lead nowhere.
         if address or self._several_roots:
             return not address or self._absolute(address) in self._addresses
         if fragment.startswith("/"):
@@ -166,6 +167,7 @@ class _Names:
 
     def _absolute(self, address: str) -> str:
         try:
+            # `urljoin` raises for an address such as `http://[`.
             return urldefrag(urljoin(self._base, address)).url
         except ValueError:
             return ""
@@ -226,6 +228,7 @@ class _Walk:
         """
         kept = self.schema(self._raw, self._at, 0)
         definitions: Node = {}
+        # What is moved may refer to further places, which are then moved as well.
         while len(definitions) < len(self._moved):
             pointer, name = list(self._moved.items())[len(definitions)]
             target = at_pointer(self._raw, pointer)
@@ -401,6 +404,7 @@ class _Walk:
         return None
 
     def _look(self) -> None:
+        # Counted while copying: a schema of a stranger is never walked whole before its size is known.
         self._left -= 1
         if self._left < 0:
             raise InvalidDefinition(f"the schema has more than {MAX_SCHEMA_NODES} nodes")

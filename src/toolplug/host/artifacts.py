@@ -19,6 +19,8 @@ READ_RESULT = "read_result"
 
 SOURCE = "_artifacts"
 """The source of `read_result`: no provider can have this key."""
+# UTF-8 takes up to four bytes a character. With less than that `read_result` could exceed its own size limit, and its
+# answer would be stored as one more artifact.
 _UTF8_MAX = 4
 
 
@@ -98,6 +100,7 @@ def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
 
     async def target(call: ToolCall, context: CallContext) -> ToolResult:
         given = cast("_Arguments", call.arguments)  # the schema has checked them
+        # JSON Schema counts 1.0 as an integer, and a model may write it so.
         offset = int(given.get("offset", 0))
         handle, limit = given["handle"], int(given.get("limit", MAX_CHARACTERS))
         piece = await artifacts.read(handle, offset, limit, context)

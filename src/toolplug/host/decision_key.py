@@ -19,6 +19,7 @@ HEADER = "X-Toolplug-Decide"
 """The header of a request that decides."""
 
 _BYTES = 32
+# 32 bytes in URL-safe Base64 without padding.
 _TEXT = re.compile(r"[A-Za-z0-9_-]{43}")
 _LOG = logging.getLogger("toolplug.host")
 
@@ -58,11 +59,13 @@ class DecisionKey(NamedTuple):
 def _read(file: Path) -> str | None:
     """Return the text of the file; None unless it is a regular file that nobody else could have read or written."""
     try:
+        # A link could lead to a file of somebody else, and opening a pipe waits for its other end.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as opened:
         state = os.fstat(descriptor)
+        # Asked of the open descriptor: the name could stand for another file by now.
         private = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
         text = opened.read(100).decode("latin-1").strip() if private else ""
     return text if _TEXT.fullmatch(text) else None
@@ -77,6 +80,8 @@ def _write(file: Path, text: str) -> str:
     try:
         for _ in range(2):
             with suppress(FileExistsError):
+                # A link, not a rename: of several processes that start at once exactly one succeeds, and no key is
+                # replaced that another has printed already.
                 os.link(own, file)
                 return text
             if (other := _read(file)) is not None:

@@ -88,6 +88,7 @@ def plan_verdict(plan: Plan, principal: Principal) -> Verdict:
     return PASSES
 
 
+# As `Explainer` lists them: of several gates that refuse, `explain` and the catalog must name the same one.
 def _order(gate: Gate) -> int:
     return ("tenants", "policy").index(gate.name) if gate.name in ("tenants", "policy") else 2
 
@@ -115,6 +116,7 @@ def explain_unexposed(server: str) -> str:
     return f"MCP server {server!r} has it, and is called through a toolset that has from: mcp:{server}, or its prefix"
 
 
+# The origin of what discovery has decided: no line of the file says it.
 _DISCOVERY = "GET /api/mcp-servers/{id}"
 
 
@@ -232,6 +234,7 @@ def agent_path(
 def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> Iterator[tuple[Toolset, Tool | None]]:
     """Yield the toolset that has the tool, by canonical or wire name, then those with the prefix of the name."""
     known = tools.toolsets.of(tenant)
+    # A wire name joins prefix and tool with `__`, as a dot is illegal in function names of model APIs.
     near = [item for item in known.values() if name.startswith((f"{item.prefix}.", f"{item.prefix}_"))]
     for toolset in near:
         tool = tools.executor(Choice(tenant, None, (toolset.id,)), session).catalog.find(name)

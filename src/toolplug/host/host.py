@@ -96,6 +96,25 @@ class Host:
     `stopping` is sent by `stop`.
 
     Entering raises `ConfigError` with every problem at once, and `StoreError` if the store cannot be opened.
+
+    ```python
+    import asyncio
+
+    from toolplug import Host, Principal, open_host, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        host: Host = open_host({"store": "memory://"}, providers=[price])
+        async with host:
+            tools = host.executor_for(Principal("ada", scopes=frozenset({"tools:call"})))
+            assert (await tools.call("price", item="tea")).output == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(
@@ -133,6 +152,7 @@ class Host:
         try:
             await self._admin.begin()
         except BaseException:
+            # A host whose last step failed must be free to be entered again.
             self._open = None
             await opened.life.aclose()
             raise
@@ -142,6 +162,7 @@ class Host:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A reload that runs ends first: what it still opens would be closed by nobody.
         async with self._admin.changing:
             opened, self._open = self._require_entered(), None
             await opened.life.aclose()
@@ -265,6 +286,8 @@ class Host:
         or prefix, and `ApiError` for a prefix that another toolset has.
         """
         toolset = coded_toolset(id, prefix, source, tools, offer)
+        # In this order, as each step may refuse: what the running host refuses is not registered for the next entering
+        # either.
         coded = self._coded.with_coded(toolset)
         if self._open is not None:
             self._open.toolsets.register(toolset)
@@ -419,6 +442,7 @@ class Host:
         error = await opened.operations.store_error()
         down = () if error is None else (PartDown("store", str(error)),)
         down += tuple(PartDown(*each) for each in await opened.running.down())
+        # The whole tuples are compared: another reason for the same part is news too.
         for part in down if down != self._down else ():
             _LOG.error("not ready: %s: %s", part.part, part.reason)
         self._down = down

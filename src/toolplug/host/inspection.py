@@ -23,6 +23,7 @@ from toolplug.toolsets.saved.saved_records import SavedRecords
 MAX_DESCRIPTION = 1024
 """Characters; some model APIs refuse a tool with a longer description."""
 
+# The line breaks that `describe` puts between a description and its notes.
 _JOINT = 2
 
 
@@ -97,6 +98,7 @@ async def _other_configurations(host: Host) -> list[Problem]:
             hint="give all processes of the store one file; POST /v1/reload lets each read its own again",
         )
         for name, process in sorted(running.items())
+        # Empty: the process has not described itself yet.
         if process.config not in ("", mine)
     ]
 
@@ -128,6 +130,7 @@ def with_place(failure: Problem, entry: ProviderEntry) -> Problem:
 
 def _is_below(path: str, key: str) -> bool:
     """Return whether the path is that of a provider's entry, or below it."""
+    # With the dot: `providers.web` is not above `providers.web_search`.
     return f"{path}.".startswith(f"providers.{key}.")
 
 
@@ -197,6 +200,7 @@ def open_servers_only(config: Source, problems: list[Problem], *, environ: Mappi
         configuration = read_configuration(source, environ, installed, coded)
         problems.extend(configuration.servers.problems)
         entries = configuration.providers
+        # Switched off, not left out: their keys stay known to toolsets, and `records` has them.
         off = {key: entries.switched_off(key, _REASON, "") for key in entries.wanted}
         return replace(configuration, providers=replace(entries, wanted=off))
 

@@ -36,6 +36,7 @@ def tool_warnings(host: Host) -> Iterator[Problem]:
         yield Problem(code="near_names", message=message, hint=hint)
 
 
+# Not a tokenizer: each model has its own, and the costs are only to be compared with one another.
 CHARACTERS_A_TOKEN = 4
 """The usual estimate for English text and JSON."""
 MOST_LEVELS, MOST_PROPERTIES = 10, 5_000
@@ -93,6 +94,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word.removesuffix("s") for word in re.findall(r"\w+", spaced))
 
 
+# `thi` is what `_words` makes of `this`.
 _EMPTY_WORDS = _words("a an and at by call do for from get i in it make of on or run the thi to tool use with")
 
 
@@ -106,6 +108,8 @@ def _extent(schema: Mapping[str, object]) -> tuple[int, int]:
         if not isinstance(value, Mapping):
             continue
         node = cast("Mapping[str, object]", value)
+        # Once at each level: a definition that others share would otherwise be walked on each path to it, of which
+        # there are exponentially many.
         if (id(node), level) in seen:
             continue
         seen.add((id(node), level))
@@ -143,6 +147,7 @@ def _of_tool(key: str, name: str, code: str, message: str, hint: str) -> Problem
 
 def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs with the same words, in any order, case and plural, and pairs that differ by one character."""
+    # By words and by shortened forms: to compare each pair of ten thousand names would take fifty million comparisons.
     met: dict[object, list[str]] = {}
     for name in names:
         words = tuple(sorted(word.removesuffix("s") for word in re.split("[_-]", name.lower())))
@@ -179,6 +184,7 @@ def _api_keys(configuration: Configuration) -> Iterator[KeyPath]:
 
 async def metric_warnings(host: Host) -> list[Problem]:
     """Return a warning for each metric family of a provider that is left out because its name is the host's."""
+    # For its effect: only a scrape finds the names that clash. In a thread, as collectors of providers may block.
     await in_own_thread(lambda: list(host.metrics.collect()))
     return [
         Problem(

@@ -34,6 +34,7 @@ class Durations:
 
     def record(self, seconds: float) -> None:
         """Count one duration."""
+        # `bisect_left`: the bounds of Prometheus are inclusive (`le`).
         self._counts[bisect_left(FAST_BUCKETS, seconds)] += 1
         self.seconds += seconds
 

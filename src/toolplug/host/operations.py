@@ -17,6 +17,7 @@ from toolplug.execution.accounting import CallAccounting
 from toolplug.host.measured_store import Durations, MeasuredStore
 from toolplug.runtime.tasks import SingleFlight
 
+# The record of a probe is written to see whether the store takes writes; nobody reads it.
 _READY_KEPT_S = 60.0
 
 
@@ -136,6 +137,7 @@ class Operations(Collector):
         took = HistogramMetricFamily(
             f"{prefix}_request_duration_seconds", "Time from request to the start of the response.", labels=labels
         )
+        # Copies, here and below: `/metrics` collects in a thread while requests are counted in the loop.
         for names, count in tuple(self._statuses.items()):
             ended.add_metric(names, count)
         for names, durations in tuple(self._requests.items()):

@@ -389,15 +389,18 @@ async def _opened_store(current: CurrentConfiguration, *, alone: bool) -> AsyncG
     settings, named = current().settings, current().store
     async with AsyncExitStack() as life:
         if not alone and named.file is not None and is_served_shared(named.file):
+            # The file does not say so, but `serve --workers` has opened it this way, and a command must open it alike.
             named = replace(named, shared=True)
         opening = named.open()
         if alone and named.file is not None:
+            # On a restart the process before may still drain its calls; it holds the lock until then.
             wait_s = _longest_drain_s(current())
             await life.enter_async_context(serving_lock(named.file, shared=opening.shared, wait_s=wait_s))
         store = measured = MeasuredStore(opening)
         if settings.quotas.sets("stored_bytes"):
             store = CountingStore(store, lambda: current().settings.quotas)
         if alone:
+            # Only the process that serves waits for a store that is away at the start. A command reports it at once.
             await enter_with_retries(store)
             life.push_async_exit(store)
         else:

@@ -48,6 +48,7 @@ OTHER = "_other"
 MAX_PLANS = 5_000
 """Tools of all parts whose plans are kept, for callers who are listed the same."""
 
+# Compared with by identity: a part that does not override it is never asked, and costs callers nothing.
 _NONE = RunningPart[Any].tools_for
 
 
@@ -127,6 +128,8 @@ class PartTools:
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
 
     async def _call(self, part: str, call: ToolCall, context: CallContext) -> object:
+        # By name, at each call: the plan of an older catalog then reaches the part that a reload has opened in place of
+        # the old one.
         found = self._parts.get(part)
         if found is None:
             raise ToolUnavailable(f"the part {part!r} of the host is off", code="part_off")
@@ -188,6 +191,8 @@ class _OpenPart(NamedTuple):
         """Return whether it goes on as this part: a reload may have read other code of a plugin."""
         if part.entry is None:
             return True
+        # A hook returns a new `HostPart` at each reading of the file, so its class of settings is compared, which is
+        # another one only if the module was imported again.
         same = self.part.settings is part.settings
         return same and (part.settings is not None or self.part.open is part.open)
 
@@ -284,6 +289,7 @@ class RunningParts:
             yield
         finally:
             for name, opened in reversed(self._begun.items()):
+                # Not taken by `configure`: the older part gets its metrics back before this one is closed.
                 self._show_metrics(self._open.get(name), opened)
             await _close_each(self._begun.values())
             self._begun = {}
@@ -310,6 +316,7 @@ class RunningParts:
                 settings = part.settings_in(configuration.settings)
                 opened.call("configure()", partial(opened.running.configure, settings))
         self._open = after
+        # Before the older parts are closed, so that no call begins in one that is closing.
         self.tools.list([(opened.part, opened.running) for opened in after.values()])
         of_parts = (opened.running.sessions for opened in after.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
@@ -318,6 +325,7 @@ class RunningParts:
         try:
             await _close_each(opened for name, opened in before.items() if after.get(name) is not opened)
         finally:
+            # Even if closing an older part raises: the new ones are listed already and must begin.
             for opened in begun.values():
                 opened.call("begin()", opened.running.begin)
 

@@ -107,6 +107,8 @@ class ToolInfos:
         kept = self._pages.get(key)
         if kept is None:
             body = b'{"tools":[%s]}' % b",".join(parts)
+            # The parts are kept with their page: their ids are its key, and an id may be used again once its object is
+            # gone.
             kept = (parts, CatalogPage(body, hashlib.sha256(body).hexdigest()[:32]))
             self._pages.put(key, kept)
         return kept[1]
@@ -164,9 +166,12 @@ class ToolInfos:
 
     def _text(self, section: _Section, rules: _CallerRules) -> bytes:
         """Return the JSON of the section's tools, separated by commas; the same object until something changes."""
+        # By identity: a changed catalog or record is another object, and comparing ten thousand tools would cost what
+        # this saves. The other fields are short.
         key = (id(section.catalog), id(section.record), *section[1:4], *section[5:], *rules.key)
         kept = self._written.get(key)
         if kept is None:
+            # Without the brackets, so that the texts of sections can be joined.
             text = orjson.dumps(list(_infos(section, rules)))[1:-1]
             kept = (section, rules, text)
             self._written.put(key, kept)

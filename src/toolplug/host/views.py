@@ -57,6 +57,7 @@ def _left_out(catalog: Catalog) -> Catalog:
     return Catalog(prefixes=catalog.prefixes, unavailable=layer_catalogs(listed, refused.unavailable or EMPTY_CATALOG))
 
 
+# A request holds its view only while it runs: without these each request of a caller would build its catalog again.
 _NEWEST = 1_000
 
 
@@ -191,6 +192,7 @@ class Views:
         if acting_agent(principal, agent) is not None:
             return self._compose(principal, agent, session, only, self._chooser(principal, session), within)
         code = None if session is None else session.code
+        # Without an agent there are no toolsets to choose from: that the request chooses matters, not what.
         key = (principal, code, session and session.executor, only is None)
 
         def make_view() -> LiveCatalog:

@@ -49,6 +49,7 @@ from toolplug.http.requests import (
     HostRequest,
     HostState,
     SentResponse,
+    add_prefix,
     enter_tenant,
     initial_state,
     leave_tenant,
@@ -64,14 +65,28 @@ _LOG = logging.getLogger("toolplug.http")
 POLICY_VIOLATION = 1008
 
 
-def create_app(host: Host, *, insecure_no_auth: bool = False, authenticators: Sequence[Authentication] = ()) -> ASGIApp:
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
+
+def create_app(
+    host: Host,
+    *,
+    prefix: str = "",
+    insecure_no_auth: bool = False,
+    authenticators: Sequence[Authentication] = (),
+) -> ASGIApp:
     """Return the host as an ASGI application, to be served as it is or mounted under a prefix of another one.
+
+    `prefix` is that prefix, such as `/tools`, for frameworks that do not pass it on (`root_path`). Raises `ValueError`
+    for one that is no path.
 
     It never enters the host: until `host.lifespan` or `async with host` does, every route but `/healthz` answers 503.
     `authenticators` come after the API keys and tokens of the configuration. Without either, only loopback is served,
     unless `insecure_no_auth`.
     """
-    return _HostApp(host, insecure_no_auth, [as_auth_function(given) for given in authenticators])
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"create_app: prefix={prefix!r} should be a path without a slash at its end, such as '/tools'")
+    return _HostApp(host, prefix, insecure_no_auth, [as_auth_function(given) for given in authenticators])
 
 
 async def serve_other_protocol(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,8 +128,9 @@ _MCP_WITH_SLASH = re.compile(r"(?:/api/sessions/[^/]+)?/mcp/")
 
 
 class _HostApp:
-    def __init__(self, host: Host, insecure_no_auth: bool, authenticators: Sequence[AuthFunction]) -> None:
+    def __init__(self, host: Host, prefix: str, insecure_no_auth: bool, authenticators: Sequence[AuthFunction]) -> None:
         self._host = host
+        self._prefix = prefix
         self._insecure_no_auth = insecure_no_auth
         self._authenticators = authenticators
         routes = host_routes(lambda: host.parts)
@@ -138,6 +154,8 @@ class _HostApp:
             return
         if scope.get("root_path", "").endswith("/"):
             scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
+        if self._prefix:
+            add_prefix(scope, self._prefix)
         state = initial_state(scope)
         state["host"] = self._host
         state["bodies"] = self._bodies

@@ -142,7 +142,7 @@ def invalid_request(message: str, param: str | None = None) -> HttpProblem:
 
 def route_not_found() -> HttpProblem:
     """Return the 404 for a path without a route, which does not depend on credentials."""
-    return HttpProblem(404, "route_not_found", "nothing is served at this path; GET /openapi.json lists every route")
+    return HttpProblem(404, "route_not_found", "nothing is served at this path; GET /v1/openapi.json lists every route")
 
 
 def method_not_allowed(allowed: Sequence[str]) -> HttpProblem:
@@ -235,17 +235,18 @@ def problem_of(error: Exception, session_at: str) -> HttpProblem | None:
 
 def quota_problem(error: QuotaExceeded) -> HttpProblem:
     """Return the 429 for a tenant or a key that has used up its quota."""
-    return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=_retry_after(error.retry_after_s))
+    return HttpProblem(429, "quota_exceeded", str(error), param=error.quota, headers=retry_after(error.retry_after_s))
 
 
 def api_problem(error: ApiError) -> HttpProblem:
     """Return the error with the status of its code (`STATUS`)."""
     status = STATUS[error.code]
-    headers = _retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
+    headers = retry_after(error.retry_after_s) if status == 429 else NO_HEADERS
     return HttpProblem(status, error.code, str(error), param=error.param, headers=headers, extra=error.details)
 
 
-def _retry_after(seconds: float | None) -> Headers:
+def retry_after(seconds: float | None) -> Headers:
+    """Return the header `Retry-After` for so many seconds, at least one."""
     # Whole seconds by RFC 9110, and never 0, which clients take for "at once".
     return {"Retry-After": str(max(math.ceil(seconds or 0), _SHORTEST_WAIT_S))}
 

@@ -1,4 +1,4 @@
-"""`GET /openapi.json`: the host's routes and the providers', as OpenAPI 3.1."""
+"""`GET /v1/openapi.json`: the host's routes and the providers', as OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -108,13 +108,14 @@ class Description:
     """
 
     def __init__(self, described: Callable[[], Iterable[HostRoute]] = tuple) -> None:
-        self.route: HostRoute = route("GET", "/openapi.json", None, "This description")(answers()(self.answer))
+        self.route: HostRoute = route("GET", "/v1/openapi.json", None, "This description")(answers()(self.answer))
         self._described = described
         self._written: tuple[tuple[MountedRoute, ...], object, str, bytes] | None = None
 
     async def answer(self, request: HostRequest) -> Response:
-        """Return the document as a response; its paths begin where the application is mounted."""
-        host, root = request.state["host"], str(request.scope.get("root_path", ""))
+        """Return the document as a response; its paths begin at `http.public_url`, else where it is mounted."""
+        host = request.state["host"]
+        root = host.settings.http.public_url or str(request.scope.get("root_path", ""))
         mounted, parts = host.registry.routes, host.parts
         # The document is made once: anybody may ask for it.
         written = self._written
@@ -125,7 +126,7 @@ class Description:
 
 
 def document(routes: Sequence[HostRoute], mounted: Iterable[MountedRoute], root: str) -> JsonObject:
-    """Return the whole description; `root` is the prefix under which the application is mounted."""
+    """Return the whole description; `root` is the URL, or the prefix, before its paths."""
     paths: dict[str, dict[str, object]] = {}
     for item in routes:
         paths.setdefault(item.path.replace(":path}", "}"), {})[item.method.lower()] = _operation(item)

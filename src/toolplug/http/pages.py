@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
 from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.requests import HostRequest, has_version
+from toolplug.http.requests import HostRequest, has_version, mount_path
 from toolplug.http.routing import NOT_MODIFIED, answers, route
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.threads import in_own_thread
@@ -38,7 +38,8 @@ _MODULE_HEADERS = {"cache-control": "public, no-cache", "x-content-type-options"
 
 
 _LINKS = (
-    ("/openapi.json", "every route, described as OpenAPI 3.1"),
+    ("/v1/openapi.json", "every route, described as OpenAPI 3.1"),
+    ("/openapi.json", "the tools that a model may call, described as OpenAPI 3.1 (needs credentials)"),
     ("/v1/tools", "the tools that a model may call (needs credentials)"),
     ("/v1/providers", "every provider and its state (needs credentials)"),
     ("/api/sessions", "the sessions in which applications lend their tools (needs credentials)"),
@@ -120,7 +121,7 @@ def console_path(registry: FunctionRegistry) -> str | None:
 @answers(others={307: None}, content_types=("text/html",))
 async def links_page(request: HostRequest) -> Response:
     """Answer the page; its links begin where the application is mounted. Redirect where a plugin offers a console."""
-    mount = request.scope.get("root_path", "")
+    mount = mount_path(request)
     console = console_path(request.state["host"].registry)
     if console is not None:
         return RedirectResponse(mount + console)

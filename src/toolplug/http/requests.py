@@ -8,7 +8,7 @@ from contextvars import Token
 from random import getrandbits
 from time import perf_counter
 from typing import Any, TypedDict, TypeVar, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
@@ -191,6 +191,27 @@ def path_below_mount(scope: Scope) -> str:
     if root and path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
         return path[len(root) :] or "/"
     return path
+
+
+def add_prefix(scope: Scope, prefix: str) -> None:
+    """Set in the scope the prefix below which the application is mounted, where the framework around it does not."""
+    root: str = scope.get("root_path", "")
+    if root.endswith(prefix):
+        return
+    path = path_below_mount(scope)
+    is_whole = path == prefix or path.startswith(f"{prefix}/")
+    # Litestar takes the prefix off `path` and leaves it in `raw_path`: then /tools is a path below /tools.
+    raw = scope.get("raw_path")
+    if is_whole and raw is not None:
+        is_whole = unquote(raw.decode("latin-1")).rstrip("/") == scope["path"].rstrip("/")
+    scope["root_path"] = f"{root}{prefix}"
+    scope["path"] = f"{root}{path}" if is_whole else f"{root}{prefix}{path}"
+
+
+def mount_path(request: Request[HostState]) -> str:
+    """Return the path before those of the routes, as clients know it: of `http.public_url`, else of the request."""
+    public = request.state["host"].settings.http.public_url
+    return request.scope.get("root_path", "") if public is None else urlsplit(public).path
 
 
 def base_url(request: Request[HostState]) -> str:

@@ -7,17 +7,19 @@ from types import ModuleType
 from typing import Any
 
 from toolplug.host.file.part_sections import built_in
-from toolplug.http import catalog, pages, saved, tools, toolsets
+from toolplug.http import catalog, pages, saved, tool_operations, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in, routes_of
+from toolplug.http.tool_operations import ToolDocuments
 from toolplug.providers.host_part import HostPart
 
 _ORDER: tuple[ModuleType | str, ...] = (
     pages,
     protected_resource,
     tools,
+    tool_operations,
     tool_stream,
     admin,
     "responses",
@@ -36,25 +38,29 @@ A path is that of the first of a part's routes that are elsewhere than the other
 
 
 def described_routes(parts: Iterable[HostPart[Any]]) -> tuple[HostRoute, ...]:
-    """Return every route but `/openapi.json`, in the order of the description; imports the handlers of the parts."""
+    """Return every route but `/v1/openapi.json`, in the order of the description; imports the handlers of the parts."""
     of_parts: dict[str, list[HostRoute]] = {}
     for part in parts:
         place = part.name
         for route in routes_of(part):
             place = route.path if route.path in _ORDER else place
             of_parts.setdefault(place, []).append(route)
-    described = [
-        route for item in _ORDER for route in (of_parts.pop(item, ()) if isinstance(item, str) else routes_in(item))
-    ]
+    described: list[HostRoute] = []
+    for item in _ORDER:
+        described += of_parts.pop(item, ()) if isinstance(item, str) else routes_in(item)
+        if item is tools:
+            described += ToolDocuments().routes
     return (*described, *(route for routes in of_parts.values() for route in routes))
 
 
 def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute, ...]:
     """Return the routes of the host but for those of its parts, which only the description asks for."""
     own = (route for item in _ORDER if not isinstance(item, str) for route in routes_in(item))
-    return (*own, Description(lambda: described_routes(parts())).route)
+    # A tool of this name has the same path as the stream of tools.
+    named_stream = tool_operations.call_operation._replace(path=tool_stream.stream_tools.path)
+    return (*own, named_stream, *ToolDocuments().routes, Description(lambda: described_routes(parts())).route)
 
 
 def all_routes() -> tuple[HostRoute, ...]:
-    """Return every route of a host with no other part than those of toolplug, `/openapi.json` included."""
+    """Return every route of a host with no other part than those of toolplug, `/v1/openapi.json` included."""
     return (*described_routes(built_in()), Description().route)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from secrets import token_hex
-from typing import Annotated, NotRequired, cast, get_args
+from typing import Annotated, NamedTuple, NotRequired, cast, get_args
 from urllib.parse import parse_qsl
 
 import orjson
@@ -186,7 +186,7 @@ DELEGATION = Parameter(
     PRINCIPAL, "the caller at a linked host: tenant=NAME&subject=NAME; needs the scope delegate", place="header"
 )
 WAY = Parameter(VIA, "the ids of the hosts that the request came through, separated by commas", place="header")
-_HEADERS = (IDEMPOTENCY_KEY, DELEGATION, WAY)
+CALL_HEADERS = (IDEMPOTENCY_KEY, DELEGATION, WAY)
 _LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS, TENANT)
 
 
@@ -275,35 +275,83 @@ Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Returns the error of the request that a result stands for; None if the result is the answer."""
 
 
-@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=_HEADERS)
+Respond = Callable[[ToolResult, ToolExecutor], Response]
+"""Returns the response for a result of the executor's tool."""
+
+
+class AskedCall(NamedTuple):
+    """The call that a request asks for, whatever its form; `arguments` are an object or its JSON text."""
+
+    name: str
+    arguments: Mapping[str, object] | str | bytes
+    id: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    toolsets: list[str] | None = None
+    options: Mapping[str, object] | None = None
+    approval: str | None = None
+    timeout_ms: int | None = None
+
+
+def answer_call(result: ToolResult, executor: ToolExecutor) -> Response:
+    """Return the whole result as a response with status 200."""
+    return OrjsonResponse(call_answer(result), headers=replayed_headers(result))
+
+
+def replayed_headers(result: ToolResult) -> Mapping[str, str] | None:
+    """Return the headers of a result that an earlier call under the same key has left; None for any other."""
+    return _REPLAYED if result.metadata.get(REPLAYED) is True else None
+
+
+@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=CALL_HEADERS)
 @answers(CallAnswer, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
-    state: HostState = request.scope["state"]
     key = idempotency_key(request)
     body = await read_json(request, CallBody)
+    asked = AskedCall(
+        body.name,
+        body.arguments,
+        body.id,
+        body.agent,
+        body.session,
+        body.toolsets,
+        body.options,
+        body.approval,
+        body.timeoutMs,
+    )
+    return await run_call(request, asked, key)
+
+
+async def run_call(request: HostRequest, asked: AskedCall, key: str | None, respond: Respond | None = None) -> Response:
+    """Run the call for the request's caller, or the one that it is delegated for, and return its response.
+
+    `key` is the idempotency key. Without `respond` the response is the whole result, or a stream that ends with it.
+    Raises `HttpProblem` and `AccessError`.
+    """
+    state: HostState = request.scope["state"]
     state["principal"] = delegate(state["principal"], state["headers"])
     via = hosts_on_the_way(state["headers"])
     await state["host"].quotas.count_call(state["principal"])
-    executor = await executor_of(state["host"], state["principal"], body.agent, body.session, body.toolsets)
+    executor = await executor_of(state["host"], state["principal"], asked.agent, asked.session, asked.toolsets)
     context = CallContext(
         principal=state["principal"],
-        session=body.session,
-        agent=body.agent,
-        deadline=deadline(body.timeoutMs),
+        session=asked.session,
+        agent=asked.agent,
+        deadline=deadline(asked.timeout_ms),
         idempotency_key=key,
-        approval=body.approval,
-        options=checked_options(executor, body.name, body.options) if body.options else EMPTY,
+        approval=asked.approval,
+        options=checked_options(executor, asked.name, asked.options) if asked.options else EMPTY,
         request_id=state["request_id"],
         credentials=passed_credentials(state["headers"]),
         trace_context=passed_trace_context(request.scope),
         via=via,
     )
-    call = ToolCall(call_id(body.id, context), body.name, body.arguments)
+    call = ToolCall(call_id(asked.id, context), asked.name, asked.arguments)
     loop = loop_in(via, state["host"].toolsets.sources.host) if via else None
     if loop is not None:
-        return OrjsonResponse(call_answer(unavailable(call, loop, code="loop")))
-    return await call_response(request, executor, call, context)
+        return (respond or answer_call)(unavailable(call, loop, code="loop"), executor)
+    return await call_response(request, executor, call, context, respond=respond)
 
 
 async def call_response(
@@ -312,18 +360,19 @@ async def call_response(
     call: ToolCall,
     context: CallContext,
     problem: Problem = replay_problem,
+    respond: Respond | None = None,
 ) -> Response:
-    """Return the call's result, or a stream of its progress that ends with the result.
+    """Return the response for the call's result; without `respond` perhaps a stream of its progress before it.
 
     Raises `HttpProblem` for a result that `problem` treats as an error of the request, and `ClientDisconnect`.
     """
     state: HostState = request.scope["state"]
-    if _EVENTS in state["headers"].get(b"accept", b""):
+    if respond is None and _EVENTS in state["headers"].get(b"accept", b""):
         return EventStreamResponse(partial(_stream_call, executor, call, context, problem))
     with ClientWatch(request.receive):
         result = await executor.execute(call, context)
         _check(problem(result, context))
-        return OrjsonResponse(call_answer(result), headers=_REPLAYED if result.metadata.get(REPLAYED) is True else None)
+        return (respond or answer_call)(result, executor)
     raise ClientDisconnect
 
 
@@ -341,8 +390,8 @@ async def _stream_call(
     result = await reports.during(lambda: executor.execute(call, context._replace(report=report)))
     if not stream.started:
         _check(problem(result, context))
-        if result.metadata.get(REPLAYED) is True:
-            stream.set_headers(_REPLAYED)
+        if (headers := replayed_headers(result)) is not None:
+            stream.set_headers(headers)
     await stream.send(frame("result", call_answer(result)))
 
 

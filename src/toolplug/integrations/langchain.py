@@ -52,6 +52,7 @@ class _LangchainTool(BaseTool):
 
     executor: Any
     context: CallContext | None
+    # Then the message of a `ToolException` is the result that the model reads.
     handle_tool_error: Any = True
     response_format: Any = "content_and_artifact"
 

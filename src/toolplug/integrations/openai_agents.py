@@ -49,6 +49,8 @@ def _tool(
         description=describe(definition),
         params_json_schema=rewritten or schema,
         on_invoke_tool=invoke,
+        # The SDK would otherwise rewrite the schema for strict mode itself, and raise for one that has no strict form.
         strict_json_schema=rewritten is not None,
+        # Asked by the SDK at each step of a run.
         is_enabled=lambda run, agent: executor.can_execute(name),
     )

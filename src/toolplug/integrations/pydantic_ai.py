@@ -24,6 +24,7 @@ try:
 except ImportError as _error:
     raise not_installed(_error, __name__, "pydantic-ai-slim") from None
 
+# The executor validates: two validators would word and count the errors of a model differently.
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 
 

@@ -39,6 +39,7 @@ async def answer_calls(
     made = [without_absent(executor.catalog, call) for _, call in found]
     results = await asyncio.gather(*(executor.execute(call, context) for call in made))
     answers: list[Message] = []
+    # Anthropic and Gemini want one message for all results of a turn, so that they are collected by API.
     for api in dict.fromkeys(api for api, _ in found):
         answers += api.messages(
             [
@@ -150,6 +151,7 @@ def _anthropic_messages(results: Sequence[ToolResult]) -> list[Message]:
         {
             "type": "tool_result",
             "tool_use_id": each.call_id,
+            # The API refuses an empty text block.
             "content": [{"type": "text", "text": text_of_result(each) or "(no output)"}, *_anthropic_images(each)],
             "is_error": each.is_error,
         }
@@ -167,6 +169,7 @@ def _anthropic_images(result: ToolResult) -> list[Message]:
 
 
 def _gemini_call(item: object) -> ToolCall:
+    # Gemini gives ids to some calls only, and leaves `args` out of a call without arguments.
     return ToolCall(_field(item, "id") or "", _field(item, "name"), _field(item, "args") or {})
 
 

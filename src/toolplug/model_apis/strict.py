@@ -39,6 +39,7 @@ def strict_schema(schema: Node) -> dict[str, object] | None:
         strict = _strict(schema)
     except _NotStrict:
         return None
+    # The root must be an object; a union is refused there.
     return strict if strict.get("type") == "object" else None
 
 
@@ -51,6 +52,7 @@ def _strict(schema: object) -> dict[str, object]:
     if not isinstance(schema, Mapping):
         raise _NotStrict
     node = dict(cast("Node", schema))
+    # The mode has no `oneOf`. The call is validated with the original schema, so that exactly one still holds.
     if "oneOf" in node and "anyOf" not in node:
         node["anyOf"] = node.pop("oneOf")
     strict: dict[str, object] = {name: value for name, value in node.items() if name in _KEPT}
@@ -82,6 +84,7 @@ def _strict_object(node: Node) -> dict[str, object]:
     for name, inner in _mapping(node["properties"]):
         strict = _strict(inner)
         properties[name] = strict if name in required else _nullable(strict)
+    # A required property that is not described would be forbidden by the strict form.
     if set(required) - properties.keys():
         raise _NotStrict
     return {"properties": properties, "required": [*properties], "additionalProperties": False}

@@ -67,6 +67,7 @@ def _restrict_allowed(choice: Mapping[str, object], names: Names, unmatched: Rep
     distinct: dict[bytes, Mapping[str, object]] = {}
     for entry in entries:
         for function in _functions(as_object(entry), names, unmatched):
+            # By their JSON: mappings are not hashable.
             distinct.setdefault(dump_json(function), function)
     tools = list(distinct.values())
     if not tools:
@@ -207,6 +208,25 @@ class Expansion:
     `tools`: a new list with the client's own entries, the same objects in the same order, and each other tool in place
     of the first stub that expands to it. `options`: by canonical tool name, for `CallContext.options`; only tools whose
     stub has any.
+
+    ```python
+    import asyncio
+
+    from toolplug import Expansion, FunctionRegistry, expand_builtin_tools, tool
+
+    @tool(stub="weather")
+    def weather(city: str) -> str:
+        "Say what the weather is."
+        return f"rain in {city}"
+
+    async def main():
+        async with FunctionRegistry([weather]) as registry:
+            request: Expansion = expand_builtin_tools([{"type": "weather"}, {"type": "tarot"}], registry)
+            assert [each["function"]["name"] for each in request.tools] == ["weather"]
+            assert [each.code for each in request.warnings] == ["unmatched_stub"]
+
+    asyncio.run(main())
+    ```
     """
 
     tools: list[object]
@@ -260,6 +280,7 @@ class _Request:
         if doubled and kind not in self._expanded:
             self._warn("duplicate_type", index, kind, doubled)
         options = self._table.options(kind, {key: value for key, value in stub.items() if key != "type"})
+        # False until one stub of the type is kept: a choice of a type whose stubs were all dropped matches nothing.
         self._expanded.setdefault(kind, False)
         if isinstance(options, OptionsRefused):
             code = "invalid_option" if options.supported else "unsupported_option"

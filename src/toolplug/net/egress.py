@@ -58,6 +58,16 @@ class Egress:
 
     A listed host may have any address. `private` does not permit link-local addresses and those of a cloud's metadata
     service; a network or a host does. Raises `ValueError` for any other word.
+
+    ```python
+    from ipaddress import ip_address
+
+    from toolplug import Egress
+
+    egress = Egress(("10.1.0.0/16", "*.corp.example"))
+    assert egress.permits("files.corp.example", ip_address("192.168.0.7"))
+    assert not egress.permits("files.example", ip_address("192.168.0.7"))
+    ```
     """
 
     allow: tuple[str, ...] = ()

@@ -36,6 +36,24 @@ class ProviderRecord:
     of the hooks that it implements.
 
     `summary` is the reason without the text of an exception, for readers other than operators.
+
+    ```python
+    import asyncio
+
+    from toolplug import ProviderRecord, open_host, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with open_host({"store": "memory://"}, providers=[price]) as host:
+            record: ProviderRecord = host.records()[0]
+            assert (record.key, record.state, record.tools) == ("price", "active", ("price",))
+
+    asyncio.run(main())
+    ```
     """
 
     key: str

@@ -73,6 +73,26 @@ class PartServices(NamedTuple):
     * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
     * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
       what ends that
+
+    ```python
+    from toolplug import PartServices, RunningPart
+
+    class Visits(RunningPart[None]):
+        "Counts how often the host was started."
+
+        @classmethod
+        async def open(cls, services: PartServices, settings: None) -> "Visits":
+            record = await services.store.read("visits/count")
+            count = 1 if record is None else int(record.value) + 1
+            await services.store.commit("visits/count", b"%d" % count)
+            return cls()
+
+        def configure(self, settings: None) -> None:
+            pass
+
+        async def aclose(self) -> None:
+            pass
+    ```
     """
 
     store: Store
@@ -110,6 +130,27 @@ class RunningPart(Protocol[S_contra]):
     That of a plugin is open while the file has its section, and closed when a reload removes it. With changed code it
     is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions` and
     `approvals` are those of the host, of the one part that has them.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, RunningPart, ToolCall, ToolDefinition
+
+    class Clock(RunningPart[None]):
+        def configure(self, settings: None) -> None:
+            pass
+
+        async def aclose(self) -> None:
+            pass
+
+        def tools_for(self, caller):
+            return [ToolDefinition(name="shift", description="Say who is on shift.")]
+
+        async def execute(self, call, context):
+            return f"{context.principal.subject} is"
+
+    assert asyncio.run(Clock().execute(ToolCall("1", "shift"), CallContext())) == "anonymous is"
+    ```
     """
 
     sessions: library_types.HostSessions | None = None
@@ -192,6 +233,33 @@ class HostPart(Generic[S]):
     * `servers`: returns the servers whose tools toolsets can have (`toolplug.host.file.tool_servers.ServerKind`)
     * `stdio`: the module whose `serve_stdio` answers one client on standard input and output, for `serve --stdio`
     * `entry`: of a plugin's part, which the host sets: the entry of its plugin
+
+    ```python
+    from pydantic import BaseModel
+
+    from toolplug import FunctionProvider, HostPart, PartServices, RunningPart
+
+    class Notices(BaseModel):  # the section `notices` of the file
+        text: str = "Closed on Sunday."
+
+    class RunningNotices(RunningPart[Notices]):
+        def __init__(self, settings: Notices) -> None:
+            self.settings = settings
+
+        def configure(self, settings: Notices | None) -> None:
+            self.settings = settings or Notices()
+
+        async def aclose(self) -> None:
+            pass
+
+    async def open_notices(services: PartServices, settings: Notices) -> RunningNotices:
+        return RunningNotices(settings)
+
+    class Plugin(FunctionProvider):
+        @staticmethod
+        def host_part() -> HostPart[Notices]:
+            return HostPart(name="notices", settings=Notices, open=open_notices)
+    ```
     """
 
     name: str
@@ -206,6 +274,7 @@ class HostPart(Generic[S]):
     address: str = ""
     scopes: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict[str, str])
+    # `Any`: the modules of these types are above this one.
     servers: Callable[[], Any] | None = None
     stdio: str = ""
     entry: ProviderEntry | None = None

@@ -157,6 +157,29 @@ class FunctionProvider:
     A subclass has methods with `@tool` and `@route`, and, if it has settings, `class Config(BaseModel)`. It needs no
     constructor; its own is called without arguments, or with `config` and `key` if it has parameters of these names.
     `key`, `config` and `log` are set before it runs. Each hook has a default.
+
+    ```python
+    import asyncio
+
+    from pydantic import BaseModel
+
+    from toolplug import FunctionProvider, FunctionRegistry, tool
+
+    class Shop(FunctionProvider):
+        class Config(BaseModel):
+            price: float = 3.5
+
+        @tool(read_only=True)
+        async def price(self, item: str) -> str:
+            "Say what an item costs."
+            return f"{item}: {self.config.price} EUR"
+
+    async def main():
+        async with FunctionRegistry([Shop({"price": 4.0})]) as registry:
+            assert (await registry.call("price", item="tea")).output == "tea: 4.0 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     key: str = ""

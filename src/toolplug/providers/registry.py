@@ -81,6 +81,24 @@ class FunctionRegistry(LiveCatalog):
     it. `metrics` receives the counters and the providers' collectors while the registry is entered. Raises
     `InvalidDefinition` for anything else, and on entry `ConfigError` if a required provider does not start; those
     already started are closed.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry, tool
+
+    @tool
+    def price(item: str) -> str:
+        "Say what an item costs."
+        return f"{item}: 3.50 EUR"
+
+    async def main():
+        async with FunctionRegistry([price]) as registry:
+            assert [each["function"]["name"] for each in registry.for_openai()] == ["price"]
+            assert (await registry.call("price", item="tea")).output == "tea: 3.50 EUR"
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(
@@ -242,6 +260,7 @@ class FunctionRegistry(LiveCatalog):
             self._changes.publish(followers, self.records() if followers else ())
             longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
+                # A module or an object goes on under other rules: only its generation ends.
                 keep = any(generation.provider is other.provider for other in active)
                 self._retire(generation, longest_s, keep=keep)
 
@@ -320,6 +339,7 @@ class FunctionRegistry(LiveCatalog):
         # A copy: an ending that is over removes itself.
         for generation, closing in [*self._ending.items()]:
             if plugin_of(generation.provider) is plugin:
+                # `wait`, which raises nothing: how the old one ended is no error of the new one.
                 await asyncio.wait({closing})
 
     def _retire(self, generation: Generation, within_s: float, *, keep: bool) -> None:

@@ -50,20 +50,27 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
         if not isinstance(item, library_types.Route):
             raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
         methods = item.methods or {"GET"}
+        # Starlette adds HEAD to each GET by itself.
         automatic = {"HEAD"} if "GET" in methods else set[str]()
         bound += [BoundRoute(method, item.path, made.delegating(item.app)) for method in sorted(methods - automatic)]
     return bound
 
 
-RESERVED = frozenset({"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js"})
+RESERVED = frozenset(
+    {"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js", "/v1/openapi.json"}
+)
 RESERVED_TREES = (
     "/api",
+    "/connect",
     "/v1/approvals",
     "/v1/chat",
+    "/v1/connections",
     "/v1/explain",
+    "/v1/grants",
     "/v1/providers",
     "/v1/reload",
     "/v1/responses",
+    "/v1/tasks",
     "/v1/tool-calls",
     "/v1/tools",
 )
@@ -115,6 +122,7 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
             if is_reserved(path):
                 message, hint = f"{shown} a path of the host itself", "declare another path"
                 problems.append(entry.problem("route_taken", message, hint))
+            # Names of parameters do not tell paths apart: `/notes/{id}` and `/notes/{key}` match the same requests.
             elif (first := taken.setdefault((method, _PARAMETER.sub("{}", path)), entry)) is not entry:
                 hint = f"set mount in one of them, such as mount: /{entry.key}, or enable one of them only"
                 problems.append(entry.problem("route_taken", f"{shown} a route of {first.owner}", hint))

@@ -49,6 +49,31 @@ class ProviderStore(Protocol):
     """The records of one provider and one tenant; its keys cannot address other records.
 
     The methods are those of `toolplug.stores.store.Store`, with its errors, and without events.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, FunctionProvider, FunctionRegistry, ProviderStore, tool
+
+    class Counter(FunctionProvider):
+        async def start(self, site):
+            self.site = site
+
+        @tool
+        async def count(self, context: CallContext) -> int:
+            "Count one more."
+            store: ProviderStore = self.site.store(context.principal)
+            record = await store.read("count")
+            number = 1 if record is None else int(record.value) + 1
+            await store.commit("count", str(number).encode(), expected=0 if record is None else record.revision)
+            return number
+
+    async def main():
+        async with FunctionRegistry([Counter()]) as registry:
+            assert [(await registry.call("count")).output for _ in range(2)] == ["1", "2"]
+
+    asyncio.run(main())
+    ```
     """
 
     async def read(self, key: str) -> Record | None:
@@ -142,6 +167,28 @@ class ProviderContext:
     being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
     `console_pages` returns the pages that plugins offer to a console, with the `mount` of their entries in the paths.
     `threads` is the pool behind `in_thread`.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, FunctionProvider, FunctionRegistry, ProviderContext, tool
+
+    class Notes(FunctionProvider):
+        async def start(self, site: ProviderContext) -> None:
+            self.site = site
+
+        @tool
+        async def set_motto(self, text: str, context: CallContext) -> str:
+            "Keep the motto of the caller's tenant."
+            await self.site.store(context.principal).commit("motto", text.encode())
+            return "kept"
+
+    async def main():
+        async with FunctionRegistry([Notes()]) as registry:
+            assert (await registry.call("set_motto", text="Write it down.")).output == "kept"
+
+    asyncio.run(main())
+    ```
     """
 
     key: str
@@ -213,6 +260,7 @@ def stored_sites(
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def records(principal: Principal) -> ProviderStore:
+            # Quoted: a slash in a tenant's name would open the records of another one.
             return ProviderRecords(store(), f"provider/{key}/{quote(principal.tenant, safe='')}/")
 
         return ProviderContext(

@@ -63,7 +63,6 @@ class JoinedRuns:
         # One of several that share the run may be cancelled; the others still need it.
         await asyncio.shield(task)
 
-    # The task is awaited through `asyncio.wait`, which raises neither its error nor its cancellation.
     async def aclose(self) -> None:
         """Cancel the runs, and wait until they have ended."""
         await self._tasks.cancel()
@@ -94,6 +93,7 @@ class SingleFlight(Generic[T]):
         """Cancel the run, and wait until it has ended."""
         if self._task is not None:
             self._task.cancel()
+            # Not awaited itself: `asyncio.wait` raises neither its error nor its cancellation.
             await asyncio.wait({self._task})
 
 

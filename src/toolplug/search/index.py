@@ -21,6 +21,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import describe
 
+# The usual constants of BM25, as in Lucene.
 _K1, _B = 1.2, 0.75
 _NAME_WEIGHT = 3
 _MAX_TEXT = 2_000
@@ -169,7 +170,9 @@ def search(indexes: Sequence[ToolIndex], query: str, most: int) -> Hits:
         rarity = log(1 + (size - spread[term] + 0.5) / (spread[term] + 0.5))
         for start, index in zip(starts, indexes, strict=False):
             tools, weights = index.postings(term)
+            # `map` of bound methods: the loop over up to 10,000 places then runs in C.
             weighted = zip(map(start.__add__, tools[:left]), map(rarity.__mul__, weights), strict=False)
+            # Nothing is there yet to be added to.
             if term is read[0]:
                 scores.update(weighted)
             else:

@@ -40,7 +40,9 @@ MAX_RESULT_BYTES: Final = 16 * 1024
 FUNCTIONS: Final = "deferred_functions"
 """In the options of a call of `search_tools`: definitions of functions of the client, by the model's names."""
 _DEFAULT_FOUND = 5
+# Bytes of the schema that a model is shown again when its arguments were invalid.
 _MAX_HINT = 8 * 1024
+# Characters of the description of a tool that is over the size of the result.
 _SHORT = 300
 _INDEXES = 32
 _PAIRS = 64
@@ -129,6 +131,7 @@ class ToolSearch:
         if functions:
             indexes.append(await in_own_thread(lambda: ToolIndex(functions.values())))
         hits = search(indexes, query, most)
+        # By identity: a function of the client and a tool of the catalog may have one name.
         names = {id(definition): name for name, definition in functions.items()}
         now = tools.catalog  # another one, if tools were removed while the index was built
         best = [item for item in hits.best if id(item) in names or now is catalog or now.find(item.name) is not None]
@@ -145,10 +148,12 @@ class ToolSearch:
         kept = self._indexes.get(id(part))
         if kept is None:
             deferred = [item for item in part.definitions() if item.deferred]
+            # The future is kept before it is done, so that all that search meanwhile wait for the same index.
             making = asyncio.ensure_future(in_own_thread(lambda: ToolIndex(deferred)))
             kept = (part, making)
             self._indexes.put(id(part), kept)
         try:
+            # A searcher that is cancelled must not end the index of the others.
             return await asyncio.shield(kept[1])
         except RuntimeError:  # no thread could be started; the next search tries again
             self._indexes.drop(id(part))
@@ -239,6 +244,7 @@ class FoundTools:
         if not catalog.searchable or not self._names:
             return catalog.shown
         found = [tool for name in self._names if (tool := catalog.find(name)) and tool.definition.deferred]
+        # Else they would still be deferred, and not be rendered.
         listed = [Tool(replace(item.definition, offered=ALWAYS), item.plan) for item in found]
         return Catalog([*catalog.shown.values(), *listed], prefixes=catalog.prefixes)
 

@@ -84,11 +84,14 @@ def names_around(frame: FrameType | None) -> Names:
 
     Empty at the level of a module, whose names may be defined later.
     """
+    # The frames of a metaclass or of `__init_subclass__` are between us and the class statement.
     while frame is not None and frame.f_code.co_name in _MAKING_CLASSES:
         frame = frame.f_back
     found: dict[str, object] = {}
     while frame is not None and frame.f_locals is not frame.f_globals:
         found = {**frame.f_locals, **found}
+        # A function: its own locals are complete with those of closures that it uses. A class body goes on to what is
+        # around it.
         if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             break
         frame = frame.f_back
@@ -99,6 +102,7 @@ def resolve_annotation(
     annotation: object, function: Callable[..., object], owner: type | None, around: Names
 ) -> object:
     """Return the type that an annotation of a function, or of a method of `owner`, means. Raises `Unresolved`."""
+    # `get_type_hints` would resolve all annotations of the function, and fail for one that nobody asked for.
     holder = SimpleNamespace(__annotations__={"it": annotation})
     module = sys.modules.get(function.__module__ if owner is None else owner.__module__)
     own = getattr(inspect.unwrap(function), "__globals__", vars(module) if module else {})

@@ -49,6 +49,7 @@ def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled:
             made = model.model_validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(tuple(_lines(error, arguments))) from None
+        # `__dict__`, not `model_dump`: the method is to get the models themselves.
         values, given = made.__dict__, made.model_fields_set
         named = ((parameters[field], field in given, value) for field, value in values.items())
         return {name: value for name, was_given, value in named if was_given or name in filled}
@@ -59,6 +60,7 @@ def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled:
 def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
     """Yield `/pointer: message` for each of the first 20 errors, without the values of the arguments."""
     for detail in error.errors(include_url=False)[:MAX_REPORTED]:
+        # A message of the author's validator may quote the value, and errors must not repeat arguments.
         texts = list(islice(_texts(detail["input"]), MAX_MASKED + 1))
         message = mask_secrets(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
         yield f"{_pointer(detail, arguments)}: {message}"
@@ -68,6 +70,7 @@ def _pointer(error: ErrorDetails, arguments: object) -> str:
     """Return the JSON pointer of an error; the types in pydantic's location are left out."""
     pointer, value = "", arguments
     for part in error["loc"]:
+        # Pydantic's location also has the names of types and union members, which are at no place of the value.
         if isinstance(value, Mapping) and part in value:
             value = cast("Mapping[object, object]", value)[part]
         elif isinstance(value, list) and isinstance(part, int):

@@ -34,6 +34,7 @@ from toolplug.signatures.described_arguments import (
     Parameters,
     TerseSchema,
     described_arguments,
+    inline_models,
 )
 
 _GOOGLE = frozenset(f"{section[0]}:" for section in google.DEFAULT_SECTIONS)
@@ -94,6 +95,7 @@ def _parameters(text: str) -> Mapping[str, str]:
             for item in parsed.params
             for name in item.arg_name.split(",")
         }
+        # Each parser reads text of another style as a few odd parameters, or none.
         found = named if len(named) > len(found) else found
     return found
 
@@ -205,6 +207,8 @@ def _named_parameters(method: ClassFunction, place: str) -> dict[str, inspect.Pa
     parameters = dict(unread_signature(method.function).parameters)
     if method.bound:
         first = next(iter(parameters.values()), None)
+        # A first parameter without annotation may be a `self` of another name; one with an annotation was meant as an
+        # argument.
         if first is None or (first.name not in ("self", "cls") and first.annotation is not first.empty):
             found = "" if first is None else f": its first parameter is {first.name!r}"
             raise InvalidDefinition(f"{place} takes no self{found}; write it as a method, or as a @staticmethod")
@@ -232,6 +236,7 @@ def _is_context(meaning: object) -> bool:
 def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:
     """Return the cheapest conversion that the parameters need; None if they need none."""
     meanings = {name: meaning for name, (meaning, _) in own.items()}
+    # `x: int = Field(3)`: Python's own default of the parameter would be the `FieldInfo`.
     foreign = {name for name, (_, default) in own.items() if isinstance(default, FieldInfo)}
     if foreign or not all(is_native(meaning) or is_whole(meaning) for meaning in meanings.values()):
         unset = {name for name, (_, default) in own.items() if default is inspect.Parameter.empty}
@@ -255,7 +260,8 @@ def _output(function: Callable[..., object], owner: type | None, around: Names) 
         schema = adapter.json_schema(schema_generator=TerseSchema, mode="serialization", by_alias=aliased)
     except Exception:  # noqa: BLE001  types are the author's code, which may raise anything
         return None
-    return schema or None
+    # An empty schema allows everything, which tells a model nothing.
+    return inline_models(schema) or None
 
 
 _WITHOUT_STRUCTURE: Sequence[object] = (str, None, type(None), Any, object, inspect.Parameter.empty)

@@ -33,6 +33,7 @@ MAX_ARGUMENT_DEPTH = 128
 _PLAIN = frozenset({str, bool, type(None)})
 _SCALARS = _PLAIN | {int}
 _JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
+# Possessive (`*+`): a text without an end must not be searched again from each of its characters.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -132,6 +133,7 @@ def _plain_json(arguments: dict[str, object]) -> bytes | None:
 def _check_parts(text: bytes) -> int:
     """Return an upper bound of the number of objects and arrays. Raises `InvalidArguments` for too many."""
     brackets = _brackets(text)
+    # Brackets in texts are counted first, since removing the texts takes longer than the count.
     if brackets > MAX_CONTAINERS and _brackets(_TEXT.sub(b"", text)) > MAX_CONTAINERS:
         raise InvalidArguments([TOO_LARGE_TO_VALIDATE])
     return brackets
@@ -145,6 +147,7 @@ def _is_shallow(text: bytes) -> bool:
     """Return True if the JSON has at most 128 levels; False also if a text in it has unbalanced brackets."""
     brackets = text.translate(_ONE_BRACKET, _NO_BRACKETS)
     for _ in range(MAX_ARGUMENT_DEPTH):
+        # Each round takes away the innermost level.
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
             return True
@@ -256,6 +259,7 @@ def _plain_parts(value: object, pointer: str, parents: set[int]) -> object:
 def _serialise(value: object, pointer: str) -> object:
     """Serialise one value by pydantic. Raises `NotJson`, from the error of the value's own serializer, if any."""
     try:
+        # `model_dump` heeds the settings of the class, such as `serialize_by_alias`.
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else _ANY.to_python(value, mode="json")
     except (PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
         what = "cycle" if "Circular reference" in str(error) else type(value).__name__

@@ -37,6 +37,7 @@ MOST_PENDING_BYTES = 1024 * 1024
 
 # Linux takes 208 KiB by default (`net.core.wmem_max`); small ones leave room for several in the buffer.
 _DATAGRAM_BYTES = 64 * 1024
+# A larger change is told without its bytes; who needs them reads the record.
 _LARGEST_CHANGE_BYTES = 24 * 1024
 _AT_ONCE = 64
 """Datagrams that are received before other tasks have their turn."""
@@ -207,6 +208,7 @@ class ChangeSockets:
     def _forget(self, name: str, error: OSError) -> None:
         """Forget a process that has ended, and remove the socket that it left."""
         self._peers.pop(name, None)
+        # The file is there and nobody receives: its process ended without removing it.
         if error.errno == errno.ECONNREFUSED:
             with suppress(OSError):
                 os.unlink(name, dir_fd=self._directory)
@@ -296,6 +298,7 @@ class _Peer:
         self._bytes += sum(item.size for item in items)
         self._pending.extend(items)
         self._pending.append(number)
+        # Numbers have no bytes here but take memory as well; hence the second bound.
         if self._bytes > MOST_PENDING_BYTES or len(self._pending) > MOST_PENDING_BYTES // 64:
             # It will find that the numbers are missing.
             # Dropped, not sent late: after a gap the other end reads everything again in any case.

@@ -40,6 +40,7 @@ from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
 from toolplug.stores.waiting import Waiting
 
+# `Store.watch` promises to report a commit of another process 250 ms after it at the latest.
 _POLL_S = 0.2
 _LOG = logging.getLogger("toolplug.stores")
 # A larger one raises OverflowError in the binding of parameters.
@@ -158,6 +159,7 @@ class SqliteStore(Store):
             after=after,
             limit=min(limit, _MAX_INTEGER),
         )
+        # A file that was shared before may still have volatile records; here those in memory count.
         keys = [key for (key,) in rows if not self._in_memory(key)]
         volatile = await self._volatile.keys(prefix, after=after, limit=limit)
         return sorted([*keys, *volatile])[:limit]
@@ -258,6 +260,7 @@ class SqliteStore(Store):
                 lock = sharing.enter_context(closing(await SharedLock.open(path)))
                 if lock.first:
                     await connection.run(remove_volatile)
+                    # Only now: others may open the file, and none of their records may be removed.
                     lock.share()
                 sockets = ChangeSockets(path, self.id, heard=self._waiting.tell_of, missed=self._waiting.wake_all)
                 sockets.open(await connection.run(last_commit))

@@ -114,6 +114,7 @@ class _Watch:
         self.prefix = prefix
         self.bell = asyncio.Event()
         self.changes: deque[Change] = deque()
+        # What changed before the watch began is unknown to the reader, so its first item is a `Missed`.
         self.missed = True
 
     def take(self, change: Change) -> None:

@@ -19,6 +19,7 @@ NO_TOOL = "no_tool_has_this_name"
 Change = Callable[[], Awaitable[object]]
 
 _UNAVAILABLE = frozenset({ToolStatus.UNAVAILABLE, ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS})
+# Text that is no JSON, bytes that are no text, JSON that is no object, a key that is no text, and a number.
 _NO_ARGUMENTS: tuple[object, ...] = ("not json", b"\xff", "[1]", "null", {1: 2}, 7)
 
 
@@ -150,6 +151,7 @@ async def _escapes(examined: _Examined) -> list[BrokenRule]:
 async def _check_cancelled(examined: _Examined, name: str, example: Mapping[str, object]) -> list[BrokenRule]:
     """Check that a caller that is cancelled during a call gets its own `CancelledError` at once."""
     task = asyncio.create_task(examined.executor.execute(ToolCall("law", name, example), examined.context))
+    # One turn, so that the call has begun; one that is answered by then cannot be cancelled.
     await asyncio.sleep(0)
     if task.done():
         return []

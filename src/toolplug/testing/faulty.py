@@ -32,6 +32,20 @@ class FaultyProvider(FunctionProvider):
     """A provider whose tools fail as their names say; the setting `fails` makes one step raise, `hangs` makes it wait.
 
     `release` ends the tools that wait. `reached` counts calls of `works`, `closed` calls of `aclose`.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionRegistry
+    from toolplug.testing import FaultyProvider
+
+    async def main():
+        async with FunctionRegistry([FaultyProvider()]) as registry:
+            result = await registry.call("raises")
+            assert result.status == "panic" and "hunter2" not in result.output
+
+    asyncio.run(main())
+    ```
     """
 
     class Config(BaseModel):
@@ -72,6 +86,7 @@ class FaultyProvider(FunctionProvider):
     async def aclose(self) -> None:
         """Close, raise, or never return."""
         self.closed += 1
+        # Ends the tools that wait, or their threads would outlive the test.
         self.release.set()
         self._fail("aclose")
         await self._hang("aclose")

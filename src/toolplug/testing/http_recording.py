@@ -45,7 +45,22 @@ _CLIENTS: Sequence[tuple[str, str, str]] = (
 
 
 class UnrecordedRequest(AssertionError):
-    """Raised for a request that the file has no answer to; it was not sent."""
+    """Raised for a request that the file has no answer to; it was not sent.
+
+    ```python
+    import httpx2
+
+    from toolplug.testing import UnrecordedRequest, recorded_http
+
+    try:
+        with recorded_http("weather.yaml"):  # TOOLPLUG_RECORD=1 sends the requests, and writes the file
+            httpx2.get("https://weather.example/graz")
+    except UnrecordedRequest as error:
+        print(error)
+    else:
+        raise AssertionError("a request was sent")
+    ```
+    """
 
 
 class RecordedRequest(NamedTuple):
@@ -88,6 +103,7 @@ def recorded_http(
     recording_now = bool(os.environ.get(RECORD)) if record is None else record
     try:
         cassette = _cassette_of(recording).use(**_settings(recording.path, recording_now, secrets))
+        # By hand: errors of the file are ours to explain, those of the block are not.
         cassette.__enter__()
     except (ValueError, KeyError, TypeError, YAMLError) as error:
         raise ValueError(f"{recording.path} is no recording of HTTP: {error}; {_how(recording.path)}") from error
@@ -99,6 +115,8 @@ def recorded_http(
         raise
     finally:
         cassette.__exit__(type(failure) if failure else None, failure, None)
+        # The provider may have turned the error into a result, with which the test would pass or fail for another
+        # reason.
         if recording.missing and not isinstance(failure, UnrecordedRequest):
             raise UnrecordedRequest("\n".join(dict.fromkeys(recording.missing))) from failure
 
@@ -127,6 +145,7 @@ def _settings(path: Path, record: bool, secrets: Sequence[str]) -> Mapping[str, 
         before_record_response=_without_secret_answers,
         decode_compressed_response=True,
         record_on_exception=False,
+        # Patched below instead: vcrpy would patch `handle_request` of transports that send nothing, too.
         skip_patchers=("httpx", "httpx2"),
     )
     if record:

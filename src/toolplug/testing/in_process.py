@@ -38,7 +38,25 @@ ANYBODY = Principal(scopes=EVERY_SCOPE)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A principal that calls over HTTP, with its key, through `client`, and directly through `call`."""
+    """A principal that calls over HTTP, with its key, through `client`, and directly through `call`.
+
+    ```python
+    import asyncio
+
+    from toolplug import Principal
+    from toolplug.testing.in_process import Caller, in_process_host
+
+    READER = Principal("ada", tenant="acme", scopes=frozenset({"tools:read"}))
+
+    async def main():
+        async with in_process_host({}, principals=[READER]) as served:
+            ada: Caller = served.callers["ada"]
+            assert (await ada.client.get("/v1/tools")).status_code == 200
+            assert (await served.nobody.get("/v1/tools")).status_code == 401
+
+    asyncio.run(main())
+    ```
+    """
 
     principal: Principal
     client: httpx2.AsyncClient
@@ -52,7 +70,22 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class InProcessHost:
-    """An entered host, with its callers by subject and `nobody`, a client without credentials."""
+    """An entered host, with its callers by subject and `nobody`, a client without credentials.
+
+    ```python
+    import asyncio
+
+    from toolplug.testing.in_process import InProcessHost, in_process_host
+
+    async def main():
+        async with in_process_host({}) as served:
+            assert isinstance(served, InProcessHost)
+            assert (await served.client.get("/v1/tools")).status_code == 200
+            assert (await served.call("nothing")).status == "unknown_tool"
+
+    asyncio.run(main())
+    ```
+    """
 
     host: Host
     app: ASGIApp

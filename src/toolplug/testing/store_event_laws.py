@@ -290,6 +290,7 @@ class ExtensionLaws(StoreFixtures):
             await store.commit(key, b"value")
             before = await record_of(store, key)
             extending = asyncio.create_task(store.extend(key, events=[b"event"], ttl_s=10))
+            # Cancelled in another step of its way each time.
             for _ in range(number % 4):
                 await asyncio.sleep(0)
             extending.cancel()

@@ -12,7 +12,24 @@ from toolplug.stores.store import KEPT_EVENTS, Event, Events, Record, Store
 
 
 class ManualClock:
-    """A clock that returns `now`, in seconds; a test sets it."""
+    """A clock that returns `now`, in seconds; a test sets it.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores.memory import MemoryStore
+    from toolplug.testing import ManualClock
+
+    async def main():
+        clock = ManualClock()
+        async with MemoryStore(clock=clock) as store:
+            await store.commit("key", b"value", ttl_s=60)
+            clock.now += 61
+            assert await store.read("key") is None
+
+    asyncio.run(main())
+    ```
+    """
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now: float = now
@@ -71,6 +88,7 @@ async def park_wait(store: Store, key: str, after: int) -> asyncio.Task[Events]:
     """Start a wait for events; it has read the log once when this returns, since stores read in order."""
     wait = asyncio.create_task(store.events(key, after, wait_s=LONG_S))
     await asyncio.sleep(0)
+    # Stores answer in order: with the answer to this read the wait has read the log before it.
     await store.read(key)
     await asyncio.sleep(0)
     return wait

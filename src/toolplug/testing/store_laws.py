@@ -116,6 +116,7 @@ class SharedStoreLaws(StoreFixtures):
             await next_items(watch, 1)
             revision = await store.commit("key", b"value", to=other.id)
             (item,) = await next_items(watch, 1)
+            # A store may say only that something has changed: a reader of `Missed` reads the records again.
             assert item in (Missed(), Change("key", revision, b"value", ()))
 
     async def test_a_change_elsewhere_ends_a_wait(self, store: Store, other: Store) -> None:

@@ -183,6 +183,7 @@ class RevisionLaws(StoreFixtures):
         for number in range(40):
             key = f"key{number}"
             committing = asyncio.create_task(store.commit(key, b"value", events=[b"event"]))
+            # Cancelled in another step of its way each time.
             for _ in range(number % 4):
                 await asyncio.sleep(0)
             committing.cancel()
@@ -211,6 +212,7 @@ class RevisionLaws(StoreFixtures):
 
     async def test_the_revisions_of_thousands_of_records_are_one_question(self, store: Store) -> None:
         await store.commit("key 7", b"")
+        # More than a statement of SQLite has variables (32,766).
         found = await store.revisions([f"key {number}" for number in range(40_000)])
         assert (len(found), [key for key, revision in found.items() if revision]) == (40_000, ["key 7"])
 

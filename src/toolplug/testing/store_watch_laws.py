@@ -108,6 +108,7 @@ class WatchLaws(StoreFixtures):
     async def test_a_reader_that_falls_far_behind_has_missed_changes(self, store: Store) -> None:
         async with aclosing(store.watch("")) as watch:
             await next_items(watch, 1)
+            # One more than may wait for a watch.
             await asyncio.gather(*(store.commit(f"key {number}", b"") for number in range(1001)))
             assert await next_items(watch, 1) == [Missed()]
             revision = await store.commit("key", b"after")

@@ -107,6 +107,7 @@ class SessionToolset:
         except NotOpened:
             self.waits = False
             return
+        # Asked again: the session may have ended while the factory ran.
         if self.waits:
             self.waits = False
             self._joint.join(executor)
@@ -186,7 +187,9 @@ class AgentTools:
             self._drop_unregistered()
             self._together = {}
         for session, joints in self._live.items():
+            # A copy: the dictionary is weak, and loses entries while it is walked.
             for choice, joint in list(joints.items()):
+                # A change of one allowlist leaves the executors of all other agents as they are.
                 if not kept or _list_of(choice, before) != _list_of(choice, self._allowlists):
                     joint.join(*self._parts(choice, session))
         self._services.offering_changed.send()
@@ -195,6 +198,7 @@ class AgentTools:
         """Return an executor of these toolsets, in the order of the allowlist; the same one as long as it is in use."""
         joints = self._live.get(session)
         if joints is None:
+            # The first executor of a session: its toolsets learn once that it begins.
             joints = self._live[session] = WeakValueDictionary()
             for toolset in self.choose(choice) if session is not None else ():
                 toolset.used()
@@ -234,6 +238,7 @@ class AgentTools:
 
     def _add_prefix(self, toolset: Toolset, offering: Offering) -> Offering:
         known = self._offerings.get(toolset)
+        # By identity: an offering that has not changed keeps its prefixed form.
         if known is None or known[0] is not offering:
             known = self._offerings[toolset] = (offering, offering.prefixed(toolset.prefix))
         return known[1]
@@ -308,6 +313,7 @@ class AgentTools:
         if joint is None:
             if len(self._together) >= _MOST_TOGETHER:
                 self._together = {}
+            # As one map: a call then needs one look-up, not one in each toolset.
             joint = self._together[parts] = MergedExecutor(self._services.unknown, *parts).view(_flat)
         return joint
 

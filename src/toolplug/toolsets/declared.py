@@ -49,6 +49,7 @@ def _target(toolset: Toolset, use: Use) -> Target:
             async with use() as executor:
                 return await executor.execute(call, context)
         except NotOpened:
+            # The target is called by the tool's own name, without the prefix that the caller knows.
             named = call._replace(name=f"{toolset.prefix}.{call.name}")
             return unavailable(named, f"toolset {toolset.id!r} could not be opened", code="toolset_not_opened")
 

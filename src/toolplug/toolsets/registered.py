@@ -37,6 +37,7 @@ class Allowlists:
         """Return the allowlist of a tenant's agent; None if it is not configured."""
         if (tenant, agent) in self.unreadable:
             return UNREADABLE
+        # A named tuple is true, also one without toolsets: an empty list of the tenant still replaces that of the file.
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
     def agents(self, tenant: str) -> frozenset[str]:
@@ -83,6 +84,7 @@ class Toolsets:
         exposed = {item.id: item for item in servers}
         changed = replace(self, configured=MappingProxyType(mine), servers=MappingProxyType(exposed))
         for item in mine.values():
+            # The code's toolset of the same id replaces it, so that its prefix counts for nothing.
             if item.id not in self.coded:
                 changed._check_prefix(item, None)
         return changed

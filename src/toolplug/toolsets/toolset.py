@@ -124,6 +124,7 @@ def coded_toolset(
 ) -> Toolset:
     """Return a toolset of the host's code. Raises `InvalidDefinition`, and `TypeError` for an invalid source."""
     offered = None if offer is None else Offered(offer, FROM_CODE)
+    # A class has the methods of the protocol as well, but is a factory.
     if not isinstance(source, type) and isinstance(source, ToolExecutor):
         if tools is not None:
             raise TypeError("tools are for a factory; an executor lists its own")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
-FRAME = 4 * 1024 * 1024
+FRAME = 6 * 1024 * 1024
 TOOLS = [
     {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}},
     {"name": "other", "description": "Does nothing.", "inputSchema": {"type": "object"}},

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-FRAME = 4 * 1024 * 1024
+FRAME = 6 * 1024 * 1024
 TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}}, {"name": "other", "inputSchema": {"type": "object"}}]
 
 Message = dict[str, object]

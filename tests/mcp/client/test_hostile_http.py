@@ -40,9 +40,9 @@ async def url(server: HostileHttp) -> AsyncIterator[str]:
     ("mode", "reason"),
     [
         ("a-bomb", "the answer is compressed though we asked for none that is"),
-        ("endless-json", "the answer is larger than 4,194,304 bytes"),
-        ("more-than-a-frame", "the answer is larger than 4,194,304 bytes"),
-        ("an-endless-event", "it sent an event of more than 4,194,304 bytes"),
+        ("endless-json", "the answer is larger than 6,291,456 bytes"),
+        ("more-than-a-frame", "the answer is larger than 6,291,456 bytes"),
+        ("an-endless-event", "it sent an event of more than 6,291,456 bytes"),
         ("endless-garbage", "it sent more than 1,000 events in a row that are no messages"),
         ("an-unreadable-answer", "its answer cannot be read"),
         ("another-id", "it sent something that is no answer to the request"),

@@ -92,8 +92,8 @@ async def test_a_sloppy_entry_loses_no_other(hostile_server: Opened) -> None:
     ("mode", "failure", "why"),
     [
         ("offers and dies", ConnectionFailed, "it ended with exit code 7"),
-        ("offers a flood", ConnectionFailed, "it sent a line of more than 4,194,304 bytes"),
-        ("offers 10 MB", ConnectionFailed, "it sent a line of more than 4,194,304 bytes"),
+        ("offers a flood", ConnectionFailed, "it sent a line of more than 6,291,456 bytes"),
+        ("offers 10 MB", ConnectionFailed, "it sent a line of more than 6,291,456 bytes"),
     ],
 )
 @pytest.mark.requirement("H-mcp-floods", "H-mcp-dies")

@@ -133,7 +133,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_process(hostile_server: Op
 @pytest.mark.parametrize(
     ("mode", "reason"),
     [
-        ("an endless line", "it sent a line of more than 4,194,304 bytes"),
+        ("an endless line", "it sent a line of more than 6,291,456 bytes"),
         ("endless garbage", "it sent more than 1,000 lines in a row that are no messages"),
     ],
 )

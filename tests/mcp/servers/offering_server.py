@@ -41,13 +41,27 @@ def book(name: str) -> str:
     return BOOKS[name]
 
 
+VIEW = "ui://library/view"
+
+
+@server.resource(VIEW, mime_type="text/html;profile=mcp-app")
+def view() -> str:
+    """The view of a tool: 4 MiB, more than a model may be sent."""
+    page = '<p class="book">'
+    return page * (4 * 1024 * 1024 // len(page))
+
+
 @server.completion()
 async def completed(reference: object, argument: object, context: object) -> Completion:
     """Suggest every book."""
     return Completion(values=[*BOOKS])
 
 
-@server.tool(title="Touch a book", icons=[Icon(src="https://example.com/touch.png"), Icon(src="http://example.com/")])
+@server.tool(
+    title="Touch a book",
+    icons=[Icon(src="https://example.com/touch.png"), Icon(src="http://example.com/")],
+    meta={"ui": {"resourceUri": VIEW}, "theirs": "a\u202eb", "toolplug/name": "another"},
+)
 async def touch(uri: str, context: Context) -> str:
     """Say that a resource has been updated."""
     await context.notify_resource_updated(uri)

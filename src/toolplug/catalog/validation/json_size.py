@@ -31,9 +31,11 @@ _COUNTED_FROM_BYTES = 64 * 1024
 """A shorter text takes at most 5 ms to read, whatever is in it."""
 _COUNTED_UP_TO_BYTES = 1024 * 1024
 """A longer text is counted in pieces at once: counting it whole takes too long."""
+# So few are read by the parser that looks for duplicates, however wide their objects are.
 _FEW_NAMES = 8 * 1024
 _WIDE = 8
 """Names of an object, on average, above which the parser takes longer than we do to look for duplicates."""
+# What is counted at once; after a few milliseconds the pieces give other tasks a turn.
 _PIECE_BYTES = 256 * 1024
 # Searched in a text whose digits are all zeros: `bytes.count` is a search in C, a pattern would visit each digit.
 _LONG = b"0" * 1000

@@ -15,11 +15,13 @@ from toolplug import library_types
 from toolplug.catalog.schema_walk import Node, Path, subschemas
 from toolplug.errors import InvalidDefinition
 
+# Of one pattern, `size_limit` of the library, and of all patterns of a schema.
 MAX_AUTOMATON_KIB = 1_024
 MAX_PATTERNS_KIB = 2 * 1_024
 MAX_PATTERNS = 64
 """Of one schema."""
 
+# The cache of states of a pattern, for each direction of a search: `dfa_size_limit` of the library.
 STATES_KIB = 64
 
 _SIZES_KIB = (2, 4, 16, 64, 256, MAX_AUTOMATON_KIB)

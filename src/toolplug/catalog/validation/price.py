@@ -19,6 +19,7 @@ from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.schema_walk import Node
 from toolplug.catalog.validation.priced_schema import PricedSchema
 
+# The validator holds the GIL and cannot be stopped: a value over its budget is refused before it is validated.
 MAX_VALIDITY_NS = 12_000_000
 MAX_EXPLANATION_NS = 10_000_000
 _MAX_EFFORT_NS = 10_000_000

@@ -27,6 +27,7 @@ def alerts(of: Monitored) -> Json:
 def board(of: Monitored) -> Json:
     """Return the board, as the JSON that Grafana imports; the same configuration gives the same one."""
     shown = _template("dashboard.yaml", of)
+    # By what the board shows: importing it again replaces the old one in Grafana, and another host's has another id.
     uid = hashlib.sha256(f"{of.namespace} {'|'.join(of.sources)}".encode()).hexdigest()[:16]
     return {"uid": uid, **shown, "panels": [*_place(shown["panels"])]}
 
@@ -90,6 +91,7 @@ def _panel(panel: Json, number: int) -> Json:
     unit = panel.pop("unit", "short")
     targets = [
         {
+            # Grafana names the queries of a panel A, B, C.
             "refId": chr(ord("A") + index),
             "expr": target["expr"],
             "legendFormat": target.get("legendFormat", "__auto"),

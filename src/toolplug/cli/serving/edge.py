@@ -43,6 +43,7 @@ class Edge:
 
     def __init__(self, settings: Callable[[], Http]) -> None:
         self._settings = settings
+        # The settings that `_trusted` was made of; a reload gives another object.
         self._read: Http | None = None
         self._trusted = TrustedProxies()
         self._connections = 0
@@ -95,6 +96,7 @@ class Edge:
         if not self._unfinished_bytes[peer]:
             del self._unfinished_bytes[peer]
         limit = UNFINISHED_HEADS * self.limits.head_bytes
+        # Bytes that are given back are never refused, even if those of the peer are too many after a reload.
         if size <= 0 or self._unfinished_bytes[peer] <= limit:
             return True
         return self._refuse_connection(f"over {limit} bytes of unfinished heads of {peer}")
@@ -115,11 +117,13 @@ class EdgeConfig(uvicorn.Config):
         super().__init__(
             app,
             http=_EdgeConnection,
+            # With `auto` an application whose start raises would be served all the same.
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,  # it trusts every proxy on loopback; `http.trusted_proxies` says which are trusted
+            # The host has no WebSocket, and `auto` would import a library for it.
             ws="none",
         )
         self.edge: Edge = edge
@@ -171,6 +175,7 @@ class _EdgeConnection(HttpToolsProtocol):
         if self.client is not None:
             self._peer = self.client[0]
         self._behind_proxy = self._peer in self._edge.trusted_proxies
+        # The connections of a proxy are those of many clients: each is counted while its request runs.
         if self._edge.open() and (self._behind_proxy or self._take(self._peer)):
             self._set_deadline(self._limits.head_s, self._head_late)
         else:
@@ -183,6 +188,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self._clear_deadline()
         self._hold_head(0)
         self._edge.close()
+        # More than one where a proxy has sent requests ahead of their responses.
         while self._peers:
             self._edge.give_back(self._peers.popleft())
 
@@ -322,6 +328,7 @@ class _EdgeConnection(HttpToolsProtocol):
     def _look_at_rate(self) -> None:
         """Record the bytes of the last second, unless the server did not read, and refuse a body that is too slow."""
         self._deadline = None
+        # The client waits for us, not we for it.
         if self.cycle.waiting_for_100_continue or self.flow.read_paused:
             self._arrivals.clear()
         else:
@@ -361,11 +368,13 @@ class _EdgeConnection(HttpToolsProtocol):
         self._refused = True
         self._clear_deadline()
         self._hold_head(0)
+        # Frees what the parser holds of the refused request.
         self.parser = None
         if self._in_body:
             if self.cycle.response_started or self.pipeline:
                 self.transport.close()
                 return
+            # The application that reads the body learns that its client has gone; its own response is dropped.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         elif self._is_busy():  # with an earlier request, whose response is the last one
@@ -378,6 +387,8 @@ class _EdgeConnection(HttpToolsProtocol):
             b"x-request-id: %s\r\nconnection: close\r\n\r\n%s"
             % (problem.status, HTTPStatus(problem.status).phrase.encode(), len(body), request_id.encode(), body)
         )
+        # Half a close: the client can still send, and reads the response. After a whole close the kernel would answer
+        # its next bytes with a reset, which may destroy the response before it is read.
         self.transport.write_eof()
         self._set_deadline(LINGER_S, self.transport.abort)
 

@@ -124,10 +124,12 @@ class Service:
             has_auth = self._host.settings.auth is not None
             check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
             listening = life.enter_context(bind(address, port, joins=self._place is not None))
+            # `--port 0` has taken a free one, which a restart keeps.
             port = listening.getsockname()[1]
             screen = _start_screen if self._shows else _console_line
             self._server.screen = screen(self._host, url_of(listening))
             life.enter_context(left_running(self._host))
+            # After the start: what providers have imported and made is frozen with the rest.
             life.enter_context(rarely_collected())
             await life.enter_async_context(Watchdog(partial(code_keys, self._host)))
             async with asyncio.TaskGroup() as group:
@@ -135,6 +137,7 @@ class Service:
                 if watch:
                     tasks.append(group.create_task(self._watch()))
                 await self._server.serve([listening])
+                # A group waits for its tasks, and these never end by themselves.
                 for task in tasks:
                     task.cancel()
         if self._restarting:
@@ -144,6 +147,7 @@ class Service:
     async def _start(self, life: AsyncExitStack) -> bool:
         """Enter the host. Return False if a signal interrupts the start, whatever error that causes in it."""
         try:
+            # A timeout that `_stop` brings forward breaks off the start, and leaves this task uncancelled.
             async with asyncio.timeout(None) as self._starting:
                 if not self._server.should_exit:
                     await life.enter_async_context(self._host)
@@ -157,6 +161,7 @@ class Service:
         return not self._server.should_exit
 
     def _stop(self) -> None:
+        # uvicorn takes whole seconds.
         self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s()) + ANSWERS_S
         self._server.should_exit = True
         if self._host.entered:
@@ -256,6 +261,7 @@ class _Server(uvicorn.Server):
             each.setblocking(False)
             with suppress(OSError):
                 await loop.connect_accepted_socket(self._connection, each)
+        # Polled: uvicorn tells nobody when a connection has its first request.
         for _ in range(FIRST_REQUEST_MS // 10):
             if all(_has_request(each) for each in self.server_state.connections):
                 return
@@ -286,6 +292,7 @@ async def close_stuck(connections: Collection[ServedConnection]) -> AsyncGenerat
         while True:
             waiting = {connection: connection.transport.get_write_buffer_size() for connection in connections}
             for connection, size in waiting.items():
+                # Not one byte less than at the last look.
                 if 0 < before.get(connection, 0) <= size:
                     connection.transport.abort()
             before = waiting
@@ -302,6 +309,7 @@ async def close_stuck(connections: Collection[ServedConnection]) -> AsyncGenerat
 def rarely_collected() -> Generator[None]:
     """Exclude existing objects from garbage collection, and collect later ones at `THRESHOLDS`."""
     before = gc.get_threshold()
+    # Before freezing, or garbage of the start would stay as long as the server runs.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
@@ -356,7 +364,7 @@ def _start_screen(host: Host, url: str) -> str:
         "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
         **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
-        "API": f"{url}/openapi.json",
+        "API": f"{url}/v1/openapi.json",
         "auth": _auth(host),
         "decisions": _decisions(host),
     }

@@ -29,6 +29,8 @@ _LOG = logging.getLogger("toolplug.cli.serve")
 
 async def can_restart(file: Path) -> bool:
     """Check the configuration and the code in a child process, log the problems, and return whether there are none."""
+    # `-B` as in `serve`: a compiled module counts as current if its source was saved again in the same second at the
+    # same size.
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-B", "-m", "toolplug.cli.main", "check", "-c", str(file), stdout=PIPE, stderr=STDOUT
     )
@@ -48,6 +50,7 @@ def replace_process(port: int) -> None:
     """Restart with the same command line, on the same port (the last `--port` of a command line applies)."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # The same process id, which supervisors and terminals know.
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--port", str(port)])
 
 
@@ -79,6 +82,7 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
         code = running()
         files = {file, *code.files}
         folders = {folder for name in code.packages for folder in _folders(name)}
+        # The older marks win: what has changed while the last burst was handled is found by the first comparison.
         seen = _marks(files, folders) | seen
         if since_ns:
             now_ns, first_ns = time.time_ns(), since_ns - CLOCK_STEP_NS  # one from the future has a wrong clock
@@ -144,6 +148,7 @@ class Reloading:
         """Reload at each request until cancelled."""
         while True:
             await self._wanted.wait()
+            # Before the reload: a request during it leads to one more.
             self._wanted.clear()
             before = self._host.settings
             try:

@@ -72,6 +72,8 @@ class _Handler:
             os._exit(BROKEN_OFF)
         else:
             self.stopping = True
+            # Not called here: a handler runs between any two lines of Python. `call_soon` alone would not wake a loop
+            # that sleeps.
             self.loop.call_soon_threadsafe(self.stop)
             try:
                 threading.Thread(target=self._guard, args=(self.within_s(),), daemon=True).start()

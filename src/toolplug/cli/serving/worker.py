@@ -69,10 +69,12 @@ async def parent_followed(place: WorkerPlace) -> AsyncGenerator[Callable[[str], 
     loop = asyncio.get_running_loop()
     with socket.socket(fileno=place.channel) as channel:
         channel.setblocking(False)
+        # A child of a provider that held it open would keep the parent waiting after the end of this worker.
         os.set_inheritable(channel.fileno(), False)
 
         def stop() -> None:
             loop.remove_reader(channel)
+            # The same way as any other end, drain included.
             os.kill(os.getpid(), signal.SIGTERM)
 
         loop.add_reader(channel, stop)
@@ -84,6 +86,7 @@ async def parent_followed(place: WorkerPlace) -> AsyncGenerator[Callable[[str], 
 
 def _send(channel: socket.socket, screen: str) -> None:
     with suppress(OSError):
+        # An empty text would send nothing, and the parent would go on waiting.
         channel.send(screen.encode() or b"\0")
 
 
@@ -157,6 +160,7 @@ class WorkerMetrics:
     async def merge(self, prefix: str) -> CollectorRegistry:
         """Return the families of all workers as one registry; `prefix` is that of the names of our own."""
         names = {path.stem for path in self._folder.glob("*.sock")} - {self._name}
+        # One question at a time to each worker: one that is late would collect them.
         for name in names - self._asking.keys():
             self._asking[name] = asyncio.create_task(self._ask(name))
         asked = {name: self._asking[name] for name in names}
@@ -197,6 +201,7 @@ class WorkerMetrics:
                 finally:
                     writer.close()
             families: list[Family] = json.loads(answer)
+        # The socket is there and nobody listens: its worker was killed.
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return None
@@ -211,6 +216,7 @@ class WorkerMetrics:
     def _file(self, name: str, families: Sequence[Family]) -> None:
         """Keep the counts of a worker for the time after its end."""
         path = self._folder / f"{name}.json"
+        # Several workers may file the answer of one at the same time.
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps([family for family in families if family[2] in _SUMMED]))
         new.replace(path)
@@ -250,6 +256,7 @@ def _merge(answers: Mapping[str, Sequence[Family]], ended: Iterable[Sequence[Fam
                     continue
                 key = sample, tuple(labels.items())
                 if sample.endswith("_created"):
+                    # When a sum began, not a part of it.
                     added[key] = min(value, added.get(key, value))
                 else:
                     added[key] = value + added.get(key, 0.0)

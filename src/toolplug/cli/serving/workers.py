@@ -108,6 +108,7 @@ class Workers:
             worker = self._running[number] = await self._start(number)
             listening = asyncio.create_task(self._hear(number, worker))
             code = await worker.process.wait()
+            # It ends with the worker: the other end of its channel is closed then.
             await listening
             worker.channel.close()
             del self._running[number]

@@ -184,9 +184,12 @@ class CallHooks:
             while begun:
                 wrapper = begun.pop()
                 try:
+                    # None keeps the reason: a wrapper can replace a refusal, but not take it back.
                     value = _reason(wrapper.end(reason))
                     reason = reason if value is None else value
                 except HookFailure as failure:
+                    # `denies` is first, since it also logs. A reason that a plugin gave is better than "a check
+                    # failed".
                     if wrapper.hook.denies(failure, call, context, _REFUSED) and reason is None:
                         reason = FAILED
             return reason
@@ -260,6 +263,8 @@ class CallHooks:
 
         def on_timeout() -> None:
             hook.report(HookFailure(f"had not ended after {HOOK_S:g} s"), call, context, _KEPT)
+            # The caller goes on; `calls.leave` still waits for the end of the hook, so that its plugin is not closed
+            # under it.
             running.cancel()
             followed.set_result(None)
 
@@ -278,6 +283,7 @@ class CallHooks:
 
     async def _monitor(self, name: str, hooks: Sequence[CallHook], answer: Awaitable[T], given: Mapping[str, Any]) -> T:
         """Return the answer, and show it to the monitors of the plugin manager."""
+        # As pluggy passes them to its monitors: it calls the last of the list first.
         implementations = [hook.implementation for hook in reversed(hooks)]
         for monitor in self.monitors:
             _watch(monitor.before, name, implementations, given)
@@ -330,6 +336,7 @@ def _reason(value: object) -> str | None:
 
 def cleaned_reason(text: str) -> str:
     """Return a plugin's reason as a caller may read it: without invisible characters, at most `MAX_REASON`."""
+    # The methods of `str` itself: the plugin's text may be of a subclass with methods of its own.
     reason = readable(clean_text(str.__getitem__(text, slice(MAX_REASON))))
     return reason if str.__len__(text) <= MAX_REASON else f"{reason}…"
 

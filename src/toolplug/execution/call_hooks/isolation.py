@@ -89,6 +89,7 @@ class CallHook(NamedTuple):
         """Return what a synchronous hook returns. Raises `HookFailure`."""
         began = perf_counter()
         try:
+            # A copy: the context variables that a hook sets must not reach the tool or the next hook.
             value = copy_context().run(_as_tenant, context.principal.tenant, self.ask, given)
         except BaseException as error:
             raise failure_of(error) from error
@@ -96,6 +97,7 @@ class CallHook(NamedTuple):
             self.log_blocking(perf_counter() - began)
         if value is not None and inspect.isawaitable(value):
             if inspect.iscoroutine(value):
+                # Or Python would warn, at some later time, of a coroutine that was never awaited.
                 value.close()
             raise HookFailure(f"returned a {type(value).__name__} that nobody awaits; write it as `async def`")
         return value
@@ -229,6 +231,7 @@ def _in_context(
     began = perf_counter()
     try:
         return own.run(_as_tenant, context.principal.tenant, function, given)
+    # The end of a generator is no fault of it; after `send` its value is the answer.
     except StopIteration as stopped:
         raise _GeneratorEnd(stopped.value) from None
     except BaseException as error:

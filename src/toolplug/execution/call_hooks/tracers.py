@@ -43,6 +43,8 @@ class Spans:
                 span = owned.tracer.start(call, self.context, tool)
                 if span is not None:
                     self._begun.append((span, owned))
+                    # The next tracer begins with these headers: its span is below this one, and the tool gets the
+                    # innermost.
                     self.context = self.context.of_trace(dict(span.headers))
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 owned.report(error, call, context, "the call has no span of it")

@@ -124,6 +124,7 @@ class ConcurrencyLimit(_Limiter):
         return Refusal(f"{pluralize(self._taken, 'call')} of {self.what} running already", 1.0)
 
     async def admit(self, deadline: float) -> Refusal | None:
+        # Not past those that wait already: places are given in the order of arrival.
         if self._taken < self.size and not self._waiting:
             self._taken += 1
             return None

@@ -238,6 +238,7 @@ class LimitSources(NamedTuple):
             settings.append(Setting(knob, rule.text(value), origin))
         settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
         limiters = list(self._limiters(accounting))
+        # Level 1 is the provider, whose synchronous tools share this counter.
         if self.blocking and self.levels[1].limits.max_concurrency is None:
             key, limits, _ = self.levels[1]
             limiters.append(accounting.concurrency_limit(key, DEFAULT_BLOCKING, limits.queue or 0))
@@ -247,6 +248,7 @@ class LimitSources(NamedTuple):
     def _value(self, knob: str, rule: MostSpecific) -> tuple[object, str]:
         """Return the value of a limit and the origin of its setting."""
         for index in reversed(range(len(self.levels))):
+            # Index 0 is the level of every tool, which ranks below the timeout of the author.
             if index == 0 and knob == "timeout" and self.author_timeout_s is not None:
                 break
             level = self.levels[index]
@@ -274,6 +276,7 @@ class LimitSources(NamedTuple):
 
     def _shares(self, level: LimitLevel) -> bool:
         """Return True if the tool belongs to one tenant and the level has tools of others."""
+        # The key of the provider's own tools begins with that of the provider.
         own = self.levels[1].key
         return self.of_one_tenant and level.key[: len(own)] != own
 

@@ -93,6 +93,7 @@ class HostAdmin:
         self._overrides, self._last_reload = MappingProxyType({}), None
         parts = self._parts()
         if parts.processes.joined:
+            # What an earlier run of the host has switched does not outlive it.
             if not parts.processes.others:
                 await parts.store.commit(_SWITCHES, None)
             follower = Follower(parts.store, _SWITCHES, self._hear, self._take_switches)
@@ -130,9 +131,12 @@ class HostAdmin:
         async with self.changing:
             parts = self._parts()
             with audit_block(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
+                # Here first: an entry that cannot run is refused before any other process hears of it.
                 await self._apply(parts, {**self._overrides, key: on})
             if parts.processes.joined:
                 await _write_switch(parts, key, on)
+        # Without the lock: each process takes its own to answer, and two that switch at once would wait for each other
+        # until the time is up.
         missing = (await parts.requests.ask(_SWITCH, None, within_s=ANSWERED_WITHIN_S)).missing
         if missing:
             processes = " and ".join(missing)
@@ -145,6 +149,7 @@ class HostAdmin:
         """
         async with self.changing:
             parts = self._parts()
+            # First, so that a file that is refused leaves what was switched as it is.
             done = await self._reload(parts, by, request_id)
             if parts.processes.joined:
                 await parts.store.commit(_SWITCHES, None)
@@ -186,6 +191,7 @@ class HostAdmin:
             self._last_reload = replace(report, problems=(problem,))
             raise
         after = parts.registry.running()
+        # The same generation: an entry that has not changed keeps its instance.
         kept = tuple(key for key in after if before.get(key) is after[key])
         started = tuple(key for key in after if key not in kept)
         done = Reloaded(started, kept, tuple(key for key in before if key not in after))
@@ -252,6 +258,7 @@ async def _write_switch(parts: Parts, key: str, on: bool) -> None:
         value = orjson.dumps({**switches, key: on})
         try:
             await parts.store.commit(_SWITCHES, value, expected=0 if record is None else record.revision)
+        # Another process has written in between, so that one of the two makes progress in each round.
         except StoreConflict:
             continue
         return

@@ -68,6 +68,7 @@ def difference(old: Configuration, new: Configuration) -> ConfigurationDifferenc
 
 def _changed_sections(old: Configuration, new: Configuration) -> tuple[str, ...]:
     names = type(new.settings).section_names()
+    # Each configuration has a model of its own: the old one lacks the section of a plugin that was added.
     return tuple(name for name in names if getattr(old.settings, name, None) != getattr(new.settings, name))
 
 

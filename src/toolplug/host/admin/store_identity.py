@@ -20,6 +20,7 @@ _HOST_ID = 16
 async def hash_key(store: Store) -> bytes:
     """Return the store's key for hashes of configurations, made by the first caller. Raises `StoreError`."""
     with suppress(StoreConflict):
+        # Of all processes that start at once the first one makes it; the others read it below.
         await store.commit(_HASH_KEY, secrets.token_bytes(_KEY_BYTES), expected=0)
     found = await store.read(_HASH_KEY)
     assert found is not None, "this record is never deleted"

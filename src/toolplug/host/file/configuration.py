@@ -240,6 +240,7 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
     if not isinstance(source, Mapping):
         return read_document(source, problems)
     try:
+        # Through YAML, so that a mapping gets the same checks, with the same places, as a file.
         text = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         reason = str(error).split("\n", 1)[0]
@@ -251,6 +252,7 @@ def _document_of_code(path: str) -> Document:
     """Return the configuration that a Python file alone stands for: one provider, with the name of the file."""
     name = Path(path).name
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
+    # JSON is YAML: the name of a file may have quotes and colons.
     text = f"providers: {{{key}: {{type: {json.dumps(f'./{name}')}, enabled: true}}}}"
     return parse_document(text.encode(), file=path)
 
@@ -272,6 +274,7 @@ def _sections(
     """Read the host's sections and the providers, then the sections of the parts that enabled plugins add."""
     parts, foreign = built_in(), foreign_sections(document)
     own: list[Problem] = []
+    # Without the sections of plugins for now: which there are is known once the plugins are imported.
     settings, keys = _settings(document, environ, parts, own)
     found = [*own]
     providers = ProviderEntries.read(document, environ, installed, settings, found, coded.providers)
@@ -282,7 +285,9 @@ def _sections(
         parts = (*parts, *added)
         settings, keys = _settings_of_plugins(document, environ, parts, again) or (settings, keys)
         providers = replace(providers, settings=settings)
+        # The second reading finds what the first has found, and more.
         found[: len(own)] = again
+    # A section whose plugin failed is unknown to the model; that its key is unknown would hide the reason.
     failed = {problem.path for problem in found if problem.code != _UNKNOWN and problem.path in foreign}
     problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
     problems += part_problems(document, settings, parts)
@@ -317,6 +322,7 @@ def _settings(
     The keys are those that are valid even if their section is not.
     """
     model = settings_model(parts)
+    # These are read entry by entry, each with its own model.
     by_entry = ("providers", *(() if server_kind(parts) is None else (SERVERS,)))
     names = [name for name in document.root.entries if name not in by_entry]
     section = expanded_keys(document, (), names, environ)
@@ -331,6 +337,7 @@ def _settings(
         others: dict[str, tuple[str, ...]] = dict.fromkeys(by_entry, ())
         problems.extend(problems_of(error, section=section, model=model, also_known=others))
         keys = _valid_keys(section.value)
+        # The model compares the keys only if all are valid.
         same = same_keys(keys)
         if same and all(problem.message != same for problem in problems):
             problems.append(document.problem(("auth",), code="wrong_value", message=same))
@@ -414,6 +421,7 @@ def seen_from(folder: Path, source: Source) -> Source:
     if isinstance(source, Mapping):
         return source
     try:
+        # The working directory may be gone.
         unchanged = Path.cwd() == folder
     except OSError:
         unchanged = False

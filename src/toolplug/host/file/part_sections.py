@@ -55,6 +55,7 @@ BUILT_IN = (
 @cache
 def built_in() -> tuple[HostPart[Any], ...]:
     """Return the parts that come with toolplug, in the order of their routes, but for those that are not there."""
+    # The folder of a part can be deleted: a host without it has no such section.
     there = [name for name in BUILT_IN if find_spec(name.rpartition(".")[0]) is not None]
     return tuple(import_module(name).PART for name in there)
 
@@ -176,6 +177,7 @@ class TakenByParts:
     """The names, paths and scopes that a further part cannot have, each with its owner for messages."""
 
     def __init__(self, parts: Iterable[HostPart[Any]]) -> None:
+        # `dir`: a section becomes an attribute of the settings, and one called `copy` would hide a method of pydantic.
         names = (SECTION, SERVERS, *HostSettings.model_fields, *dir(HostSettings), *_RECORDS)
         self._names = dict.fromkeys(names, "the host")
         self._paths = {"/v1/configuration": "the host"}  # the others are reserved for routes of providers, too

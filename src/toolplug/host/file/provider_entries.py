@@ -141,6 +141,7 @@ class ProviderEntries:
         )
         wanted: dict[str, DesiredProvider] = {}
         for key in keys:
+            # Nobody reads more, and each further entry would import a package for it.
             if len(problems) >= MAX_PROBLEMS:
                 break
             try:
@@ -152,6 +153,7 @@ class ProviderEntries:
         wanted |= reader._read_linked(keys, problems)
         for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
             problems.append(problem)
+            # Its path is `providers.KEY` and more.
             wanted.pop(problem.path.split(".")[1], None)
         problems += reader._used_twice()
         for key in coded.keys() & keys:
@@ -394,6 +396,7 @@ class ProviderEntries:
     ) -> ProviderEntry:
         """Return the entry with the provider's own settings, checked by its Config model if it has one."""
         model = loaded.config
+        # Under `settings` a key of the host is a wrong key like any other.
         host_keys = _HOST_KEYS if own.path == (SECTION, entry.key) else NOTHING
         if model is None:
             problems.extend(own.problems)

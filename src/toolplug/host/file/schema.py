@@ -24,6 +24,7 @@ from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.tool_servers import server_kind
 
 CHILD_S = 10.0
+# Each is a whole Python with the imports of its package.
 AT_ONCE = 4
 
 
@@ -61,6 +62,7 @@ def _ask_package(name: str, *, within_s: float) -> SettingsSchema:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        # Makes the child the leader of a group, which `killpg` ends below.
         start_new_session=True,
     ) as child:
         try:
@@ -179,6 +181,8 @@ def _entry(name: str, found: SettingsSchema, reserved: Json, defs: Json) -> Json
     }
     if found.error:
         entry["description"] = f"The settings of this type are not known: {found.error}"
+    # Only where the keys are flat and the entry is enabled: a disabled one may be incomplete, and `settings` has them
+    # below itself.
     needed = {key: own[key] for key in ("required", "allOf") if key in own}
     if needed:
         on: Json = {

@@ -99,6 +99,7 @@ class AgentSettings(FileMapping):
     """One agent: the toolsets that it may use."""
 
     toolsets: Annotated[
+        # `strict=False` here and below: the models are strict, and a list of YAML would be no tuple.
         tuple[str, ...], Field(strict=False, description="ids, in the order in which a model sees them; none: no tools")
     ] = ()
 
@@ -268,6 +269,7 @@ class Jwt(FileMapping):
             raise PydanticCustomError("one_source", "must have exactly one of jwks_url and public_key_file")
         if self.public_key is not None and _PEM not in self.public_key.get_secret_value():
             raise PydanticCustomError("no_pem", "public_key_file must hold a public key as PEM text")
+        # Looked for, not imported: both come with an extra, and only a host that checks tokens needs them.
         if find_spec("jwt") is None or find_spec("httpx2") is None:
             raise PydanticCustomError("no_pyjwt", "jwt needs the extra: pip install 'toolplug[auth]'")
         return self
@@ -294,6 +296,7 @@ class Auth(FileMapping):
     @model_validator(mode="after")
     def _some_with_one_holder_each(self) -> Self:
         if same := same_keys(dict(enumerate(self.api_keys))):
+            # As a value: the first text is a template, in which braces of a reason would name fields.
             raise PydanticCustomError("same_key", "{reason}", {"reason": same})
         if not self.api_keys and self.jwt is None:
             raise PydanticCustomError("empty_auth", "must have api_keys or jwt; leave auth out to serve loopback only")

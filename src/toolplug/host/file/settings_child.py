@@ -22,6 +22,7 @@ from toolplug.providers.loading import ProviderType, load
 
 def main(type_name: str) -> None:
     """Write the answer and exit at once, even if the package has started threads."""
+    # Before the package is imported: what it prints, by `print` or to the descriptor, must not get into the answer.
     answer = os.dup(1)
     os.dup2(2, 1)
     os.write(answer, json.dumps(settings_of(type_name)).encode())

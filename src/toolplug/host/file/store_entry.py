@@ -105,6 +105,8 @@ def _find_offered(
                 if store.scheme in found:
                     return found[store.scheme], False
         except BaseException as error:  # noqa: BLE001  the plugin's own code
+            # Remembered, since the plugin that failed may be the one with this scheme: "unknown store scheme" would
+            # mislead.
             broken = True
             message = f"{kind.installed.package}: {HOOK}() raised {outline_error(error, entry.package)}"
             problems.append(entry.problem("store_plugin", message, f"update {kind.installed.distribution}"))
@@ -136,6 +138,7 @@ def _with_plugin(store: ConfiguredStore, entries: ProviderEntries, problems: lis
 def _check_url(store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]) -> None:
     """Add a problem if the plugin does not accept the URL, which no message contains."""
     try:
+        # Made, not entered: nothing is connected to yet.
         store.open()
     except StoreMisused as error:
         problems.append(_problem(entries, mask_secrets(str(error), [store.url]), ""))

@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
-from toolplug.errors import Problem
+from toolplug.errors import ApiError, Problem
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, Policy, ToolRule
@@ -167,6 +168,10 @@ class ToolServers(Protocol):
         """Return the result of the last listing of a tenant's server."""
         ...
 
+    async def discover(self, by: Principal, server: str) -> Discovered:
+        """List the tools of a caller's server now, and wait for it. Raises `ApiError` and `StoreError`."""
+        ...
+
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, under the server's own names."""
         ...
@@ -207,6 +212,10 @@ class NoServers:
     def record(self, tenant: str, server: str) -> None:
         """Return nothing: no server was ever listed."""
 
+    async def discover(self, by: Principal, server: str) -> Discovered:
+        """Raise `ApiError`: there is no server."""
+        raise ApiError("not_found", f"no MCP server {server!r}", param="id")
+
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return no tools."""
         return {}
@@ -234,6 +243,7 @@ class ServerServices(NamedTuple):
     store: Store
     calls: CallServices
     requests: ProcessRequests
+    # `Any`: the module of the type imports this one.
     configuration: Callable[[], Any]
     coded: Sequence[ConfiguredServer]
     serving: bool

@@ -37,6 +37,7 @@ MAX_TEXT = 2_000
 _DIGEST = 16
 """Hexadecimal digits."""
 _FILE_SUFFIX = "_file"
+# `$${NAME}` is the text `${NAME}`, no reference. One with a default is none here: its default may be a secret.
 _REFERENCE = re.compile(r"(?<!\$)\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _NO_TEXTS = (bool, int, float, type(None))
 _SECRET_KEYS = frozenset(("sha256",))
@@ -139,6 +140,7 @@ def _change(old: ConfiguredValue | None, new: ConfiguredValue) -> ValueChange | 
         return None
     if old is None or not old.is_configured:
         return ValueChange(new.path, "added", "" if old is None else old.text, new.text, new.origin)
+    # `1 == True == 1.0` in Python, but not in a configuration.
     if old.written == new.written and type(old.written) is type(new.written):
         return None
     return ValueChange(new.path, "changed", old.text, new.text, new.origin)
@@ -250,6 +252,7 @@ def _show(path: KeyPath, value: object) -> str:
         text = orjson.dumps(list(without_secrets(value))).decode()
     else:
         text = orjson.dumps(to_jsonable_python(value, fallback=repr, serialize_unknown=True)).decode()
+        # Durations are floats: `30` in the file must not become `30.0`.
         text = text.removesuffix(".0") if isinstance(value, float) else text
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 

@@ -20,6 +20,8 @@ from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import VOLATILE, Store
 
 _PREFIX = f"{VOLATILE}use/"
+# With `_KEPT_S` a process may miss one exchange without being forgotten, and one that has died counts for ten seconds
+# at most.
 EXCHANGED_EVERY_S = 4.0
 _KEPT_S = 10.0
 _LOG = logging.getLogger("toolplug.host")
@@ -59,6 +61,7 @@ class QuotaPeers:
 
     async def _write(self) -> None:
         value = _pack(self._use.streams, self._use.calls)
+        # `to` itself: nobody follows these records, so that no other process needs to be woken.
         await self._store.commit(_PREFIX + self._store.id, value, ttl_s=_KEPT_S, to=self._store.id)
 
     async def _read(self) -> None:

@@ -73,11 +73,13 @@ class QuotaUse:
             counted = owner_id(*owner)
             left = limit - self._elsewhere[1][counted]
             rates.append((owner, limit, left, self._rate(counted, max(left, 0))))
+        # Every level is asked before one counts: a refused call uses up nothing.
         for owner, limit, left, rate in rates:
             refusal = rate.refusal() if left > 0 else None
             if left <= 0 or refusal is not None:
                 raise quota_exceeded(quota, owner, limit, RETRY_S if refusal is None else refusal.retry_after_s)
         for *_, rate in rates:
+            # Cannot refuse any more: nothing else has run since the check.
             await rate.admit(0.0)
 
     def check_stream(self, tenant: str, subject: str) -> None:
@@ -101,6 +103,7 @@ class QuotaUse:
             for owner in owners:
                 self._streams[owner] -= 1
                 if not self._streams[owner]:
+                    # A counter keeps its zeros, one for each caller that ever had a stream.
                     del self._streams[owner]
 
     def _rate(self, owner: OwnerId, limit: int) -> RateLimit:

@@ -123,6 +123,7 @@ class CountingStore(DelegatingStore):
         while self._expiring and self._expiring[0][0] <= self.now():
             at, key = heapq.heappop(self._expiring)
             kept = self._stored.get(key)
+            # Else the record was renewed, and another entry of the heap has its new time.
             if kept is not None and kept.expires_at == at:
                 self._put(key, None)
 

@@ -75,9 +75,11 @@ class AgentLists:
         return await self._edit(agent, fewer)
 
     async def _edit(self, agent: str, edit: Edit) -> Allowlist:
+        # What is no agent id may be any text, and is not written into the audit log.
         with audit_block("agent.toolsets", self._caller, "", lambda: agent if is_agent_id(agent) else "_unknown"):
             check_agent(agent)
             record = await self._save(agent, edit)
+        # After the line of the audit log: the change is made, even if another process does not answer.
         await wait_until_applied(self._store, self._lists.key(record.tenant, agent))
         return record.allowlist
 

@@ -170,6 +170,7 @@ class ToolsetService:
                 self.register_mcp(self._coded_mcp[name])
             else:
                 self.register(toolset)
+        # Before the lists, which name them.
         await self._stored_bindings.start()
         await self._stored_lists.start()
         await self.sources.wait_until_listed()
@@ -307,12 +308,14 @@ class ToolsetService:
                 check_source(binding, keys, self._servers.ids(by.tenant))
                 record = BindingRecord(tenant=by.tenant, id=name, by=by.subject, **binding._asdict())
                 toolset = self._bound(record)
+                # For its error only: a prefix that is taken is refused before anything is stored.
                 self._tools.toolsets.with_own(by.tenant, toolset)
                 written = await self._bindings.save(record, record.tenant, name)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
                 audit("toolset.bind", "refused", by, target, request_id)
                 raise
+            # Within the lock, as above for lists: what follows the store cannot come between and apply an older record.
             self._stored_bindings.put(*written, record)
             audit("toolset.bind", "done", by, name, request_id)
         await self._requests.wait_until_applied(written.key)
@@ -392,6 +395,7 @@ def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
 
 def _comparison_key(toolset: Toolset) -> tuple[object, ...]:
     held = toolset.limits
+    # The origins too: a reload after lines were inserted must show the new ones.
     limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits, toolset.offered)
 

@@ -84,6 +84,7 @@ class _Linked:
                 self.source = None
                 self.ready.set()
             failures += 1
+            # At random, so that all toolsets that lost one host do not come back to it in the same moment.
             await asyncio.sleep(pause_after(failures, _FIRST_PAUSE_S, _LAST_PAUSE_S) * random.uniform(0.5, 1))
         self.ready.set()
 
@@ -93,6 +94,7 @@ class _Linked:
         source.on_change(changed.set)
         self.source = source
         while True:
+            # Before the tools are read: a change in between is published in the next round.
             changed.clear()
             await self._publish(source.tools())
             self.ready.set()
@@ -111,6 +113,7 @@ class _Linked:
                 continue
             definition = read.owned_by(KIND, toolset)
             known = before.get(definition.name)
+            # The old tool and its plan stay, so that nothing is made again that has not changed.
             if known is not None and known.definition.signature == definition.signature:
                 tools.setdefault(definition.name, known)
             else:

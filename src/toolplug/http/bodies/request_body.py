@@ -255,6 +255,24 @@ async def read_json(
     return read
 
 
+async def read_arguments(request: HostRequest) -> bytes | Fields:
+    """Return the body as the arguments of a tool, empty for none: text, which its call reads, or a large object.
+
+    Raises `HttpProblem`, `QuotaExceeded` and `ClientDisconnect`; a text that is no object is an error of the call.
+    """
+    check_is_json(request)
+    body = await read_body(request)
+    if len(body) <= _LARGE_BODY:
+        return body
+    size = await check_parts(body)
+    try:
+        value = await load_measured(body, size)
+    except InvalidJson:
+        return body
+    await sleep(0)  # as in `read_json`
+    return cast("Fields", value) if isinstance(value, dict) else body
+
+
 async def check_parts(body: bytes) -> JsonSize:
     """Return the size of a JSON text. Raises `HttpProblem` if its parts are more than one step of the loop can read."""
     size = await measure(body)

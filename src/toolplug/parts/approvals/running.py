@@ -330,6 +330,7 @@ class RunningApprovals(RunningPart[None]):
 def _body(plan: Plan, arguments: object, context: CallContext) -> str:
     """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
     ref, principal = plan.ref, context.principal
+    # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
     said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
     return hashlib.sha256(canonical(said)).hexdigest()
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from toolplug.catalog.call import ToolResult, repeats
+from toolplug.catalog.call import ToolResult, own_parts
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import WRAPPED, fragment
@@ -104,10 +104,12 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
     """Return the result as MCP content; each status except success is an error.
 
     A part that is no content block becomes text. `structuredContent` is set if the value is an object or is `wrapped`
-    in one, as both eras require. The status, and what only the caller may read, is in `_meta`, next to the server's own
-    keys.
+    in one, as both eras require. The status of a failure, and what only the caller may read, is in `_meta`, next to the
+    server's own keys; there is no `_meta` without any.
     """
-    meta: dict[str, object] = {**as_object(result.metadata.get(META)), f"{_OWN}status": result.status.value}
+    meta: dict[str, object] = {**as_object(result.metadata.get(META))}
+    if result.is_error:  # some clients print every key to the model: a success says nothing that it does not see
+        meta[f"{_OWN}status"] = result.status.value
     if metadata := {key: value for key, value in result.metadata.items() if key != META}:
         meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:
@@ -116,8 +118,9 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
         "content": [block if is_block(block) else _as_text(block) for block in _blocks(result.output, result.parts)],
         "isError": result.is_error,
         "resultType": "complete",
-        "_meta": meta,
     }
+    if meta:
+        answer["_meta"] = meta
     structured = result.structured
     if wrapped and not result.is_error:
         text_is_value = structured is None and result.output != "null"
@@ -147,14 +150,15 @@ class PlacedText(str):
 
 def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
     """Return text and parts in the server's order; the text first if the order is not known."""
+    if not isinstance(output, PlacedText):
+        parts = own_parts(output, parts)
     places = output.places if isinstance(output, PlacedText) else [len(output)] * len(parts)
     written = 0
     for part, at in zip(parts, places, strict=True):
         if at > written:
             yield _text_block(output[written:at])
             written = at + 1
-        if not repeats(part, output):
-            yield part
+        yield part
     if written < len(output) or not (output or parts):
         yield _text_block(output[written:])
 

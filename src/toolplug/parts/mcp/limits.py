@@ -7,6 +7,12 @@ from __future__ import annotations
 
 SERVERS = "mcp-server/"
 
+MAX_MESSAGE_BYTES = 6 * 1024 * 1024
+"""Of one message of a server: a view of MCP Apps (`ui://`) of 4 MiB, with what JSON adds to it."""
+
+LONGEST_DISCOVERY_S = 600.0
+"""The longest `discovery_timeout` of a server."""
+
 MOST_ADDED = 100
 """The number of servers that one tenant may add."""
 

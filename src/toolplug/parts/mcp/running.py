@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import PAUSE_S
@@ -32,7 +33,7 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     Status,
 )
-from toolplug.parts.mcp.limits import SERVERS
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S, SERVERS
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import in_own_thread
@@ -319,6 +320,12 @@ class HostServers:
     def record(self, tenant: str, server: str) -> Discovered | None:
         """Return the discovery record of a tenant's server."""
         return None if self._loaded is None else self._loaded.record(tenant, server)
+
+    async def discover(self, by: Principal, server: str) -> Discovered:
+        """List the tools of a caller's server now, and wait for it. Raises `ApiError` and `StoreError`."""
+        servers = await self.load()
+        view = await servers.discover(server, by=by, wait_s=LONGEST_DISCOVERY_S, request_id="")
+        return view.record
 
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, by server id, under the server's own names."""

@@ -31,6 +31,7 @@ from toolplug.host.file.tool_servers import SECTION, EntrySchema
 from toolplug.parts.mcp.client.connection import MISSING
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, Transport
 from toolplug.parts.mcp.discovery.record import ServerName
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
@@ -41,7 +42,6 @@ def is_header(name: str, value: str) -> bool:
     return bool(_NAME.fullmatch(name) and _VALUE.fullmatch(value))
 
 
-LONGEST_DISCOVERY_S = 600.0
 SHORTEST_REDISCOVERY_S = 1.0
 PREFIX = "^[a-z][a-z0-9_-]{0,31}$"
 

@@ -70,6 +70,7 @@ class Presence:
             self._tell("attached")
         elif was_attached and not self._stopped:
             self._begin_grace()
+        # The newest stream may be one of this process again.
         self._relay.send_waiting()
 
     def give_up(self) -> None:

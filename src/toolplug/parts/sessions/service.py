@@ -320,6 +320,7 @@ class Sessions:
             records += len(codes)
         if records >= self.limits.max_sessions or self.limits.quotas.sets("sessions"):
             await self.list_sessions()
+        # From the beginning of the count: what was created meanwhile may not be in it.
         self._counted_until = began + COUNTED_S
 
     async def _find(self, code: str, opens: Callable[[SessionState], bool], *, fresh: bool = True) -> Session:

@@ -91,6 +91,7 @@ class StoredSessions:
         last = after
         while session is not None:
             over = session.over(self.now())
+            # A session that is over may have last events, which are read once without waiting.
             patience_s = 0.0 if over else min(session.expires_at - self.now(), _LOOK_EVERY_S)
             page = await logged_after(self._store, record_key(code), last, wait_s=max(patience_s, 0.0))
             if not page.known and last is not None:

@@ -23,7 +23,16 @@ NO_COMPLETIONS: Mapping[str, Completion] = {}
 
 
 class PromptArgument(NamedTuple):
-    """One argument of a prompt; its value is text."""
+    """One argument of a prompt; its value is text.
+
+    ```python
+    from toolplug import Prompt, PromptArgument
+
+    who = PromptArgument("who", "the name of the guest", required=True)
+    greet = Prompt(name="greet", get=lambda arguments, context: f"Greet {arguments['who']}.", arguments=(who,))
+    assert greet.parameters["required"] == ["who"]
+    ```
+    """
 
     name: str
     description: str = ""
@@ -43,6 +52,8 @@ class Prompt:
     Raises `InvalidDefinition` for an invalid name, and for a completion of an unknown argument.
 
     ```python
+    from toolplug import Prompt, PromptArgument
+
     greet = Prompt(name="greet", get=lambda arguments, context: f"Greet {arguments['who']}.",
                    arguments=(PromptArgument("who", required=True),))
     ```
@@ -122,6 +133,8 @@ class Resource:
     invalid URI or variable.
 
     ```python
+    from toolplug import Resource
+
     motto = Resource(uri="notes://motto", read=lambda variables, context: "Write it down.")
     ```
     """
@@ -196,6 +209,8 @@ class ConsolePage:
     Raises `InvalidDefinition` for an invalid id or path, and without columns.
 
     ```python
+    from toolplug import ConsolePage
+
     notes = ConsolePage(id="notes", title="Notes", path="/v1/notes", rows="notes", columns=("when", "text"))
     ```
     """
@@ -225,6 +240,23 @@ class ToolsetLink:
     * `address`: what follows the kind and the colon
     * `api_key`: None if the file sets none
     * `host`: the id of this host, which the sources of other hosts use to detect loops
+
+    ```python
+    from contextlib import asynccontextmanager
+
+    from toolplug import FunctionProvider, ToolsetLink
+
+    class Shelves(FunctionProvider):
+        "Toolsets of the file can say `from: shelf:ADDRESS`."
+
+        def toolset_sources(self):
+            return {"shelf": self.open_shelf}
+
+        @asynccontextmanager
+        async def open_shelf(self, link: ToolsetLink):
+            self.log.info("toolset %s is at %s", link.toolset, link.address)
+            yield ...  # a ToolsetSource
+    ```
     """
 
     toolset: str
@@ -234,7 +266,32 @@ class ToolsetLink:
 
 
 class ToolsetSource(Protocol):
-    """An open source of the tools of one toolset."""
+    """An open source of the tools of one toolset.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, ToolCall, ToolResult, ToolsetSource
+
+    class Fixed(ToolsetSource):
+        def tools(self):
+            return [{"name": "ping", "description": "Answer.", "inputSchema": {"type": "object"}}]
+
+        def hosts(self, tool):
+            return ()
+
+        def problem(self):
+            return None
+
+        async def execute(self, call, context):
+            return ToolResult(output="pong")
+
+        def on_change(self, changed):
+            pass  # its tools never change
+
+    assert asyncio.run(Fixed().execute(ToolCall("1", "ping"), CallContext())).output == "pong"
+    ```
+    """
 
     def tools(self) -> Sequence[Mapping[str, object]]:
         """Return the tools that are known now, without I/O, in listing order; each as MCP has it.

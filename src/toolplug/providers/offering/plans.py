@@ -161,6 +161,7 @@ class _OfferingPlanner:
         parameters: Mapping[str, object],
     ) -> Plan:
         key, waits = self._entry.key, is_async(function)
+        # No digest: only approvals compare it, and these are for tools.
         definition = ToolDefinition(name=name, parameters=parameters, ref=ToolRef(KIND, key, name, ""))
         source = PlanSource(
             _target(function, result, waits=waits),

@@ -154,6 +154,7 @@ def delegating_provider(plugin: object) -> type[FunctionProvider] | None:
     for item in hooks.implementations:
         if HOOKS[item.hook].asked == "provider":
             setattr(kind, item.hook, _delegate(item.hook, getattr(plugin, item.attribute)))
+    # `__init_subclass__` has run before the hooks of the plugin were set.
     remember_start(kind)
     return kind
 

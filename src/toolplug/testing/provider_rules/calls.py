@@ -16,6 +16,7 @@ from toolplug.execution.results import CONTRADICTIONS
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.subject import CONCURRENT, Started, Subject, start_subject
 
+# The first that a schema refuses is taken: a value of each kind, and one that has a kind inside.
 _WRONG: tuple[object, ...] = ({"wrong": [True]}, ["wrong"], "something wrong", -0.5, True, None)
 _EXTRA = "not_an_argument"
 _LOG = logging.getLogger("toolplug.execution")
@@ -42,6 +43,7 @@ def mutations(schema: Schema, example: Mapping[str, object]) -> Iterator[Mutatio
     for name in example:
         if name in known:
             wrong = (Mutation(f"with {name!r} as {value!r}", {**example, name: value}) for value in _WRONG)
+            # One is enough: each mutation is a call of the tool.
             yield from [item for item in wrong if schema.refusals(item.arguments)][:1]
     if "additionalProperties" not in described or described["additionalProperties"] is False:
         yield Mutation(f"with an argument {_EXTRA!r} that it does not have", {**example, _EXTRA: 1})

@@ -21,7 +21,34 @@ TENANTS = ("tenant-of-the-writer", "tenant-of-a-stranger")
 
 
 class RouteAnswer(NamedTuple):
-    """The answer of a route: its status, and its body as JSON, or as text if it is none."""
+    """The answer of a route: its status, and its body as JSON, or as text if it is none.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionProvider, route
+    from toolplug.testing import RouteAnswer, TenantCaller, check_provider
+
+    class Notes(FunctionProvider):
+        async def start(self, site):
+            self.notes = {}
+
+        @route("GET", "/v1/notes")
+        async def show(self, request):
+            "List the notes of the caller's tenant."
+            return self.notes.setdefault(request.state.tenant, [f"of {request.state.tenant}"])
+
+    async def write(caller: TenantCaller) -> object:
+        answer: RouteAnswer = await caller.request("GET", "/v1/notes")
+        assert answer.status == 200
+        return answer.body
+
+    async def sees(caller: TenantCaller, written: object) -> bool:
+        return (await caller.request("GET", "/v1/notes")).body == written
+
+    asyncio.run(check_provider(Notes, isolation=[(write, sees)]))
+    ```
+    """
 
     status: int
     body: object
@@ -29,7 +56,38 @@ class RouteAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TenantCaller:
-    """One of the two callers of an isolation check. They have the same subject and scopes, and differ in the tenant."""
+    """One of the two callers of an isolation check. They have the same subject and scopes, and differ in the tenant.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext, FunctionProvider, tool
+    from toolplug.testing import TenantCaller, check_provider
+
+    class Notes(FunctionProvider):
+        async def start(self, site):
+            self.notes = {}
+
+        @tool
+        async def add(self, text: str, context: CallContext) -> str:
+            "Write a note.\n\nArgs:\n    text: what to write"
+            self.notes.setdefault(context.principal.tenant, []).append(text)
+            return "written"
+
+        @tool(read_only=True)
+        async def show(self, context: CallContext) -> list[str]:
+            "Show the notes."
+            return self.notes.get(context.principal.tenant, [])
+
+    async def write(caller: TenantCaller):
+        await caller.call("add", text="milk")
+
+    async def sees(caller: TenantCaller, written) -> bool:
+        return "milk" in (await caller.call("show")).output
+
+    asyncio.run(check_provider(Notes, calls={"add": {"text": "tea"}, "show": {}}, isolation=[(write, sees)]))
+    ```
+    """
 
     principal: Principal
     registry: FunctionRegistry
@@ -42,6 +100,7 @@ class TenantCaller:
 
     async def request(self, method: str, path: str, body: object = None) -> RouteAnswer:
         """Request a route of the provider; `body` is sent as JSON."""
+        # The tenant itself is the credential: only the two callers of this check use the application.
         headers = [(b"authorization", f"Bearer {self.principal.tenant}".encode())]
         if body is not None:
             headers.append((b"content-type", b"application/json"))

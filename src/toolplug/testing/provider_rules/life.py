@@ -149,6 +149,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
     """Check instances without a registry: hooks, settings, start, tools, and close with and without a start."""
     entry = subject.entry()
     try:
+        # Two instances: a constructor that registers metrics fails at the second one.
         unstarted = run_step(entry, "its constructor", subject.make)
         provider = run_step(entry, "its constructor", subject.make)
     except ProviderError as error:

@@ -20,6 +20,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ABBREVIATED = ("_ms", "_milliseconds", "_us", "_minutes", "_hours", "_kb", "_mb", "_kilobytes", "_megabytes")
 _RESERVED = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
 _TYPES = ("counter", "gauge", "histogram", "summary")
+# The usual namespace of hosts, `DEFAULT_NAMESPACE`.
 _OURS = "antwort_builtin_"
 _METRICS = (Counter, Gauge, Histogram, Summary, Info, Enum)
 _SHORT = 3
@@ -33,6 +34,7 @@ def metric_rules(collectors: Sequence[Collector]) -> list[BrokenRule]:
     for collector in collectors:
         where = f"collector {type(collector).__qualname__}"
         try:
+            # The second time for its errors only: a collector may fail at every scrape but the first.
             families, _ = list(collector.collect()), list(collector.collect())
         except Exception as error:  # noqa: BLE001  any error of a collector is reported
             what = f"collect() raised {type(error).__name__}: {error}"
@@ -93,6 +95,7 @@ def _scrape(metrics: CollectorRegistry) -> Iterator[str]:
         if line.startswith("# HELP "):
             name = line.split(" ", 3)[2]
             yield name
+            # `collect` names the family of a counter without the suffix, the text format with it.
             yield name.removesuffix("_total")
 
 

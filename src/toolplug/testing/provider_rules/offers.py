@@ -125,6 +125,7 @@ def _check_examples(started: Started) -> Iterator[BrokenRule]:
 async def _wrong_arguments(started: Started, request: TrialRequest) -> list[BrokenRule]:
     """Check that a prompt refuses arguments that do not fit those that it lists."""
     prompt = started.generation.offering.prompts.get(request.name)
+    # A resource may have the name of a prompt.
     if prompt is None or prompt.plan is not request.plan:
         return []
     properties = {str(item["name"]): {"type": "string"} for item in _arguments(prompt)}

@@ -56,6 +56,7 @@ async def answer_of(
 
     async def receive() -> Message:
         if not messages:
+            # The client stays connected, as one does that waits for its response.
             await asyncio.Event().wait()
         return messages.pop()
 

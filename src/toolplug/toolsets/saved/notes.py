@@ -93,6 +93,7 @@ def with_notes(
     for name, text in notes:
         _check_note(name, text)
         there = name in kept
+        # The second note of a name in one request is skipped, also with `replace`.
         if there and (not replace or name in added):
             skipped.append(name)
             warnings.append(f"the note {name!r} exists already and is unchanged")

@@ -103,7 +103,16 @@ class ToolRefAnswer(Answer):
 
 
 class ToolReference(NamedTuple):
-    """Names one tool by its canonical name, its short id, or both, which must then agree."""
+    """Names one tool by its canonical name, its short id, or both, which must then agree.
+
+    ```python
+    from toolplug import ToolReference
+
+    by_name = ToolReference("notes.add")
+    both = ToolReference.of("notes.add")  # its canonical name and its short id
+    assert both.name == "notes.add" and len(both.ref_id) == 16
+    ```
+    """
 
     name: str | None = None
     ref_id: str | None = None
@@ -149,6 +158,7 @@ def resolved_or_away(reference: ToolReference, catalog: Catalog) -> str:
 
 def noted_tool(reference: ToolReference, toolset: SavedToolset, catalog: Catalog) -> str:
     """Return the canonical name of a tool of the toolset, listed or not. Raises `ApiError`."""
+    # The tool may be away, so that the catalog does not have its short id.
     by_id = {ref_id(tool): tool for tool in toolset.tools}
     if reference.name is None and reference.ref_id in by_id:
         return by_id[reference.ref_id]
@@ -182,7 +192,15 @@ class ToolsetOwner(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """The principal of a request, with its agent and session. `request_id` is for the audit log."""
+    """The principal of a request, with its agent and session. `request_id` is for the audit log.
+
+    ```python
+    from toolplug import Caller, CallContext, Principal
+
+    caller = Caller.of(CallContext(Principal("ada", "acme"), agent="clerk"))
+    assert caller == Caller(Principal("ada", "acme"), agent="clerk")
+    ```
+    """
 
     principal: Principal
     agent: str | None = None

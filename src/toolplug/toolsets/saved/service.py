@@ -53,6 +53,20 @@ class SavedToolsets:
 
     Each method may raise `StoreError`, and those that need the caller's tools `AccessError`; then nothing has changed.
     Changes are effective when the method returns, in every process of the store.
+
+    ```python
+    from toolplug import Caller, CallContext, FunctionProvider, ProviderContext, SavedToolsets, tool
+
+    class Chooser(FunctionProvider):
+        async def start(self, site: ProviderContext) -> None:
+            self.toolsets = site.service(SavedToolsets)
+
+        @tool
+        async def work_with(self, name: str, context: CallContext) -> list[str]:
+            "Work with the tools of one saved toolset."
+            shown = await self.toolsets.equip(Caller.of(context), name)
+            return list(shown.toolset.tools)
+    ```
     """
 
     def __init__(
@@ -147,6 +161,8 @@ class SavedToolsets:
             with _audit("toolset.delete", caller, name):
                 owner = caller.owner
                 await self._find_record(owner, name)
+                # Unequipped first: a failure in between leaves a toolset that is not equipped, not a choice without its
+                # toolset.
                 if await self._records.equipped_name(owner) == name:
                     await self._choose(owner, None)
                 await self._records.delete(owner, name)
@@ -233,6 +249,7 @@ class SavedToolsets:
         async with self._changing.of(caller.owner):
             with _audit(event, caller, name):
                 toolset, owner = make(), caller.owner
+                # Under the owner's lock of this process: another process may save one more at the same time.
                 names = await self._records.names(owner)
                 if name not in names and len(names) >= MAX_TOOLSETS:
                     message = f"{MAX_TOOLSETS} toolsets are saved; delete one first"
@@ -252,6 +269,7 @@ class SavedToolsets:
         while True:
             kept = await self._find_record(owner, name)
             changed = change(kept.toolset)
+            # Nothing was added: no new version.
             if changed is kept.toolset:
                 return changed
             try:
@@ -286,6 +304,7 @@ class SavedToolsets:
             self._equipment.put(owner, changed)
         try:
             while (choice := await self._records.choice(owner))[0] == changed.name:
+                # The choice has changed in between: it is read again, and left alone if it is of another toolset now.
                 with suppress(StoreConflict):
                     await self._choose(owner, changed.name, expected=choice[1])
                     return

@@ -21,6 +21,7 @@ from toolplug.config.masking import find_secrets, forms_of, looks_secret, mask_s
 from toolplug.parts.mcp.client.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.parts.mcp.client.connection import ConnectionFailed
 from toolplug.parts.mcp.client.server_config import Command
+from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 
 _PROC = Path("/proc")
 _STARTED = 19
@@ -85,7 +86,6 @@ def _fields(pid: int) -> list[str]:
         return []
 
 
-MAX_LINE_BYTES = 4 * 1024 * 1024
 POLITE_S = 1.0
 TERMINATE_S = 1.5
 KILL_S = 1.0
@@ -142,7 +142,7 @@ class Child:
         secrets = secrets_of(command)
         self.log: RateLimitedLog = log
         self.called: str = _name_command(command, secrets)
-        self.lines: BoundedLines = BoundedLines(stdout, MAX_LINE_BYTES)
+        self.lines: BoundedLines = BoundedLines(stdout, MAX_MESSAGE_BYTES)
         self._process = process
         self._pipes = pipes
         self._stdin = stdin

@@ -19,9 +19,9 @@ from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_servers_only
 from toolplug.parts.mcp.http.servers import server_fields
 from toolplug.parts.mcp.importing.import_plan import import_fields, plan_import, print_import
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S
 from toolplug.parts.mcp.server_records import ServerView
 from toolplug.parts.mcp.servers import servers_of
-from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S
 
 EVERY = "*"
 

@@ -44,8 +44,9 @@ class _ToolLine(TypedDict):
     output: dict[str, object] | None
     hints: list[bool | None]
     cut: list[str]
-    title: NotRequired[str]  # neither is in earlier records
+    title: NotRequired[str]  # none of these is in earlier records
     icons: NotRequired[list[dict[str, object]]]
+    meta: NotRequired[dict[str, object]]
 
 
 def record_bytes(name: ServerName, kept: ServerState) -> bytes:
@@ -71,8 +72,8 @@ def _tool_line(tool: FoundTool) -> bytes:
         "hints": definition.hints[:3],
         "cut": tool.cut,
     }
-    shown = {key: value for key, value in (("title", definition.title), ("icons", definition.icons)) if value}
-    return orjson.dumps(line | shown)
+    shown = {"title": definition.title, "icons": definition.icons, "meta": definition.meta}
+    return orjson.dumps(line | {key: value for key, value in shown.items() if value})
 
 
 async def read_record(value: bytes, last: ServerState) -> tuple[ServerName, ServerState]:
@@ -142,6 +143,7 @@ def _tool(server: str, line: _ToolLine) -> FoundTool:
         hints=ToolHints(read_only, idempotent, destructive),
         title=line.get("title", ""),
         icons=tuple(line.get("icons", ())),
+        meta=line.get("meta", {}),
     )
     return FoundTool(definition, tuple(line["cut"]))
 

@@ -14,9 +14,9 @@ import orjson
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.text import cleaned_json, hidden_character
+from toolplug.catalog.text import hidden_character
 from toolplug.errors import InvalidDefinition
-from toolplug.foreign.definitions import bounded_text, icons_of, list_of
+from toolplug.foreign.definitions import bounded_text, icons_of, list_of, meta_of
 from toolplug.foreign.sanitise import RemovedParts
 from toolplug.runtime.tasks import in_slices
 
@@ -28,11 +28,9 @@ MAX_URI_BYTES = 2_048
 MAX_VARIABLES = 16
 """Of a URI template: a URI is matched in time that grows with both lengths."""
 MAX_ARGUMENTS = 64
-MAX_META_BYTES = 16 * 1024
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _UNFIT = re.compile("[\\s\ud800-\udfff]")
-_OWN_META = ("io.modelcontextprotocol/", "toolplug/")
 
 Object = Mapping[str, object]
 
@@ -170,17 +168,9 @@ def _describe(raw: Object) -> dict[str, object]:
             described[key] = text
     if icons := icons_of(raw.get("icons")):
         described["icons"] = icons
-    meta = {key: value for key, value in as_object(raw.get("_meta")).items() if not key.startswith(_OWN_META)}
-    if meta and _is_small(meta):
-        described["_meta"] = cleaned_json(meta)
+    if meta := meta_of(raw.get("_meta")):
+        described["_meta"] = meta
     return described
-
-
-def _is_small(meta: Object) -> bool:
-    try:
-        return len(orjson.dumps(meta)) <= MAX_META_BYTES
-    except orjson.JSONEncodeError:
-        return False
 
 
 def _object(raw: object) -> Object:

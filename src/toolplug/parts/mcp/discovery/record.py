@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+import orjson
+
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.host.file.tool_servers import Status
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
@@ -174,7 +176,8 @@ def _digest(tool: FoundTool) -> str:
 
 def _size(definition: ToolDefinition) -> int:
     output = definition.output_schema
-    texts = (definition.description, definition.parameters.text, "" if output is None else output.text)
+    shown = orjson.dumps([definition.icons, dict(definition.meta)])
+    texts = (definition.description, definition.parameters.text, "" if output is None else output.text, shown)
     return sum(map(len, texts))
 
 

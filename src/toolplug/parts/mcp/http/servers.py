@@ -19,10 +19,11 @@ from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostRequest, acting, query_fields
 from toolplug.http.routing import READ, Parameter, answers, route
 from toolplug.parts.mcp.discovery.record import FoundTool, Status
+from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S
 from toolplug.parts.mcp.running import HostServers
 from toolplug.parts.mcp.server_records import ServerRecord, ServerSource, ServerState, ServerView, not_found
 from toolplug.parts.mcp.servers import McpServers, servers_of
-from toolplug.parts.mcp.settings import LONGEST_DISCOVERY_S, SERVER_ID
+from toolplug.parts.mcp.settings import SERVER_ID
 
 MAX_TOOL_NAMES = 1000
 MAX_HEADERS = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
@@ -14,11 +15,13 @@ from toolplug.parts.mcp.client.connection import ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.plans import ServerPlanner, refusals_in_words
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers
+from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 
 GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
 COMPLETE = "completion/complete"
 
+_VIEW = "ui://"
 MAX_COMPLETIONS = 100
 _MAX_COMPLETION = 1_024
 _OWN_META = ("io.modelcontextprotocol/", "toolplug/")
@@ -66,6 +69,8 @@ class _Requests:
         read = self._plan(READ_RESOURCE, uri, lambda call: {"uri": as_object(call.arguments)["uri"]}, _as_sent)
         reference = {"type": "ref/resource", "uri": uri}
         completion = self._completion(uri, reference) if key == "uriTemplate" else None
+        if uri.startswith(_VIEW):  # shown by the model's program, never sent to the model
+            read = replace(read, max_result_bytes=max(read.max_result_bytes, MAX_MESSAGE_BYTES))
         return OfferedEntry(key=uri, fields=item, plan=read, completion=completion, follow=follow)
 
     def _completion(self, name: str, reference: Mapping[str, object]) -> Plan:

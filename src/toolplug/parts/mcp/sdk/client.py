@@ -34,7 +34,6 @@ from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.config.masking import mask_secrets
 from toolplug.net.checked_transport import (
     CONNECT_S,
-    MAX_ANSWER_BYTES,
     PORTS,
     CheckedNetwork,
     PinnedTransport,
@@ -46,6 +45,7 @@ from toolplug.parts.mcp.client.child_process import Child, secrets_of
 from toolplug.parts.mcp.client.connection import Connect, ConnectionFailed, OnChange, ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Transport
+from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.parts.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.parts.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
@@ -146,14 +146,14 @@ async def over_http(
 
     # No limit on reading: a stream may be silent for hours, and each request has its own deadline.
     timeout = httpx2.Timeout(connect=CONNECT_S, read=None, write=_WRITE_S, pool=CONNECT_S)
-    pinned = PinnedTransport(network, tls)
+    pinned = PinnedTransport(network, tls, max_answer_bytes=MAX_MESSAGE_BYTES)
     async with pinned if token is None else Authorized(pinned, token) as server:
         answering = FaultIsolatingTransport(server, RateLimitedLog(_HTTP_LOG), note_end)
         async with (
             httpx2.AsyncClient(
                 transport=answering, headers=dict(endpoint.headers), timeout=timeout, trust_env=False
             ) as http,
-            streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES) as streams,
+            streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=2 * MAX_MESSAGE_BYTES) as streams,
         ):
             yield Streams(*streams, why)
 

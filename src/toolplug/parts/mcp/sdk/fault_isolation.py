@@ -31,9 +31,10 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from toolplug.catalog.text import pluralize
-from toolplug.net.checked_transport import MAX_ANSWER_BYTES, AnswerRefused
+from toolplug.net.checked_transport import AnswerRefused
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts
+from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNREADABLE, is_meant_as_answer, is_wanted
 from toolplug.runtime.tasks import BackgroundTasks
 
@@ -78,7 +79,7 @@ _RETRY_MS = (1_000, 30_000)
 
 
 class MessageEvents(httpx2.AsyncByteStream):
-    """An event stream reduced to messages of at most 4 MiB; a stream that exceeds a limit ends with an error event.
+    """An event stream reduced to messages of at most 6 MiB; a stream that exceeds a limit ends with an error event.
 
     The response stream of a request also ends so if its answer cannot be read, or if it breaks off before the answer
     and cannot be resumed. The server's `retry` time is limited to between one and thirty seconds.
@@ -125,7 +126,7 @@ class MessageEvents(httpx2.AsyncByteStream):
                 if garbage % _AT_ONCE == 0:
                     await asyncio.sleep(0)
         except httpx2.SSEError:
-            yield _last(BAD_ANSWER, f"it sent an event of more than {MAX_ANSWER_BYTES:,} bytes")
+            yield _last(BAD_ANSWER, f"it sent an event of more than {MAX_MESSAGE_BYTES:,} bytes")
             return
         except TimeoutError:
             return
@@ -141,7 +142,7 @@ class MessageEvents(httpx2.AsyncByteStream):
         await self._response.aclose()
 
     async def _events(self) -> AsyncIterator[httpx2.ServerSentEvent]:
-        events = aiter(httpx2.EventSource(self._response, max_event_size=MAX_ANSWER_BYTES))
+        events = aiter(httpx2.EventSource(self._response, max_event_size=MAX_MESSAGE_BYTES))
         while True:
             async with self._patience.waiting():
                 event = await anext(events, None)

@@ -33,7 +33,8 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import pluralize
 from toolplug.parts.mcp.client.child_output import LineTooLong
-from toolplug.parts.mcp.client.child_process import MAX_LINE_BYTES, Child
+from toolplug.parts.mcp.client.child_process import Child
+from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_wanted
 
 MAX_GARBAGE = 1_000
@@ -109,7 +110,7 @@ class MessagesIn(_ChildStream):
         try:
             return await self._child.lines.next()
         except LineTooLong:
-            self.ended_because = f"it sent a line of more than {MAX_LINE_BYTES:,} bytes"
+            self.ended_because = f"it sent a line of more than {MAX_MESSAGE_BYTES:,} bytes"
         except ConnectionError:
             pass
         return None

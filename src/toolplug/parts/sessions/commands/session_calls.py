@@ -80,6 +80,7 @@ def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     with client.stream("POST", f"/api/sessions/{code}/tool-calls", content=body, headers=headers) as response:
         if not response.is_success:
+            # A stream has not read its body, which holds the error.
             response.read()
             raise refusal(response)
         for sent in EventSource(response, _MAX_EVENT_BYTES):

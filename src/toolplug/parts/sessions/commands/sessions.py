@@ -111,6 +111,7 @@ def tail(
     log_warnings(config)
     try:
         exit_code = run_to_end(_follow(config, code, tenant, after, as_json))
+    # Ctrl-C is the usual end of this command, not a failure.
     except KeyboardInterrupt:
         exit_code = 0
     raise typer.Exit(exit_code)

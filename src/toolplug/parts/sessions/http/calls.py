@@ -100,6 +100,7 @@ async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAn
     """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `ApiError`."""
     body = await read_json(request, models.ResultBody)
     session = plugin_session(request)
+    # Also an answer that is refused below is a sign of life.
     session.touch()
     if body.progress is not None:
         await session.relay.take_progress(body.id, RecordedProgress(body.progress, body.total, body.message))

@@ -28,6 +28,7 @@ RECHECK_S = 60.0
 STUCK_S = 300.0
 """Seconds after which a connection that accepts no data is closed."""
 
+# In heartbeats, which every stream gets anyway: ten thousand streams need no timers of their own.
 _RECHECK_BEATS = int(RECHECK_S / HEARTBEAT_S)
 _STUCK_BEATS = int(STUCK_S / HEARTBEAT_S)
 
@@ -58,6 +59,7 @@ class SessionStream:
             await stream.start()
             with suppress(StoreError):  # the stream ends; the client connects again when the store is back
                 while not (reader.idle and reader.closed):
+                    # Asked before waiting: what came while the last frames were sent has rung already.
                     if reader.idle:
                         await reader.rung()
                         continue
@@ -106,12 +108,15 @@ _SINCE = Parameter("Last-Event-ID", "the id of the last event that was read", pl
 async def session_stream(request: HostRequest) -> Response:
     """Stream the events until the session, the client or its credential ends."""
     session = await session_of(request)
+    # No stream is opened for it, which would count as a sign of the plugin and replace its newest stream.
     if request.method == "HEAD":
         return EventStreamResponse(_write_nothing)
+    # A token of the session makes the request the plugin's.
     role = "client" if request.state["session"] is None else "plugin"
     with ExitStack() as counted:
         counted.enter_context(open_stream(request))
         reader = await session.open_stream(role, request.headers.get("last-event-id"))
+        # The stream outlives this handler, and so does its place in the quota.
         return EventStreamResponse(SessionStream(request, session, reader, counted.pop_all()).write)
 
 

@@ -262,6 +262,7 @@ async def session_metadata(request: HostRequest) -> Response:
     _check_version(request.headers.get("accept-version"))
     session = await session_of(request)
     state = session.state
+    # Without the expiry, which moves with each sign of the plugin and would make every answer a new version.
     lasting = {
         "apiVersion": API_VERSION,
         "sessionId": session.code,
@@ -276,9 +277,12 @@ async def session_metadata(request: HostRequest) -> Response:
         "lastUpdated": timestamp(state.updated_at),
     }
     head = orjson.dumps(lasting)
+    # Weak, since two answers under it differ in the expiry. The digest stands for what changes without a revision, such
+    # as the plugin's status.
     etag = f'W/"{state.revision}-{sha256(head).hexdigest()[:16]}"'
     headers = {"etag": etag, **PRIVATE}
     if has_version(request, etag):
         return Response(status_code=304, headers=headers)
+    # Appended to the encoded text: the tools are not encoded a second time.
     body = head[:-1] + b',"expiresAt":"%s"}' % timestamp(session.expires_at).encode()
     return OrjsonResponse(body, 200, headers)

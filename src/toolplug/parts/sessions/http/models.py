@@ -262,6 +262,7 @@ class ResultBody(CamelBody):
         if len(given) != 1:
             raise PydanticCustomError("one_of_three", "send exactly one of 'result', 'error' and 'progress'")
         kind = given.pop()
+        # By the fields that were sent, not by None: `"result": null` is an answer.
         if kind != "result" and getattr(self, kind) is None:
             message = "'{kind}' must not be null; a request that gives nothing has a result, which may be"
             raise PydanticCustomError("no_null", message, {"kind": kind})

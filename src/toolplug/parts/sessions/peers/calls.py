@@ -100,6 +100,7 @@ class CallRecords:
             "queued": call.queued,
             "turn": call.turn,
         }
+        # The arguments as they are: no process on the way decodes them.
         value = orjson.dumps(kept) + b"\n" + call.arguments
         await self._store.commit(_key(code, call_id), value, ttl_s=ttl_s)
 
@@ -111,6 +112,7 @@ class CallRecords:
     async def waiting(self, code: str) -> list[str]:
         """Return the ids of a session's calls without an end. Raises `StoreError`."""
         prefix = f"{CALLS}{code}/"
+        # One walk over the keys: whether a call has ended is in them, and no record is read.
         found = [key async for key in every_key(self._store, prefix)]
         ended = {key.removesuffix(_END) for key in found if key.endswith(_END)}
         return [key.removeprefix(prefix) for key in found if key not in ended and not key.endswith(_END)]

@@ -138,6 +138,7 @@ class PeerSession:
 
     async def adopt(self, presence: StoredPresence) -> None:
         """Take over the presence, unless a newer one is known, and send what now is for this process to send."""
+        # 0 is no record: it is taken over, or a presence that was lost with the store would stay for ever.
         if 0 < presence.revision < self._stored.revision:
             return
         self._stored = presence
@@ -155,6 +156,8 @@ class PeerSession:
         if self._stored.reported == "detached" and not live:
             self.presence.give_up()
         self._delivers = self.relay.delivers
+        # Requests wait without a sender when a process with a stream has ended, or this one sends again after nobody
+        # did.
         if self._delivers and (before - others or not (delivered or others)):
             await self.collect(await self._calls.waiting(self._code))
 
@@ -277,6 +280,7 @@ class Peers:
 
     async def _refresh_all(self, sessions: Iterable[SharedSession]) -> None:
         everything = [*sessions]
+        # Half: there are two records of each session.
         for begin in range(0, len(everything), _AT_ONCE // 2):
             some = everything[begin : begin + _AT_ONCE // 2]
             keys = [key for session in some for key in (record_key(session.code), PRESENCES + session.code)]

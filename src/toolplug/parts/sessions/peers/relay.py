@@ -138,6 +138,7 @@ class SharedRelay(Relay):
         """Write the record of a request; if the request of an earlier process has ended, that is its end."""
         request.sent = request.sent or perf_counter()
         if request.turn is None:
+            # Without an open stream the next one is the first that can send it.
             request.turn = self._turns if self._known else self._turns + 1
         call = StoredCall(
             tool=request.tool,

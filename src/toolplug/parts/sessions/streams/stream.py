@@ -143,6 +143,7 @@ class Reader:
     async def next(self) -> bytes:
         """Wait for frames and return all of them; empty when the stream has ended. Raises `StoreError`."""
         while True:
+            # Here and not when it was lost: a reader that takes nothing costs no reading of the store.
             if self.lost is not None and not self.closed:
                 await self._catch_up(self)
             if self._frames:
@@ -158,6 +159,7 @@ class Reader:
         if self.on_room is not None:
             on_room, self.on_room = self.on_room, None
             on_room()
+        # One write for all that wait.
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def rung(self) -> asyncio.Future[None]:
@@ -283,6 +285,7 @@ class EventFanout:
                 reader.told = last
                 reader.begin(position, b"".join(frames))
                 return True
+            # The feed has moved on while the log was read: the rest is read until both are at one position.
             page = await self._logbook.after(event_id(position))
         return False
 
@@ -354,6 +357,7 @@ class EventFanout:
         entry = read_entry(event.data)
         if entry.revision > self._session.revision or entry.event == GONE:
             await self._session.refresh()
+        # After the refresh, which may fail: the next round then sends this event.
         self._position = event.id
         if told_id(entry) is not None:
             return
@@ -381,6 +385,7 @@ class EventFanout:
         data = b'{"timestamp":"%s"}' % timestamp(self._session.now()).encode()
         for reader in self.readers:
             if reader.idle:
+                # A position past its beginning, so that `push` takes it; a heartbeat is at no place of the log.
                 reader.push(reader.after + 1, frame("heartbeat", data, reader.last_id(self._position)))
             reader.on_beat()
 
