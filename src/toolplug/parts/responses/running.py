@@ -170,7 +170,9 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         """Apply the settings to the next responses; a former backend is closed with the host."""
         before, self._settings = self._settings, settings
         if settings is not None:
-            self._responses.configure(max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl)
+            self._responses.configure(
+                max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl, heal_s=settings.heal
+            )
         if before is None or settings is None or before.backend != settings.backend:
             self._changed = True
 
