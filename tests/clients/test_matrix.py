@@ -95,8 +95,6 @@ FORGETS = {
     "ai_sdk_open_responses.mjs": {"both in one turn", "both in one turn, streamed", "history without ids"},
 }
 """Clients that send no hosted call back, and the conversations in which the model would have to be told of one."""
-NO_HISTORY = {"both in one turn", "both in one turn, streamed", "history without ids"}
-"""The same for chat completions, which has no place for a hosted call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +164,6 @@ async def test_a_client_has_a_conversation(
     if scenario.name in FORGETS.get(client.name, ()):
         reason = "the client sends no calls of servers back, see test_it_is_the_client_that_forgets"
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    if client.name.endswith(" chat") and scenario.name in NO_HISTORY:
-        request.applymarker(pytest.mark.xfail(reason="messages have no place for calls of servers", strict=True))
     shared_stage.backend.plays(*scenario.says)
     assert await client.program.do(scenario.job(f"{shared_stage.url}/v1")) == {"texts": list(scenario.texts)}
     assert told(shared_stage.backend) == list(scenario.told)

@@ -69,12 +69,12 @@ class Loop:
         self._forwarded = forwarded
         self._max_turns = max_turns
         self._citations = Citations()
-        self._calls = HostedCalls(self.draft, asker, request, self._citations, style)
+        self._calls = HostedCalls(self.draft, asker, request, self._citations, style, shows_requests=forwarded is None)
         self._catalog: Catalog = EMPTY_CATALOG
         self._offer: Offer | None = None
         self._servers: dict[str, tuple[str, ...]] = {}
         self._found = FoundTools()
-        self._taken: set[str] = set()
+        self._taken: set[str] = set() if forwarded is None else forwarded.call_ids
 
     async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
         """Yield the events in order; the last one ends the response. `history` has the items that it continues.

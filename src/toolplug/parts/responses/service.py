@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from copy import copy
+from functools import partial
 from secrets import token_hex
 from typing import Self
 
@@ -17,6 +18,7 @@ from toolplug.parts.responses.answers.tracing import trace_turn
 from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
+from toolplug.parts.responses.chat.history import complete_messages
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
 from toolplug.parts.responses.items.transcript import ForwardedChat
 from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
@@ -79,6 +81,9 @@ class Responses:
         conversation = chain[-1].conversation if chain else token_hex(16)
         history = [item for kept in chain for item in kept.items]
         request = await self._complete_input(request, tenant, history)
+        if forwarded is not None:
+            heal = partial(self.stored.heal, tenant, ())
+            forwarded = forwarded._replace(messages=await complete_messages(forwarded.messages, heal))
         asker = await asker_for(conversation)
         try:
             with trace_turn(await self._load(), asker.tracers, asker.context, request.model) as (backend, context):

@@ -117,6 +117,8 @@ class HostedCalls:
         request: ResponseRequest,
         citations: Citations,
         style: ItemStyle,
+        *,
+        shows_requests: bool = True,
     ) -> None:
         self.made: int = 0
         self.asked: bool = False
@@ -126,9 +128,10 @@ class HostedCalls:
         self._draft = draft
         self._asker = asker
         self._most = request.max_tool_calls
-        self._asks_client = (request.metadata or {}).get(APPROVALS_FIELD) == ITEMS
+        self._asks_client = shows_requests and (request.metadata or {}).get(APPROVALS_FIELD) == ITEMS
         self._waiting: dict[tuple[str, str], str] = {}
-        self._labels = frozenset(tool.get("server_label") for tool in request.tools or () if tool.get("type") == MCP)
+        tools = request.tools if shows_requests and request.tools else ()
+        self._labels = frozenset(tool.get("server_label") for tool in tools if tool.get("type") == MCP)
         self._parallel = request.parallel_tool_calls is not False
         self._include = frozenset(request.include or ())
         self._citations = citations

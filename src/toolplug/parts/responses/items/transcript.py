@@ -63,6 +63,12 @@ class ForwardedChat(NamedTuple):
     fields: Mapping[str, object]
     tools: Mapping[str, object]
 
+    @property
+    def call_ids(self) -> set[str]:
+        """The ids of the calls in the messages."""
+        made = [call for message in self.messages for call in _as_list(message.get("tool_calls"))]
+        return {str(as_object(call).get("id")) for call in made}
+
     def fields_after(self, spent: int) -> Mapping[str, object]:
         """Return the fields for a turn after so many tokens, which count for the length of the whole answer."""
         lengths = {name: most for name in _LENGTHS if isinstance(most := self.fields.get(name), int) and most > 0}
