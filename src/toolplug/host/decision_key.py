@@ -75,9 +75,9 @@ def _write(file: Path, text: str) -> str:
     """Write the file, and return its key: that of another process which was faster. Raises `OSError`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     own = file.with_name(f"{FILE}.{token_urlsafe(6)}")
-    with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-        opened.write(text + "\n")
     try:
+        with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(text + "\n")
         for _ in range(2):
             with suppress(FileExistsError):
                 # A link, not a rename: of several processes that start at once exactly one succeeds, and no key is
@@ -88,5 +88,5 @@ def _write(file: Path, text: str) -> str:
                 return other
             file.unlink(missing_ok=True)
     finally:
-        own.unlink()
+        own.unlink(missing_ok=True)
     raise FileExistsError(f"{file} is not a file of this user alone")

@@ -83,7 +83,7 @@ _NOT_REACHED = frozenset({"loop", "not_entered", "part_off", "quarantined", "sou
 _OTHERS = {403: CallRefusal, 404: CallRefusal, 422: CallRefusal, 429: CallRefusal, 503: CallRefusal}
 
 
-def _chosen(request: HostRequest) -> tuple[str | None, str | None]:
+def _read_choice(request: HostRequest) -> tuple[str | None, str | None]:
     """Return the agent and the session of the query or the path. Raises `HttpProblem` for both, or a wrong path."""
     query = query_fields(request)
     fields = {name: query[name] for name in _CHOICE if query.get(name)}
@@ -126,7 +126,7 @@ class ToolDocuments:
     async def _show_tools(self, request: HostRequest) -> Response:
         """Answer the document, or 304 to a client that has it. Raises `HttpProblem` and `AccessError`."""
         state = request.state
-        agent, session = _chosen(request)
+        agent, session = _read_choice(request)
         catalog = await catalog_of(state["host"], state["principal"], agent, session)
         with_auth = state["principal"] is not ANYBODY
         head = head_of(_root_of(request, agent, session), with_auth)
@@ -166,7 +166,7 @@ async def call_chosen_operation(request: HostRequest) -> Response:
 
 async def _call_operation(request: HostRequest) -> Response:
     key = idempotency_key(request)
-    agent, session = _chosen(request)
+    agent, session = _read_choice(request)
     # Not from the parameters: a tool `stream` has the path of another route.
     name = request.scope["state"]["path"].rpartition("/")[2]
     asked = AskedCall(name, await read_arguments(request), agent=agent, session=session)
