@@ -28,6 +28,9 @@ CLIENTS = (
     "pydantic_ai",
     "langchain",
     "litellm",
+    "haystack",
+    "agno",
+    "strands",
     "ai_sdk_openai.mjs",
     "ai_sdk_open_responses.mjs",
 )
