@@ -20,6 +20,9 @@ _MCP_HEADERS = {**_JSON, "Accept": "application/json, text/event-stream", "MCP-P
 
 bare = partial(requested, "starlette_bare", request("GET", "/v1/hello"))
 tool_call = partial(requested, "toolplug_host", request("POST", "/v1/tool-calls", {**_KEY, **_JSON}, _CALL))
+operation = partial(
+    requested, "toolplug_host", request("POST", "/v1/tools/hello", {**_KEY, **_JSON}, b'{"name": "World"}')
+)
 
 ROWS = (
     Row(
@@ -39,6 +42,16 @@ ROWS = (
         against="bare Starlette GET",
         hold=2.6,
         aim=2.0,
+        pairs=21,
+        batch_s=0.2,
+    ),
+    Row(
+        name="POST /v1/tools/{name}",
+        ours=operation,
+        other=tool_call,
+        against="POST /v1/tool-calls",
+        hold=1.1,
+        aim=1.0,
         pairs=21,
         batch_s=0.2,
     ),

@@ -60,7 +60,7 @@ _OF_A_FRAGMENT = "/~!$&'()*+,;=:@"
 _ANY: Node = {"type": "object"}
 
 
-class Operations(NamedTuple):
+class EncodedOperations(NamedTuple):
     """The operations of some tools, and their schemas, as members of JSON objects without the braces."""
 
     paths: bytes
@@ -71,7 +71,7 @@ class ToolsDocument:
     """Documents of catalogs. The operations of a part that many catalogs share are encoded once."""
 
     def __init__(self) -> None:
-        self._kept: LeastRecentlyUsed[int, tuple[Catalog, Operations]] = LeastRecentlyUsed(MAX_PARTS)
+        self._kept: LeastRecentlyUsed[int, tuple[Catalog, EncodedOperations]] = LeastRecentlyUsed(MAX_PARTS)
 
     async def write(self, catalog: Catalog, head: bytes, with_auth: bool) -> bytes:
         """Return the document of the tools that the catalog shows; `head` are its first members."""
@@ -87,7 +87,7 @@ class ToolsDocument:
         return assemble(head, [found[id(part)] for part in parts], with_auth)
 
 
-def assemble(head: bytes, parts: Sequence[Operations], with_auth: bool) -> bytes:
+def assemble(head: bytes, parts: Sequence[EncodedOperations], with_auth: bool) -> bytes:
     """Return a document of these operations; `head` are its first members."""
     return b'{%b,"paths":{%b},"components":{"schemas":{%b},%b}}' % (
         head,
@@ -113,7 +113,7 @@ def head_of(server: str, with_auth: bool) -> bytes:
     return orjson.dumps(head)[1:-1]
 
 
-def operations_of(definitions: Iterable[ToolDefinition]) -> Operations:
+def operations_of(definitions: Iterable[ToolDefinition]) -> EncodedOperations:
     """Return the operations of the tools, in this order; each tool is encoded once."""
     paths: list[bytes] = []
     schemas: list[bytes] = []
@@ -126,10 +126,10 @@ def operations_of(definitions: Iterable[ToolDefinition]) -> Operations:
         paths.append(kept)
         if more := definition.fragments["openapi-schemas"]:
             schemas.append(more)
-    return Operations(b",".join(paths), b",".join(schemas))
+    return EncodedOperations(b",".join(paths), b",".join(schemas))
 
 
-def _encode(definition: ToolDefinition) -> Operations:
+def _encode(definition: ToolDefinition) -> EncodedOperations:
     components = _Components(definition.wire)
     prefix, dot, _ = definition.name.partition(".")
     needed = definition.parameters.value.get("required")
@@ -150,7 +150,7 @@ def _encode(definition: ToolDefinition) -> Operations:
         _content(_answer(definition.output_schema, components)),
         b'"#/components/responses/Refusal"',
     )
-    return Operations(path, dump_json(components.schemas)[1:-1])
+    return EncodedOperations(path, dump_json(components.schemas)[1:-1])
 
 
 def _content(schema: bytes) -> bytes:
@@ -233,7 +233,7 @@ class _MovedSchema:
     def move(self) -> Node:
         """Return the schema without its definitions, which are components now."""
         # Looked up before anything changes: references lead through what is moved.
-        changes = [(place.schema, self._targets(place)) for place in self._places()]
+        changes = [(place.schema, self._targets(place)) for place in self._list_schemas()]
         for schema, targets in changes:
             for keyword in (*_DROPPED, *_REFERENCES):
                 schema.pop(keyword, None)
@@ -248,7 +248,7 @@ class _MovedSchema:
         self._components[self._whole] = self._document
         return {"$ref": _pointer(self._whole)}
 
-    def _places(self) -> list[_Place]:
+    def _list_schemas(self) -> list[_Place]:
         """Return every schema of the document, also those that only a reference leads to."""
         places: list[_Place] = []
         seen: set[int] = set()

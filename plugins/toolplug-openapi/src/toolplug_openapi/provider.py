@@ -65,7 +65,7 @@ class OpenApi(FunctionProvider):
         settings, self._site = self.config, site
         is_url = "://" in settings.document
         if is_url:
-            data = await _fetched(settings.document, site.egress)
+            data = await _fetched(settings, site.egress)
         else:
             data = await site.in_thread(_file, site.config_dir / settings.document, settings.document)
         found = await read(data, settings, site)
@@ -142,11 +142,13 @@ def _file(path: Path, shown: str) -> bytes:
         raise DocumentRefused(f"{shown} cannot be read: {error.strerror}") from None
 
 
-async def _fetched(url: str, egress: Egress) -> bytes:
+async def _fetched(settings: Settings, egress: Egress) -> bytes:
+    url = settings.document
+    headers = {name: value.get_secret_value() for name, value in settings.document_headers.items()}
     transport = await checked_transport(egress, trusted=[url], max_answer_bytes=MAX_JSON_BYTES)
     try:
         async with transport, asyncio.timeout(FETCH_S):
-            response = await _sent(transport, url, Parts("GET", ""))
+            response = await _sent(transport, url, Parts("GET", "", headers=headers))
     except TimeoutError:
         raise DocumentRefused(f"{url} did not answer within {FETCH_S:g} s") from None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
@@ -157,7 +159,8 @@ async def _fetched(url: str, egress: Egress) -> bytes:
             f"{url} redirects to {target!r}, which is not followed; write the URL of the document itself"
         )
     if not response.is_success:
-        raise DocumentRefused(f"{url} cannot be fetched: HTTP {response.status_code}")
+        fix = "; set document_headers" if response.status_code in (401, 403) else ""
+        raise DocumentRefused(f"{url} cannot be fetched: HTTP {response.status_code}{fix}")
     return response.content
 
 

@@ -40,6 +40,7 @@ def _path_or_url(text: str) -> str:
 
 WebUrl = Annotated[str, AfterValidator(bare_web_url)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Pointer = Annotated[str, Field(pattern=r"^(/[^/]*)+$", max_length=500)]
 
 
@@ -121,6 +122,10 @@ class Settings(Model):
         Field(min_length=1, description="path or URL of an OpenAPI document 3.0 or 3.1, in JSON or YAML"),
         AfterValidator(_path_or_url),
     ]
+    document_headers: Annotated[
+        dict[HeaderName, SecretStr],
+        Field(description="what the URL of the document is asked with, such as Authorization; calls are not"),
+    ] = {}
     base_url: Annotated[
         WebUrl | None, Field(description="where the operations are; none: the document's first server")
     ] = None
@@ -145,6 +150,6 @@ class Settings(Model):
     ] = {}
 
     def without_secrets(self) -> Settings:
-        """Return the settings for the process that reads the document: each credential without its value."""
+        """Return the settings for the process that reads the document: without values of credentials and headers."""
         hidden = {name: Credential(forward="caller", scheme=each.scheme) for name, each in self.credentials.items()}
-        return self.model_copy(update={"credentials": hidden})
+        return self.model_copy(update={"credentials": hidden, "document_headers": {}})
