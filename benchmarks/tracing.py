@@ -6,20 +6,24 @@ Both sides use one tracer provider, which samples everything and exports in batc
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import repeat
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
+from benchmarks.applications.responses_host import Dropping
 from benchmarks.calling import repeated, trivial
-from benchmarks.frame import Batch, Row, timed
+from benchmarks.connection import Connection
+from benchmarks.frame import MILLISECONDS, Batch, Row, timed
+from benchmarks.process import started
 from benchmarks.providers import Trivial
+from benchmarks.responses import REQUESTS, ours
 from benchmarks.tools import TEXT
 from toolplug import FunctionRegistry, ToolCall
 from toolplug_otel import OpenTelemetry
@@ -35,17 +39,6 @@ _PAIRS, _BATCH_S = 61, 0.02
 """The difference of two costs needs longer batches: in short ones the first calls after a collection dominate it."""
 
 CALL = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
-
-
-class Dropping(SpanExporter):
-    """Drops what it is given."""
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Drop the spans."""
-        return SpanExportResult.SUCCESS
-
-    def shutdown(self) -> None:
-        """Close nothing."""
 
 
 @asynccontextmanager
@@ -95,6 +88,26 @@ async def unconfigured() -> AsyncGenerator[Batch]:
         yield await repeated(registry, CALL)
 
 
+@asynccontextmanager
+async def turns(*, traced: bool) -> AsyncGenerator[Batch]:
+    """CPU of the host for a response with one hosted call: two questions to a model in a process of its own."""
+    message = ours("call 1")
+    with started("benchmarks.server", "scripted_model") as backend:
+        os.environ["BENCHMARK_MODEL_URL"] = f"http://127.0.0.1:{backend.port}/v1"
+        os.environ.pop("BENCHMARK_SPANS", None)
+        if traced:
+            os.environ["BENCHMARK_SPANS"] = "1"
+        with started("benchmarks.server", "responses_host") as host, Connection(host.port) as connection:
+
+            async def batch(n: int) -> float:
+                before = host.cpu_s()
+                for _ in range(n * REQUESTS):
+                    connection.ask(message)
+                return (host.cpu_s() - before) / REQUESTS
+
+            yield batch
+
+
 ROWS = (
     Row(
         name="a span for a call, in addition to the call",
@@ -133,5 +146,16 @@ ROWS = (
         against="without the plugin",
         hold=1.05,
         aim=1.0,
+    ),
+    Row(
+        name="full turn with a hosted call, its spans exported, server CPU",
+        ours=partial(turns, traced=True),
+        other=partial(turns, traced=False),
+        against="without the plugin",
+        hold=1.15,
+        aim=1.05,
+        unit=MILLISECONDS,
+        pairs=31,
+        batch_s=0,
     ),
 )

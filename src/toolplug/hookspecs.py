@@ -136,7 +136,10 @@ def after_call(
 
 @hookspec
 def call_tracers(site: ProviderContext) -> Sequence[CallTracer]:
-    """Return the tracers that make a span for each call. Called once, after `start`."""
+    """Return the tracers that make a span for each call. Called once, after `start`.
+
+    A tracer that also has `start_turn` (`toolplug.responses.TurnTracer`) makes the spans of responses.
+    """
 
 
 @hookspec

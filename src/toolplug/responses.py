@@ -1,6 +1,7 @@
 """The agentic loop of OpenResponses over any tool executor and any Chat Completions backend."""
 
 from toolplug.errors import BackendFailed, ResponseRefused
+from toolplug.parts.responses.answers.tracing import ChatSpan, TurnSpan, TurnTracer
 from toolplug.parts.responses.backend import Backend, CallPart, Delta, Question, Usage
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.loop import Loop
@@ -12,6 +13,7 @@ __all__ = [
     "Backend",
     "BackendFailed",
     "CallPart",
+    "ChatSpan",
     "Delta",
     "Event",
     "Loop",
@@ -21,5 +23,7 @@ __all__ = [
     "ResponseRequest",
     "Responses",
     "ToolCaller",
+    "TurnSpan",
+    "TurnTracer",
     "Usage",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients import adding_provider
-from tests.clients.test_matrix import ADD, FORGETS, SCENARIOS, Client, Scenario, client, told
+from tests.clients.test_matrix import ADD, SCENARIOS, Client, Scenario, client, told
 from tests.kept_port import kept_port
 from tests.responses.backend.scripted import ScriptedBackend
 from tests.wire.deployments import chosen, deployed
@@ -57,12 +57,7 @@ def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_a_client_has_a_conversation(
-    hosts: DeployedHosts, client: Client, scenario: Scenario, request: pytest.FixtureRequest
-) -> None:
-    if scenario.name in FORGETS.get(client.name, ()):
-        reason = "the client sends no calls of servers back, see test_it_is_the_client_that_forgets"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+async def test_a_client_has_a_conversation(hosts: DeployedHosts, client: Client, scenario: Scenario) -> None:
     hosts.clear()
     hosts.backend.plays(*scenario.says)
     assert await client.program.do(scenario.job(f"{hosts.url}/v1")) == {"texts": list(scenario.texts)}

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from tests.clients.environments import CLIENTS, command_of
 from tests.responses.backend.script import Answer, Call, calls, says
-from tests.responses.backend.scripted import ScriptedBackend
+from tests.responses.backend.scripted import Asked, ScriptedBackend
 from tests.responses.harness import Harness
 from tests.responses.serving import serving
 
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.judge,
     pytest.mark.leaves("task", "thread", "process"),
-    pytest.mark.requirement("C-9-client-matrix"),
+    pytest.mark.requirement("C-9-client-matrix", "I32-healing"),
 ]
 
 ADD = Call("add", '{"a": 1, "b": 2}', "call_add")
@@ -89,14 +89,8 @@ SCENARIOS = (
         own=True,
     ),
 )
-FORGETS = {
-    "pydantic_ai": {"history without ids"},
-    "ai_sdk_openai.mjs": {"history without ids"},
-    "ai_sdk_open_responses.mjs": {"both in one turn", "both in one turn, streamed", "history without ids"},
-}
-"""Clients that send no hosted call back, and the conversations in which the model would have to be told of one."""
-NO_HISTORY = {"both in one turn", "both in one turn, streamed", "history without ids"}
-"""The same for chat completions, which has no place for a hosted call."""
+FORGETS = ("pydantic_ai", "haystack", "agno", "ai_sdk_openai.mjs", "ai_sdk_open_responses.mjs")
+"""Clients that send no hosted call back; the host heals their histories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +154,29 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_a_client_has_a_conversation(
-    shared_stage: Harness, client: Client, scenario: Scenario, request: pytest.FixtureRequest
-) -> None:
-    if scenario.name in FORGETS.get(client.name, ()):
-        reason = "the client sends no calls of servers back, see test_it_is_the_client_that_forgets"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    if client.name.endswith(" chat") and scenario.name in NO_HISTORY:
-        request.applymarker(pytest.mark.xfail(reason="messages have no place for calls of servers", strict=True))
+async def test_a_client_has_a_conversation(shared_stage: Harness, client: Client, scenario: Scenario) -> None:
     shared_stage.backend.plays(*scenario.says)
     assert await client.program.do(scenario.job(f"{shared_stage.url}/v1")) == {"texts": list(scenario.texts)}
     assert told(shared_stage.backend) == list(scenario.told)
     assert shared_stage.board.log == ["add 1 2"] * sum(ADD in getattr(turn, "calls", ()) for turn in scenario.says)
+
+
+def do_what_is_not_done(asked: Asked) -> Answer:
+    """Call what the messages do not show as done."""
+    done = [call["function"]["name"] for message in asked.messages for call in message.get("tool_calls", ())]
+    left = [call for call in (ADD, CITY) if call.name not in done]
+    return calls(*left) if left else says("3 in Cork.")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_client_does_not_send_back_is_not_done_again(
+    shared_stage: Harness, client: Client, stream: bool
+) -> None:
+    shared_stage.backend.answers(do_what_is_not_done)
+    job = {"url": f"{shared_stage.url}/v1", "key": "alice-key", "prompts": ["Go"], "stream": stream, "own": True}
+    assert await client.program.do(job) == {"texts": ["3 in Cork."]}
+    assert (len(shared_stage.backend.asked), shared_stage.board.log) == (2, ["add 1 2"])
 
 
 class CannedApi:
@@ -197,7 +202,7 @@ class CannedApi:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", list(FORGETS))
+@pytest.mark.parametrize("name", FORGETS)
 async def test_it_is_the_client_that_forgets(name: str) -> None:
     called = {"id": "mcp_1", "type": "mcp_call", "status": "completed", "server_label": "s", "name": "add"}
     called |= {"arguments": "{}", "output": "3"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.host.conftest import Package
 
+from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.providers.entry_points import find_installed
@@ -81,3 +83,65 @@ def test_an_unknown_source_is_given_the_nearest(config: Write) -> None:
     (said,) = problems(config("toolsets: {a: {prefix: a, from: 'shelve:fiction'}}"))
     assert "unknown source 'shelve'" in said
     assert said.endswith("(nearest: 'shelf')")
+
+
+LOST = """
+    import asyncio
+    from contextlib import asynccontextmanager
+    from toolplug import FunctionProvider, ToolsetSource
+
+    OPENED = []
+
+    class Lost(ToolsetSource):
+        reads = 0
+
+        def tools(self):
+            self.reads += 1
+            if self.reads > 1:
+                raise ConnectionError("lost")
+            return [{"name": "ping", "description": "Answer.", "inputSchema": {"type": "object"}}]
+
+        def hosts(self, tool):
+            return ()
+
+        def problem(self):
+            return None
+
+        async def execute(self, call, context):
+            raise NotImplementedError
+
+        def on_change(self, changed):
+            asyncio.get_running_loop().call_soon(changed)
+
+    class Shelf(FunctionProvider):
+        def toolset_sources(self):
+            @asynccontextmanager
+            async def opens(link):
+                OPENED.append(link)
+                if len(OPENED) in (3, 4):
+                    raise ConnectionError("away")
+                yield Lost()
+
+            return {"shelf": opens}
+"""
+
+
+@pytest.mark.anyio
+async def test_a_source_that_was_open_is_opened_again_soon_however_often_it_was_lost(
+    config: Write, package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+    many = asyncio.Event()
+
+    def pause_after(count: int, *_: float) -> float:
+        failures.append(count)
+        if len(failures) == 6:
+            many.set()
+        return 0.0
+
+    monkeypatch.setattr("toolplug.host.toolsets.sources.pause_after", pause_after)
+    package("toolplug-shelf", {"shelf": "shelf_mod:Shelf"}, shelf_mod=LOST)
+    file = config("providers: {shelf: {enabled: true}}\ntoolsets: {a: {prefix: a, from: 'shelf:fiction'}}")
+    async with open_host(file, environ={}), asyncio.timeout(30):
+        await many.wait()
+    assert failures[:6] == [1, 1, 2, 3, 1, 1]

@@ -24,6 +24,12 @@ PATIENCE_S = 60.0
 Prepare = Callable[[Host], None]
 
 
+def call_id_of(response: Mapping[str, Any], name: str) -> str:
+    """The id of the client's call of a function in a response."""
+    (call_id,) = [item["call_id"] for item in response["output"] if item.get("name") == name]
+    return call_id
+
+
 def untouched(host: Host) -> None:
     """Leave the host as it is."""
 

@@ -13,6 +13,8 @@ from tests.responses.harness import MODEL, Harness
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 ASK = Call("ask_first", '{"what": "it"}', "call_ask")
+AGAIN = Call("ask_first", ASK.arguments, "call_again")
+DECLARED = {"type": "mcp", "server_label": "desk"}
 DECIDER = {"key": "decider-key", "subject": "alice", "tenant": "t1", "scopes": ["tools:call", "approvals:write"]}
 
 
@@ -22,7 +24,7 @@ async def harness(staging: Staging) -> Harness:
 
 
 async def post(harness: Harness, key: str = "decider-key", **members: Any) -> dict[str, Any]:
-    body = {"model": MODEL, **members}
+    body = {"model": MODEL, "tools": [DECLARED], **members}
     answer = await harness.http.post("/v1/responses", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -151,3 +153,52 @@ async def test_a_made_up_request_decides_no_call_that_was_made_elsewhere(staging
         if item["id"] == ticket
     ]
     assert (waiting["state"], harness.board.log) == ("waiting", [])
+
+
+@pytest.mark.requirement("I32-undeclared-approval")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_declared_no_server_hears_of_the_approval_from_the_model(
+    harness: Harness, stream: bool
+) -> None:
+    """A client that does not know the item fails on it, or shows an empty answer."""
+    harness.backend.plays(calls(ASK), calls(AGAIN), says("Someone must approve it."))
+    other: Any = [{"type": "mcp", "server_label": "search"}]
+    if stream:
+        answer = (await harness.stream("Do it.", tools=other))[-1].response.to_dict()  # type: ignore[union-attr]
+    else:
+        answer = await post(harness, input="Do it.", tools=other)
+    assert [item["type"] for item in answer["output"]] == ["mcp_call", "mcp_call", "message"]
+    (waiting,) = answer["toolplug"]["approvals"]
+    assert (waiting["tool"], waiting["server_label"]) == ("ask_first", "desk")
+    assert [text.split(";")[0] for text in told(harness)] == [f"a person must approve: id {waiting['id']}"] * 2
+    root = {"Authorization": "Bearer decider-key"}
+    listed = (await harness.http.get("/v1/approvals", headers=root)).json()["approvals"]
+    assert [each["id"] for each in listed] == [waiting["id"]]
+    assert harness.board.log == []
+
+
+@pytest.mark.requirement("I32-undeclared-approval")
+async def test_what_a_person_has_approved_is_then_done(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK), says("Someone must approve it."), calls(ASK), says("It is done."))
+    first = await post(harness, "alice-key", input="Do it.", tools=[])
+    (waiting,) = first["toolplug"]["approvals"]
+    root = {"Authorization": "Bearer decider-key"}
+    decided = await harness.http.post(f"/v1/approvals/{waiting['id']}", json={"decision": "approve"}, headers=root)
+    assert decided.status_code == 200
+    second = await post(harness, "alice-key", input="Approved.", tools=[], previous_response_id=first["id"])
+    assert harness.board.log == ["did it"]
+    assert "toolplug" not in second
+
+
+@pytest.mark.requirement("I32-undeclared-approval")
+async def test_a_client_that_handles_it_undeclared_says_so(harness: Harness) -> None:
+    harness.backend.plays(calls(ASK), says("It is done."))
+    first = await post(harness, input="Do it.", tools=[], metadata={"toolplug_approvals": "items"})
+    (request,) = first["output"]
+    assert (request["type"], "toolplug" in first) == ("mcp_approval_request", False)
+    answer = [decision(request, approve=True)]
+    await post(harness, input=answer, tools=[], previous_response_id=first["id"])
+    assert harness.board.log == ["did it"]
+    body = {"model": MODEL, "input": "Do it.", "metadata": {"toolplug_approvals": "item"}}
+    refused = await harness.http.post("/v1/responses", json=body, headers={"Authorization": "Bearer decider-key"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata.toolplug_approvals")

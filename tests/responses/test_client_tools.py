@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.responses.backend.script import Call, calls, says
-from tests.responses.harness import MODEL, Harness
+from tests.responses.harness import MODEL, Harness, call_id_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -20,8 +20,9 @@ async def test_a_mixed_turn_runs_its_hosted_calls_and_returns_the_clients(harnes
     harness.backend.plays(MIXED)
     answer = await harness.create(tools=[CITY])
     assert answer.status == "completed"
+    key = answer.id.removeprefix("resp_")
     assert [(item.type, item.call_id, item.name) for item in answer.output] == [  # type: ignore[union-attr]
-        ("function_call", "call_city", "city"),
+        ("function_call", f"call_{key}000_call_city", "city"),
         ("mcp_call", "call_add", "add"),
     ]
     assert harness.board.log == ["add 1 2"]
@@ -44,7 +45,8 @@ async def test_a_streamed_mixed_turn_ends_the_clients_calls_before_the_hosted_on
 @pytest.mark.requirement("C-9-client-turn", "C-9-approval-item")
 async def test_a_mixed_turn_may_wait_for_a_person_as_well(harness: Harness) -> None:
     harness.backend.plays(calls(Call("ask_first", '{"what": "it"}', "call_ask"), *MIXED.calls))
-    answer = await harness.create(tools=[CITY])
+    desk: Any = {"type": "mcp", "server_label": "desk"}
+    answer = await harness.create(tools=[CITY, desk])
     assert [item.type for item in answer.output] == ["function_call", "mcp_approval_request", "mcp_call"]
 
 
@@ -54,9 +56,10 @@ async def test_the_request_that_goes_on_answers_the_clients_calls(harness: Harne
     harness.backend.plays(MIXED, says("3 in Cork."), says("Bye."))
     first = (await harness.post(model=MODEL, input="Go", tools=[CITY])).json()
     items = [item if history == "items" else {**item, "id": None} for item in first["output"]]
-    members: dict[str, Any] = {"input": [{"role": "user", "content": "Go"}, *items, OUTPUT]}
+    output = {**OUTPUT, "call_id": call_id_of(first, "city")}
+    members: dict[str, Any] = {"input": [{"role": "user", "content": "Go"}, *items, output]}
     if history == "previous_response_id":
-        members = {"input": [OUTPUT], "previous_response_id": first["id"]}
+        members = {"input": [output], "previous_response_id": first["id"]}
     second = (await harness.post(model=MODEL, tools=[CITY], **members)).json()
     assert harness.board.log == ["add 1 2"]
     assert [item["type"] for item in second["output"]] == ["message"]
@@ -72,7 +75,7 @@ async def test_a_client_call_that_nobody_answered_is_refused(harness: Harness) -
     answer = await harness.post(model=MODEL, input="And?", previous_response_id=first.id, tools=[CITY])
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "missing_tool_output", "input")
-    assert "call_city" in error["message"]
+    assert call_id_of(first.to_dict(), "city") in error["message"]
     assert len(harness.backend.asked) == 1
 
 
@@ -95,6 +98,7 @@ async def test_an_answer_to_a_call_that_nobody_made_is_refused(harness: Harness)
 async def test_an_answer_may_be_text_or_parts(harness: Harness, output: Any, content: str) -> None:
     harness.backend.plays(calls(Call("city", "{}", "call_city")), says("Thanks."))
     first = await harness.create("Go", tools=[CITY])
-    await harness.create([{**OUTPUT, "output": output}], previous_response_id=first.id, tools=[CITY])
+    answer: Any = {**OUTPUT, "call_id": call_id_of(first.to_dict(), "city"), "output": output}
+    await harness.create([answer], previous_response_id=first.id, tools=[CITY])
     (told,) = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]
     assert told in (content, [{"type": "text", "text": content}])

@@ -202,7 +202,7 @@ async def test_every_item_of_a_stored_response_may_be_named(harness: Harness) ->
     ask = Call("ask_first", '{"what": "it"}', "call_ask")
     harness.backend.plays(Turn(reasoning="Hm.", text="So.", calls=(SEARCH, ask)), says("Bye."), says("Bye."))
     sent = [{"id": "msg_of_the_client", "type": "message", "role": "user", "content": "Go"}]
-    first = await made(harness, input=sent)
+    first = await made(harness, input=sent, metadata={"toolplug_approvals": "items"})
     assert [item["type"] for item in first["output"]] == [
         "reasoning",
         "message",

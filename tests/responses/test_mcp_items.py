@@ -83,5 +83,5 @@ async def test_a_server_is_listed_once_in_a_conversation(harness: Harness) -> No
 @pytest.mark.requirement("C-9-approval-item")
 async def test_a_tool_of_a_server_that_must_be_approved_is_asked_for_with_its_server(harness: Harness) -> None:
     harness.backend.plays(calls(Call("zoo__whoami")))
-    request = (await made(harness))["output"][-1]
+    request = (await made(harness, tools=[{"type": "mcp", "server_label": "zoo"}]))["output"][-1]
     assert (request["type"], request["server_label"], request["name"]) == ("mcp_approval_request", "zoo", "whoami")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.responses.backend.script import Call, calls, says
-from tests.responses.harness import MODEL, Harness
+from tests.responses.harness import MODEL, Harness, call_id_of
 
 pytestmark = [
     pytest.mark.anyio,
@@ -83,7 +83,7 @@ async def test_the_image_of_a_clients_answer_is_shown_to_the_model(harness: Harn
     first = await made(harness, tools=[look])
     image = {"type": "input_image", "image_url": "data:image/png;base64,UE5H"}
     output = [{"type": "input_text", "text": "Here."}, image]
-    answer = {"type": "function_call_output", "call_id": "call_look", "output": output}
+    answer = {"type": "function_call_output", "call_id": call_id_of(first, "look"), "output": output}
     await made(harness, input=[answer], previous_response_id=first["id"], tools=[look])
     *_, told, seen = harness.backend.asked[1].messages
     assert (told["role"], told["content"], seen) == ("tool", [{"type": "text", "text": "Here."}], SEEN)

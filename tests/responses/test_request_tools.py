@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import NotFoundError
 from tests.responses.backend.script import Call, calls, says
-from tests.responses.harness import MODEL, Harness
+from tests.responses.harness import MODEL, Harness, call_id_of
 
 pytestmark = [
     pytest.mark.anyio,
@@ -57,8 +57,8 @@ async def test_functions_in_a_namespace_are_the_clients_own(harness: Harness, st
         {"type": "custom_tool_call", "namespace": "crm", "name": "note", "arguments": None, "input": "nice"},
     ]
     answers = [
-        {"type": "function_call_output", "call_id": "call_1", "output": "Ann Otter"},
-        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "ok"},
+        {"type": "function_call_output", "call_id": call_id_of(first, "find"), "output": "Ann Otter"},
+        {"type": "custom_tool_call_output", "call_id": call_id_of(first, "note"), "output": "ok"},
     ]
     await made(harness, input=[{"role": "user", "content": "Go"}, *first["output"], *answers], tools=[CRM])
     (told,) = [message for message in harness.backend.asked[1].messages if message["role"] == "assistant"]

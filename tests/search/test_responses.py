@@ -88,7 +88,7 @@ async def test_found_tools_stay_with_previous_response_id_and_with_items_that_ar
 async def test_call_tool_is_shown_approved_and_remembered_as_the_call_of_its_tool(harness: Harness) -> None:
     through = Call("call_tool", orjson.dumps({"name": name_of(9), "arguments": {"id": "1"}}).decode(), "call_1")
     harness.backend.plays(calls(through), says("Shared."))
-    response = (await harness.create("Share it")).to_dict()
+    response = (await harness.create("Share it", metadata={"toolplug_approvals": "items"})).to_dict()
     asked: Any = response["output"]
     assert [(item["type"], item["name"], item["arguments"]) for item in asked] == [
         ("mcp_approval_request", name_of(9), '{"id":"1"}')

@@ -112,7 +112,7 @@ async def test_a_conversation_goes_on_anywhere(client: httpx2.AsyncClient, stran
 async def test_an_approval_is_given_in_the_next_request(client: httpx2.AsyncClient) -> None:
     for approve in (True, False):
         name = new_name("response")
-        made = await create(client, f'call first {{"name": "{name}"}}')
+        made = await create(client, f'call first {{"name": "{name}"}}', metadata={"toolplug_approvals": "items"})
         (asked,) = [item for item in made["output"] if item["type"] == "mcp_approval_request"]
         assert (asked["name"], json.loads(asked["arguments"])) == ("first", {"name": name})
         answer = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": approve}

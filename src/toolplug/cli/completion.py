@@ -54,8 +54,12 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
         # In the same folder: a rename within one file system, so that a shell that completes now reads the old file or
         # the new one.
         with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
-            written.write(cache.model_dump_json())
-        os.replace(written.name, file)
+            try:
+                written.write(cache.model_dump_json())
+                written.flush()
+                os.replace(written.name, file)
+            except OSError:
+                os.unlink(written.name)
 
 
 def complete_tool(context: typer.Context, args: list[str], incomplete: str) -> list[str]:

@@ -54,7 +54,8 @@ def end_at_signals() -> None:
 
     For a server that is still being imported and has nothing to close; it replaces these handlers when it starts.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -79,6 +80,8 @@ def serve(
         config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
+    if workers > 1 and not hasattr(signal, "SIGHUP"):
+        raise typer.BadParameter("this system runs one process; --workers needs Linux or macOS")
     if workers > 1 and (reload or stdio):
         raise typer.BadParameter(f"{'--reload' if reload else '--stdio'} runs one process; leave out --workers")
     if reload:

@@ -60,24 +60,33 @@ def _read(file: Path) -> str | None:
     """Return the text of the file; None unless it is a regular file that nobody else could have read or written."""
     try:
         # A link could lead to a file of somebody else, and opening a pipe waits for its other end.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(file, os.O_RDONLY | _AS_IT_IS)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as opened:
         state = os.fstat(descriptor)
         # Asked of the open descriptor: the name could stand for another file by now.
-        private = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
+        private = stat.S_ISREG(state.st_mode) and _is_own(state)
         text = opened.read(100).decode("latin-1").strip() if private else ""
     return text if _TEXT.fullmatch(text) else None
+
+
+_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Neither where a link leads, nor waiting for a pipe. Windows has neither flag, and asks for a right to make links."""
+
+
+def _is_own(state: os.stat_result) -> bool:
+    """Return whether nobody else can read or write the file. Windows says so in lists of its own, not in the mode."""
+    return not hasattr(os, "geteuid") or (state.st_uid == os.geteuid() and not state.st_mode & 0o077)
 
 
 def _write(file: Path, text: str) -> str:
     """Write the file, and return its key: that of another process which was faster. Raises `OSError`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     own = file.with_name(f"{FILE}.{token_urlsafe(6)}")
-    with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-        opened.write(text + "\n")
     try:
+        with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(text + "\n")
         for _ in range(2):
             with suppress(FileExistsError):
                 # A link, not a rename: of several processes that start at once exactly one succeeds, and no key is
@@ -88,5 +97,5 @@ def _write(file: Path, text: str) -> str:
                 return other
             file.unlink(missing_ok=True)
     finally:
-        own.unlink()
+        own.unlink(missing_ok=True)
     raise FileExistsError(f"{file} is not a file of this user alone")

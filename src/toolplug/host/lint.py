@@ -146,7 +146,7 @@ def _of_tool(key: str, name: str, code: str, message: str, hint: str) -> Problem
 
 
 def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs with the same words, in any order, case and plural, and pairs that differ by one character."""
+    """Yield pairs with the same words, in any order, case and plural, and pairs of which one has one character more."""
     # By words and by shortened forms: to compare each pair of ten thousand names would take fifty million comparisons.
     met: dict[object, list[str]] = {}
     for name in names:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Literal, Self, TypeVar, cast
 
 import aiosqlite
@@ -53,7 +54,7 @@ class Connection:
 
     async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Call `work` on the connection's thread. One call for several statements saves changes of threads."""
-        return await self._connection.run(work)
+        return await self._connection.perform(work)
 
     async def rows(self, sql: str, parameters: Mapping[str, Value] | Sequence[Value] = ()) -> list[sqlite3.Row]:
         """Run a statement and return all its rows as tuples."""
@@ -75,17 +76,37 @@ class _DaemonConnection(aiosqlite.Connection):
 
     def __init__(self, connector: Callable[[], sqlite3.Connection], iter_chunk_size: int) -> None:
         super().__init__(connector, iter_chunk_size)
-        self._thread.daemon = True
+        # Before 0.22 a connection is a thread itself, and has `_stop_running` instead of `stop`.
+        thread = cast("Thread", getattr(self, "_thread", self))
+        thread.daemon = True
 
-    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def perform(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         return cast("Result", await self._execute(work, self._conn))  # pyright: ignore[reportUnknownMemberType] untyped there
 
     def stop(self) -> asyncio.Future[object] | None:
+        if not hasattr(aiosqlite.Connection, "stop"):
+            return self._stop_old()
         stopped = cast("asyncio.Future[object] | None", super().stop())  # pyright: ignore[reportUnknownMemberType] untyped there
         # Without an event loop, when it is thrown away unclosed, there is no future.
         if stopped is not None:
             self.stopped = stopped
         return stopped
+
+    def _stop_old(self) -> asyncio.Future[object]:
+        """Stop as `stop` of 0.22 does: after the queued work the thread closes the file and ends."""
+        self.stopped = asyncio.get_running_loop().create_future()
+        self._tx.put_nowait((self.stopped, self._close_file))  # pyright: ignore[reportUnknownMemberType] untyped there
+        getattr(super(), "_stop_running")()  # noqa: B009  the newer versions, whose types are checked, have none
+        return self.stopped
+
+    def _stop_running(self) -> None:
+        """End the thread of a connection that failed, which aiosqlite before 0.22 calls."""
+        self.stop()
+
+    def _close_file(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -178,7 +199,7 @@ class SqliteFile:
         with told_as_store_errors(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite itself would make the file readable for all, as the umask says.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._check()
             return self._patiently_open()
 

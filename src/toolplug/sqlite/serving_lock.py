@@ -8,7 +8,6 @@ processes may read the store.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import multiprocessing
 import os
@@ -17,13 +16,17 @@ import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from toolplug.errors import StoreInUse
 from toolplug.sqlite.file import real_path, told_as_store_errors
 
 _POLL_S = 0.1
+_LOCKED_BYTE = 1 << 30
+"""On Windows nobody can read what is locked: a byte behind those that say who holds the lock."""
 _LOG = logging.getLogger("toolplug.stores")
 
 
@@ -43,7 +46,7 @@ async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGene
     with told_as_store_errors(store):
         file = open_lock(lock_file(store))
     with file:
-        await _lock(file, store, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
+        await _lock(file, store, wait_s, shared=shared)
         with told_as_store_errors(store):
             # After the lock is held: before that the file says who holds it.
             file.truncate()
@@ -57,15 +60,39 @@ def is_served_shared(store: Path) -> bool:
     if not path.exists():
         return False
     with told_as_store_errors(store), open_lock(path) as file:
-        return not try_lock(file, fcntl.LOCK_EX) and try_lock(file, fcntl.LOCK_SH)
+        return _FCNTL is not None and not try_lock(file) and try_lock(file, shared=True)
 
 
-def try_lock(file: FileIO, kind: int) -> bool:
-    """Take the lock if nobody else prevents it, `LOCK_EX` or `LOCK_SH`; return whether it was taken."""
+def _module(name: str) -> Any:
+    """Return a module that only some systems have; None on the others."""
     try:
-        # `flock`, not `lockf`: a POSIX lock goes as soon as any descriptor of the file is closed in the process.
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+_FCNTL = _module("fcntl")
+_MSVCRT = _module("msvcrt")
+CAN_SHARE: bool = _FCNTL is not None
+"""False on Windows, whose locks are of one process only."""
+
+
+def try_lock(file: FileIO, *, shared: bool = False) -> bool:
+    """Take the lock if nobody else prevents it, alone or together with others; return whether it was taken.
+
+    Python has no shared locks on Windows: there each lock is of one process. Where there are no locks, the log says so.
+    """
+    try:
+        if _FCNTL is not None:
+            # `flock`, not `lockf`: a POSIX lock goes as soon as any descriptor of the file is closed in the process.
+            _FCNTL.flock(file, (_FCNTL.LOCK_SH if shared else _FCNTL.LOCK_EX) | _FCNTL.LOCK_NB)
+        elif _MSVCRT is not None:
+            file.seek(_LOCKED_BYTE)
+            _MSVCRT.locking(file.fileno(), _MSVCRT.LK_NBLCK, 1)
+            file.seek(0)
+        else:
+            _LOG.warning("this system has no locks of files: see that one process at a time serves %s", file.name)
+    except (BlockingIOError, PermissionError):  # the latter is Windows' own
         return False
     return True
 
@@ -73,10 +100,16 @@ def try_lock(file: FileIO, kind: int) -> bool:
 def open_lock(path: Path) -> FileIO:
     """Open a file to lock it, make it and its folder where they are missing, and close it in each forked child."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    file = FileIO(str(path), "r+", opener=_open_own)
     # A process that a provider forks shares the lock, and would keep it after the end of this one.
-    os.register_at_fork(after_in_child=partial(_close, weakref.ref(file)))
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+        os.register_at_fork(after_in_child=partial(_close, weakref.ref(file)))
     return file
+
+
+def _open_own(path: str, flags: int) -> int:
+    """Open a file that only its owner can read, and that programs started by this one do not inherit."""
+    return os.open(path, flags | os.O_CREAT, 0o600)
 
 
 def _close(file: weakref.ref[FileIO]) -> None:
@@ -85,12 +118,12 @@ def _close(file: weakref.ref[FileIO]) -> None:
         found.close()
 
 
-async def _lock(file: FileIO, store: Path, kind: int, wait_s: float) -> None:
+async def _lock(file: FileIO, store: Path, wait_s: float, *, shared: bool) -> None:
     loop = asyncio.get_running_loop()
     give_up_at, has_warned = loop.time() + wait_s, False
     while True:
         with told_as_store_errors(store):
-            if try_lock(file, kind):
+            if try_lock(file, shared=shared):
                 return
         if loop.time() >= give_up_at:
             raise StoreInUse(store, *_holder(store))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -23,9 +22,9 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
-from toolplug.errors import StoreUnavailable
+from toolplug.errors import StoreRefused, StoreUnavailable
 from toolplug.sqlite.file import real_path
-from toolplug.sqlite.serving_lock import open_lock, try_lock
+from toolplug.sqlite.serving_lock import CAN_SHARE, open_lock, try_lock
 from toolplug.stores.store import Change, Event
 
 LOOK_S = 0.1
@@ -68,11 +67,15 @@ class SharedLock:
 
         Raises `StoreUnavailable` if the first one does not end that, and `OSError` for a folder that cannot be made.
         """
+        if not CAN_SHARE:
+            raise StoreRefused(
+                f"{store}: this system cannot share a SQLite file; use toolplug-redis or toolplug-postgres"
+            )
         file = open_lock(wake_folder(store) / "lock")
         give_up_at = asyncio.get_running_loop().time() + _LOCK_WAIT_S
         try:
-            first = try_lock(file, fcntl.LOCK_EX)
-            while not first and not try_lock(file, fcntl.LOCK_SH):
+            first = try_lock(file)
+            while not first and not try_lock(file, shared=True):
                 if asyncio.get_running_loop().time() >= give_up_at:
                     raise StoreUnavailable(f"{store}: a process that is just opening this file is stuck; end it")
                 await asyncio.sleep(0.01)
@@ -83,7 +86,7 @@ class SharedLock:
 
     def share(self) -> None:
         """Let other processes open the file."""
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        try_lock(self._file, shared=True)
 
     def close(self) -> None:
         """Release the lock."""

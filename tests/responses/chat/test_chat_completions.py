@@ -145,10 +145,11 @@ async def test_the_client_answers_its_calls_in_the_next_request(harness: Harness
     first = (await complete(harness, tools=[CITY])).choices[0].message
     (call,) = first.tool_calls or ()
     result = {"role": "tool", "tool_call_id": call.id, "content": "Cork"}
-    sent = [*HELLO, first.model_dump(exclude_none=True), result]
+    sent: list[Any] = [*HELLO, first.model_dump(exclude_none=True), result]
     answer = await complete(harness, sent, tools=[CITY])
     assert answer.choices[0].message.content == "Cork."
-    assert harness.backend.asked[1].messages == [sent[0], {**sent[1], "content": None}, sent[2]]
+    own: Any = {**sent[1], "content": None, "tool_calls": [{**sent[1]["tool_calls"][0], "id": "call_city"}]}
+    assert harness.backend.asked[1].messages == [sent[0], own, {**sent[2], "tool_call_id": "call_city"}]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

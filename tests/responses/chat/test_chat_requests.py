@@ -70,8 +70,10 @@ async def test_messages_go_as_they_came(harness: Harness) -> None:
             {"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}, "extra_content": {"s": 1}}]},
         {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "ok"}]},
     ]  # fmt: skip
-    await post(harness, messages=messages)
+    cached = {"type": "function", "function": {"name": "x"}, "cache_control": {"type": "ephemeral"}}
+    await post(harness, messages=messages, tools=[cached])
     assert harness.backend.asked[0].messages == messages
+    assert harness.backend.asked[0].body["tools"][0] == cached
 
 
 async def test_the_length_is_that_of_all_turns(harness: Harness) -> None:

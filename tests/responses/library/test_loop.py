@@ -86,7 +86,7 @@ async def test_a_mixed_turn_shows_its_hosted_call_behind_the_clients_and_makes_i
             pass
         made = first.draft.output
         assert [(item["type"], item["name"]) for item in made] == [("function_call", "city"), ("mcp_call", "add")]
-        answer = {"type": "function_call_output", "call_id": "call_2", "output": "Cork"}
+        answer = {"type": "function_call_output", "call_id": made[0]["call_id"], "output": "Cork"}
         model = ScriptedModel(says("3 in Cork"))
         second = Loop(model, ToolCaller(registry), ResponseRequest(input=[answer], tools=[own]))
         async for _ in second.events([*first.sent, *made]):

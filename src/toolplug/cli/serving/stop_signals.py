@@ -16,6 +16,8 @@ from types import FrameType
 from toolplug.cli.process_exit import GRACE_S, leave_now
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+RELOADING: tuple[signal.Signals, ...] = tuple(filter(None, [getattr(signal, "SIGHUP", None)]))
+"""None on Windows."""
 BROKEN_OFF = 1
 """The exit code after a second signal, which does not wait for running calls."""
 
@@ -42,7 +44,7 @@ def signals(
     Yields a function that takes the signals back from a provider, or a library that it loads.
     """
     handler = _Handler(asyncio.get_running_loop(), stop, reload, within_s, is_busy)
-    before = {number: signal.signal(number, handler) for number in (*STOPPING, signal.SIGHUP)}
+    before = {number: signal.signal(number, handler) for number in (*STOPPING, *RELOADING)}
     try:
         yield handler.take_back
     finally:
@@ -100,7 +102,7 @@ class _Handler:
 
     def take_back(self) -> None:
         """Install this handler again for each signal that has another one."""
-        for number in (*STOPPING, signal.SIGHUP):
+        for number in (*STOPPING, *RELOADING):
             other = signal.getsignal(number)
             if other is not self:
                 signal.signal(number, self)

@@ -68,7 +68,9 @@ def _ask_package(name: str, *, within_s: float) -> SettingsSchema:
         try:
             answer, _ = child.communicate(timeout=within_s)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # with everything that it has started
+            if hasattr(os, "killpg"):
+                os.killpg(child.pid, signal.SIGKILL)  # with everything that it has started
+            child.kill()
             return SettingsSchema(open=True, error=f"no answer within {within_s:g} s")
     try:
         found = SettingsSchema.model_validate_json(answer)

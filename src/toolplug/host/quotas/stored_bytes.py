@@ -19,7 +19,16 @@ from toolplug.execution.accounting import audit_origin
 from toolplug.host.quotas.settings import Owner, Quotas, quota_exceeded
 from toolplug.stores.store import DelegatingStore, Store, every_key
 
-_COUNTED = ("response/", "response-events/", "queued/", "artifact/", "session/", "saved-toolset/", "provider/")
+_COUNTED = (
+    "response/",
+    "response-events/",
+    "response-healing/",
+    "queued/",
+    "artifact/",
+    "session/",
+    "saved-toolset/",
+    "provider/",
+)
 """Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""
 _OWNERS = "stored-by/"
 _NEVER = float("inf")

@@ -58,6 +58,7 @@ class _Linked:
         self._services = services
         self._labels: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0
 
     def start(self, tasks: BackgroundTasks) -> None:
         """Open the source in the background."""
@@ -71,7 +72,6 @@ class _Linked:
         self.live.publish(Catalog())
 
     async def _run(self) -> None:
-        failures = 0
         kind, link, opens = self.wanted
         while opens is not None:
             try:
@@ -83,9 +83,9 @@ class _Linked:
             finally:
                 self.source = None
                 self.ready.set()
-            failures += 1
+            self._failures += 1
             # At random, so that all toolsets that lost one host do not come back to it in the same moment.
-            await asyncio.sleep(pause_after(failures, _FIRST_PAUSE_S, _LAST_PAUSE_S) * random.uniform(0.5, 1))
+            await asyncio.sleep(pause_after(self._failures, _FIRST_PAUSE_S, _LAST_PAUSE_S) * random.uniform(0.5, 1))
         self.ready.set()
 
     async def _follow(self, source: ToolsetSource) -> None:
@@ -97,6 +97,7 @@ class _Linked:
             # Before the tools are read: a change in between is published in the next round.
             changed.clear()
             await self._publish(source.tools())
+            self._failures = 0  # one that was open is opened again soon, however often it was lost before
             self.ready.set()
             await changed.wait()
 

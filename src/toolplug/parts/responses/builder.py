@@ -13,6 +13,7 @@ from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.backend import Usage
 from toolplug.parts.responses.items.input_items import BACKEND_FIELDS, Item
+from toolplug.parts.responses.limits import MAX_CALL_ID
 from toolplug.parts.responses.request import Format, ResponseRequest
 
 Event = dict[str, object]
@@ -50,7 +51,7 @@ class ResponseAnswer(TypedDict, extra_items=object):
 class ResponseBuilder:
     """Builds one response. Items are replaced, never changed in place, so that returned objects stay valid.
 
-    `turn` is the number of the model's answers so far.
+    `turn` is the number of the model's answers so far; `approvals` are the calls that wait for a person, by ticket.
     """
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
@@ -63,6 +64,7 @@ class ResponseBuilder:
         self.turn: int = 0
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
+        self.approvals: dict[str, Mapping[str, object]] = {}
         self._request = request
         self._created_at = int(created_at)
         self._completed_at: int | None = None
@@ -83,6 +85,14 @@ class ResponseBuilder:
     def new_id(self, prefix: str) -> str:
         """Return the id of the next item, which contains the keys of the response and the turn."""
         return f"{prefix}_{self.key}{len(self.output):03x}t{self.turn:x}"
+
+    def new_call_id(self, given: str) -> str:
+        """Return the id of a call of the client's tool, which is the next item; `given` is the model's id of the call.
+
+        It contains the key of the response, so that a request which answers the call says where it was made.
+        """
+        made = f"call_{self.key}{len(self.output):03x}"
+        return f"{made}_{given}" if given and len(made) + len(given) < MAX_CALL_ID else made
 
     def event(self, kind: str, **fields: object) -> Event:
         """Return the next event of this type."""
@@ -182,8 +192,9 @@ class ResponseBuilder:
             "metadata": asked.metadata or {},
             "usage": None if self.usage is None else _show_usage(self.usage),
         }
-        if self.warnings:
-            answer["toolplug"] = {"warnings": list(self.warnings)}
+        said = {"warnings": self.warnings, "approvals": self.approvals.values()}
+        if any(said.values()):
+            answer["toolplug"] = {name: list(each) for name, each in said.items() if each}
         return answer
 
     def _interrupt(self) -> None:

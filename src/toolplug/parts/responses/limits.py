@@ -27,6 +27,21 @@ TTL_S = 30 * 86_400.0
 """How long a response is kept where `responses.ttl` does not say."""
 MAX_CHAIN = 1_000
 """Responses of one conversation."""
+HEAL_S = 3600.0
+"""How long the hosted calls of a response that is not stored are kept for its client, where `responses.heal` does not
+say."""
+MAX_HEALED_RESPONSES: Final = 64
+"""Responses whose hosted calls one request gets back, the newest first; each is one read of the store."""
+MAX_HEALED_SOUGHT: Final = 512
+"""Responses that are sought for one request, the newest; all of them together are one trip to the store."""
+MAX_HEALED_ITEMS: Final = 512
+"""Items of one response that are kept for this; of one with more none is kept."""
+MAX_HEALED_BYTES: Final = 1024 * 1024
+"""Of the hosted items of one response; of further ones the beginnings of the texts are kept."""
+MAX_HEALED_IN_ALL: Final = 8 * 1024 * 1024
+"""Bytes that are read for one request, the newest responses first."""
+MAX_HEALED_TEXT: Final = 4096
+"""Characters of an output, and of arguments, of an item that is too large."""
 IDLE_S = 1800.0
 """Seconds without use after which the toolsets of a conversation are closed; they are opened again when it goes on."""
 MOST = 10_000
@@ -60,6 +75,8 @@ MAX_LEFT_OUT: Final = 1000
 MAX_ENTRIES: Final = 4096
 """Parts of the content and reasoning of one chunk; each takes 4 µs to read."""
 
+MAX_CALL_ID: Final = 64
+"""Characters of a call's id, as OpenAI has it."""
 MAX_CALLS: Final = 128
 """Of one answer."""
 MAX_ARGUMENT_CHARS: Final = 512 * 1024

@@ -25,7 +25,14 @@ from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.hosted import MCP, server_list
 from toolplug.parts.responses.items.hosted_calls import Decided, HostedCalls, decided_calls
-from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, called_name, checked_items, is_hosted_call
+from toolplug.parts.responses.items.input_items import (
+    MANY_ITEMS,
+    Item,
+    called_name,
+    checked_items,
+    is_hosted_call,
+    model_call_id,
+)
 from toolplug.parts.responses.items.transcript import ForwardedChat, messages, question
 from toolplug.parts.responses.limits import MAX_TURNS
 from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
@@ -62,12 +69,12 @@ class Loop:
         self._forwarded = forwarded
         self._max_turns = max_turns
         self._citations = Citations()
-        self._calls = HostedCalls(self.draft, asker, request, self._citations, style)
+        self._calls = HostedCalls(self.draft, asker, request, self._citations, style, shows_requests=forwarded is None)
         self._catalog: Catalog = EMPTY_CATALOG
         self._offer: Offer | None = None
         self._servers: dict[str, tuple[str, ...]] = {}
         self._found = FoundTools()
-        self._taken: set[str] = set()
+        self._taken: set[str] = set() if forwarded is None else forwarded.call_ids
 
     async def events(self, history: Sequence[Item] = ()) -> AsyncGenerator[Event]:
         """Yield the events in order; the last one ends the response. `history` has the items that it continues.
@@ -192,7 +199,7 @@ class Loop:
                 if self._found.add(found_names(item.get("output")) if name == SEARCH_TOOLS else called):
                     self._offer = None
             if isinstance(call_id := item.get("call_id"), str):
-                self._taken.add(call_id)
+                self._taken |= {call_id, model_call_id(call_id)}
             if item.get("type") == "mcp_list_tools":
                 self._servers[str(item["server_label"])] = _names_in(item)
 

@@ -15,6 +15,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
+from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.execution.executor import ToolExecutor
 from toolplug.model_apis.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.parts.responses.limits import MAX_TOOLS
@@ -259,7 +260,8 @@ class ToolCaller(NamedTuple):
 
     `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
     `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request; `leave` is
-    called when the response has ended; `warnings` are those about the request itself, for the answer.
+    called when the response has ended; `warnings` are those about the request itself, for the answer; `tracers` make
+    spans of the response.
     """
 
     executor: ToolExecutor
@@ -270,6 +272,7 @@ class ToolCaller(NamedTuple):
     strict: bool = False
     leave: Callable[[], object] = nothing_to_leave
     warnings: Sequence[Mapping[str, object]] = ()
+    tracers: Sequence[OwnedTracer] = ()
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Final, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from toolplug.parts.responses.items.input_items import why_not_sent
 from toolplug.parts.responses.limits import MAX_INCLUDES, MAX_ITEMS, MAX_KEYS, MAX_TEXT, MAX_TOOLS
+
+APPROVALS_FIELD: Final = "toolplug_approvals"
+"""In `metadata`: how a client hears of calls that wait for a person whose server it has not declared."""
+ITEMS: Final = "items"
+"""As `mcp_approval_request`, and not in words of the model."""
 
 
 def _sendable(value: dict[str, object]) -> dict[str, object]:

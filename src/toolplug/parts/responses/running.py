@@ -163,13 +163,16 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         lazy = isinstance(tools, LazyExecutor)
         leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
         search = host.registry.search
-        return ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
+        asker = ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
+        return asker._replace(tracers=host.registry.tracers)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
         """Apply the settings to the next responses; a former backend is closed with the host."""
         before, self._settings = self._settings, settings
         if settings is not None:
-            self._responses.configure(max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl)
+            self._responses.configure(
+                max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl, heal_s=settings.heal
+            )
         if before is None or settings is None or before.backend != settings.backend:
             self._changed = True
 

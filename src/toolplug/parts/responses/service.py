@@ -7,15 +7,18 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from copy import copy
+from functools import partial
 from secrets import token_hex
 from typing import Self
 
 from toolplug.catalog.call import Principal
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
+from toolplug.parts.responses.answers.tracing import trace_turn
 from toolplug.parts.responses.backend import Backend, ModelAnswer
 from toolplug.parts.responses.background.making import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
+from toolplug.parts.responses.chat.history import complete_messages
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
 from toolplug.parts.responses.items.transcript import ForwardedChat
 from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
@@ -48,11 +51,14 @@ class Responses:
         self._max_turns = MAX_TURNS
         self._style: ItemStyle = "mcp_call"
 
-    def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float) -> None:
-        """Apply these settings from the next response on; `ttl_s`: how many seconds each is stored."""
+    def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float, heal_s: float) -> None:
+        """Apply these settings from the next response on.
+
+        `ttl_s`: how many seconds each is stored; `heal_s`: and the hosted calls of one that is not, 0 for never.
+        """
         self._max_turns = max_turns
         self._style: ItemStyle = style
-        self.stored.ttl_s = ttl_s
+        self.stored.ttl_s, self.stored.heal_s = ttl_s, heal_s
 
     def of(self, principal: Principal) -> Self:
         """Return the responses of this caller; a credential with agents is limited to those of its subject."""
@@ -73,16 +79,20 @@ class Responses:
         """
         chain = [] if request.previous_response_id is None else await self._read_continued(request, tenant)
         conversation = chain[-1].conversation if chain else token_hex(16)
-        request = await self._with_references(request, tenant)
+        history = [item for kept in chain for item in kept.items]
+        request = await self._complete_input(request, tenant, history)
+        if forwarded is not None:
+            heal = partial(self.stored.heal, tenant, ())
+            forwarded = forwarded._replace(messages=await complete_messages(forwarded.messages, heal))
         asker = await asker_for(conversation)
         try:
-            backend = await self._load()
-            loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
-            history = [item for kept in chain for item in kept.items]
-            keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
-            async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
-                async for event in events:
-                    yield event
+            with trace_turn(await self._load(), asker.tracers, asker.context, request.model) as (backend, context):
+                asker = asker._replace(context=context)
+                loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
+                keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
+                async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
+                    async for event in events:
+                        yield event
         finally:
             asker.leave()
 
@@ -94,19 +104,25 @@ class Responses:
         try:
             async with aclosing(loop.events(history)) as events:
                 async for event in events:
+                    if draft.status in FINAL:
+                        await self.stored.keep_for_healing(keeping.tenant, draft, stored=request.is_stored)
                     news = request.background and event["type"] in _NEWS  # clients that poll should see it
                     if request.is_stored and (draft.status in FINAL or news):
                         yield await _keep(keeping, draft, event)
                     else:
                         yield event
         except StoreConflict:
+            await self.stored.forget_deleted(keeping.tenant, draft.id)
             return
         except (asyncio.CancelledError, GeneratorExit):
-            if request.is_stored and draft.status == "cancelled":
-                try:
-                    await keeping.write_cancelled()
-                except StoreError as error:
-                    _LOG.error("a cancelled response is not kept: %s", error)
+            if draft.status == "cancelled":  # its client may have calls of it already
+                await self.stored.keep_for_healing(keeping.tenant, draft, stored=request.is_stored)
+                if request.is_stored:
+                    try:
+                        await keeping.write_cancelled()
+                    except StoreError as error:
+                        _LOG.error("a cancelled response is not kept: %s", error)
+                    await self.stored.forget_deleted(keeping.tenant, draft.id)
             raise
 
     async def models(self) -> list[ModelAnswer]:
@@ -143,7 +159,13 @@ class Responses:
         return ended.response
 
     async def delete(self, tenant: str, response: str) -> None:
-        """Stop and delete a response. Raises `ResponseRefused` and `StoreError`."""
+        """Stop and delete a response, or forget what is kept of one that is not stored.
+
+        Raises `ResponseRefused` and `StoreError`.
+        """
+        stored = await self.stored.status(tenant, response) is not None
+        if not stored and await self.stored.forget_for_healing(tenant, response):
+            return
         await self.stored.read(tenant, response)
         await self._background.stop(tenant, response)
         await self.stored.delete(tenant, response)
@@ -160,8 +182,8 @@ class Responses:
             raise ResponseRefused("invalid_request", message, param="previous_response_id")
         return chain
 
-    async def _with_references(self, request: ResponseRequest, tenant: str) -> ResponseRequest:
-        """Return the request with the referenced items in place.
+    async def _complete_input(self, request: ResponseRequest, tenant: str, history: Sequence[Item]) -> ResponseRequest:
+        """Return the request with the referenced items, and the hosted ones that its client has left out, in place.
 
         A hosted call without output is a reference too: clients omit what they consider readable on the server.
         """
@@ -175,7 +197,8 @@ class Responses:
             if found is None and items[index]["type"] == "item_reference":
                 raise ResponseRefused("item_not_found", f"{at}: no stored item has the id {item_id!r}", param=at)
             items[index] = found or items[index]
-        return request.model_copy(update={"input": items}) if references else request
+        healed = await self.stored.heal(tenant, history, items)
+        return request.model_copy(update={"input": healed}) if references or healed is not items else request
 
 
 def _is_reference(item: Item) -> bool:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import Duration, shape_error
-from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
+from toolplug.parts.responses.limits import HEAL_S, MAX_TURNS, TTL_S
 
 _ENDPOINT = re.compile(r".*?/(chat/completions|completions|responses)/*(?:[?#].*)?", re.DOTALL)
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$?\{[A-Za-z_][A-Za-z0-9_]*\}|%[A-Za-z_][A-Za-z0-9_]*%")
@@ -61,6 +61,10 @@ class ResponsesSettings(FileMapping):
         ItemStyle, Field(description="how calls are shown: mcp_call, which every client knows, or a type of our own")
     ] = "mcp_call"
     ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
+    heal: Annotated[
+        Duration,
+        Field(ge=0, description="how long hosted calls are kept with store: false, for clients that drop them; 0: off"),
+    ] = HEAL_S
 
     @model_validator(mode="after")
     def _check_installed(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -11,12 +12,19 @@ from typing import Any, NamedTuple, Self, cast
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import HostedItem
-from toolplug.catalog.exact_json import as_object, dump_json, load_json
-from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict
-from toolplug.parts.responses.builder import FINAL, ResponseAnswer, response_id, whole_items
+from toolplug.catalog.exact_json import as_object, dump_json, load_json, load_own_json
+from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict, StoreError
+from toolplug.parts.responses.builder import FINAL, ResponseAnswer, ResponseBuilder, response_id, whole_items
+from toolplug.parts.responses.items.healing import History, Record, answered_responses, make_record, responses_in
 from toolplug.parts.responses.items.hosted import hide_fields
 from toolplug.parts.responses.items.input_items import Item, parts_of, response_key_of
-from toolplug.parts.responses.limits import MAX_CHAIN
+from toolplug.parts.responses.limits import (
+    HEAL_S,
+    MAX_CHAIN,
+    MAX_HEALED_IN_ALL,
+    MAX_HEALED_RESPONSES,
+    MAX_HEALED_SOUGHT,
+)
 from toolplug.stores.store import Store, tenant_digest
 
 _LOG = logging.getLogger("toolplug.responses")
@@ -74,6 +82,7 @@ class StoredResponses:
         self._maker = ""
         self._only: str | None = None
         self.ttl_s: float = ttl_s
+        self.heal_s: float = HEAL_S
 
     def of(self, principal: Principal) -> Self:
         """Return the responses of this caller; a credential with agents is limited to those of its subject."""
@@ -121,7 +130,86 @@ class StoredResponses:
         """Delete a response. Raises `ResponseRefused` if the tenant has none of this id."""
         await self.read(tenant, response)
         await self.store.commit(_key(tenant, response), None)
+        await self.store.commit(_healing_key(tenant, response.removeprefix(response_id(""))), None)
         await self.store.commit(events_key(tenant, response), None)
+
+    async def keep_for_healing(self, tenant: str, draft: ResponseBuilder, *, stored: bool) -> None:
+        """Keep what a client may leave out of the history that it sends back; it is kept as long as a stored response.
+
+        Failures are logged.
+        """
+        if not self.heal_s or (record := make_record(draft.items)) is None:
+            return
+        value = dump_json({"subject": self._maker, "record": record})
+        ttl_s = self.ttl_s if stored else self.heal_s
+        try:
+            await self.store.commit(_healing_key(tenant, draft.key), value, ttl_s=ttl_s)
+        except StoreError as error:
+            _LOG.error("hosted calls are not kept for a client that may drop them: %s", error)
+
+    async def forget_for_healing(self, tenant: str, response: str) -> bool:
+        """Forget what `keep_for_healing` has kept of a response. Return whether there was anything of this caller's."""
+        if not _ID.fullmatch(response):
+            return False
+        key = response.removeprefix(response_id(""))
+        if (await self._read_record(tenant, key))[0] is None:
+            return False
+        await self.store.commit(_healing_key(tenant, key), None)
+        return True
+
+    async def forget_deleted(self, tenant: str, response: str) -> None:
+        """Forget what is kept of a response that was deleted while it was made. Failures are logged."""
+        try:
+            if await self.status(tenant, response) is None:
+                await self.forget_for_healing(tenant, response)
+        except StoreError as error:
+            _LOG.error("hosted calls of a deleted response are not forgotten: %s", error)
+
+    async def heal(self, tenant: str, history: Sequence[Item], sent: Sequence[Item]) -> Sequence[Item]:
+        """Return the items of a request with the hosted ones that its client has left out.
+
+        Only responses of the same caller count whose client's calls are answered here; none of `history`, which has
+        its items already. What the store cannot read now is not added, which the log says.
+        """
+        answered = answered_responses(sent) if self.heal_s else []
+        if not answered:
+            return sent
+        known = responses_in(history)
+        try:
+            records = await self._read_records(tenant, [key for key in answered if key not in known])
+        except StoreError as error:
+            _LOG.error("a history stays as it was sent, without hosted calls: %s", error)
+            return sent
+        healed = History(sent)
+        for key in answered:
+            if key in records:
+                healed.heal(key, records[key])
+                await asyncio.sleep(0)  # others run between two large ones
+        return healed.items if records else sent
+
+    async def _read_records(self, tenant: str, keys: Sequence[str]) -> dict[str, Record]:
+        """Return what is kept of the newest of these responses."""
+        sought = {key: _healing_key(tenant, key) for key in keys[-MAX_HEALED_SOUGHT:]}
+        there = await self.store.revisions(sought.values()) if sought else {}
+        kept = [key for key, name in sought.items() if there.get(name)]
+        records: dict[str, Record] = {}
+        left = MAX_HEALED_IN_ALL
+        for key in reversed(kept[-MAX_HEALED_RESPONSES:]):
+            record, size = await self._read_record(tenant, key)
+            left -= size
+            if left < 0:
+                break
+            if record is not None:
+                records[key] = record
+        return records
+
+    async def _read_record(self, tenant: str, key: str) -> tuple[Record | None, int]:
+        """Return what is kept of a response of this caller, None if there is nothing, and its size in bytes."""
+        record = await self.store.read(_healing_key(tenant, key))
+        if record is None:
+            return None, 0
+        kept = as_object(load_own_json(record.value))
+        return cast("Record", kept["record"]) if kept["subject"] == self._maker else None, len(record.value)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
         """Return a response and those that it continues, the oldest first, as far as they are still stored.
@@ -196,6 +284,10 @@ def _part(part: Mapping[str, object], kind: str) -> Mapping[str, object]:
 
 def _key(tenant: str, response: str) -> str:
     return f"response/{tenant_digest(tenant)}/{response}"
+
+
+def _healing_key(tenant: str, key: str) -> str:
+    return f"response-healing/{tenant_digest(tenant)}/{key}"
 
 
 def events_key(tenant: str, response: str) -> str:

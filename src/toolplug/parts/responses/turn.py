@@ -20,7 +20,7 @@ from toolplug.parts.responses.answers.fields import BackendFields
 from toolplug.parts.responses.backend import ENDED, CallPart, Delta
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.input_items import BACKEND_FIELDS, Item
-from toolplug.parts.responses.limits import MAX_ANNOTATIONS
+from toolplug.parts.responses.limits import MAX_ANNOTATIONS, MAX_CALL_ID
 from toolplug.parts.responses.request_tools import ClientTool, input_of
 
 # What hosted calls have found, noted where the model's text names it.
@@ -99,7 +99,6 @@ CUT_SHORT: Mapping[str | None, str] = {
 }
 """Why a response is incomplete whose model was stopped, by what its server says."""
 _REASONING = ("reasoning_content",)
-_MAX_CALL_ID = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -286,7 +285,7 @@ class Turn:
 
     def _begin_call(self, made: ModelCall) -> _Call:
         """Start a call, also if a backend uses one id for several."""
-        usable = 0 < len(made.given) <= _MAX_CALL_ID and made.given not in self._taken
+        usable = 0 < len(made.given) <= MAX_CALL_ID and made.given not in self._taken
         call = self._calls[made] = _Call(made.given if usable else f"call_{token_hex(12)}", made)
         self._taken.add(call.id)
         return call
@@ -294,6 +293,7 @@ class Turn:
     def _tell(self, call: _Call) -> Iterator[Event]:
         tool = self._own[call.made.name]
         custom = tool.kind == "custom"
+        call.id = self._draft.new_call_id(call.id if call.id == call.made.given else "")
         call.item = {
             "id": self._draft.new_id("ctc" if custom else "fc"),
             "type": "custom_tool_call" if custom else "function_call",

@@ -112,7 +112,7 @@ export class Conversation {
 
   async #answer(input) {
     const { agent, session, model } = this.choice;
-    const metadata = { ...(agent && { toolplug_agent: agent }), ...(session && { toolplug_session: session }) };
+    const metadata = { toolplug_approvals: "items", ...(agent && { toolplug_agent: agent }), ...(session && { toolplug_session: session }) };
     const request = { input, stream: true, include: INCLUDE, metadata, ...(model && { model }), ...(this.previous && { previous_response_id: this.previous }) };
     const control = new AbortController();
     const items = new Map();

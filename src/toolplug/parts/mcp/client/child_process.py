@@ -23,6 +23,8 @@ from toolplug.parts.mcp.client.connection import ConnectionFailed
 from toolplug.parts.mcp.client.server_config import Command
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""On Windows SIGTERM ends a process as SIGKILL does elsewhere."""
 _PROC = Path("/proc")
 _STARTED = 19
 """The field of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
@@ -59,7 +61,7 @@ def kill(processes: Collection[Descendant]) -> None:
     for process in processes:
         if _read_start_time(process.pid) == process.started:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGKILL)
+                os.kill(process.pid, _KILL)
 
 
 def _children(pid: int) -> Iterator[int]:
@@ -211,7 +213,7 @@ class Child:
                 self._signal(signal.SIGTERM)
                 await self._group_gone_within(TERMINATE_S)
             if self._alive():
-                self._signal(signal.SIGKILL)
+                self._signal(_KILL)
                 await self._exit_within(KILL_S)
         finally:
             kill(started)
@@ -244,10 +246,18 @@ class Child:
         return self._signal(0)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the process group; return False if the group is empty."""
+        """Send a signal to the process group; return False if the group is empty.
+
+        Windows has no groups of this kind: there it is the process itself, which every signal ends at once.
+        """
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.get_pid(), number)
-            return True
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.get_pid(), number)
+                return True
+            if self._process.get_returncode() is None:
+                if number:
+                    self._process.kill()
+                return True
         return False
 
 

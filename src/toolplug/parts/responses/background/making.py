@@ -33,7 +33,7 @@ class ResponseWriter:
         self, stored: StoredResponses, tenant: str, draft: ResponseBuilder, sent: Sequence[Item], conversation: str
     ) -> None:
         self._stored = stored
-        self._tenant = tenant
+        self.tenant: str = tenant
         self._draft = draft
         self._sent = with_ids(sent, draft.key)
         self._conversation = conversation
@@ -42,18 +42,18 @@ class ResponseWriter:
     async def write(self) -> None:
         """Store the current response. Raises `StoreConflict` if another process has ended it, and `StoreError`."""
         try:
-            self._revision = await self._stored.keep(self._tenant, self._make_stored(), expected=self._revision)
+            self._revision = await self._stored.keep(self.tenant, self._make_stored(), expected=self._revision)
         except StoreConflict:
-            mine = await self._stored.unfinished_revision(self._tenant, self._draft.id)
+            mine = await self._stored.unfinished_revision(self.tenant, self._draft.id)
             if mine is None:
                 raise
             # A write of ours has been done though it failed: nobody else writes a response but to end it.
-            self._revision = await self._stored.keep(self._tenant, self._make_stored(), expected=mine)
+            self._revision = await self._stored.keep(self.tenant, self._make_stored(), expected=mine)
 
     async def write_cancelled(self) -> None:
         """Store the response as cancelled, also if the last write failed, unless it is deleted. Raises `StoreError`."""
-        if not self._revision or await self._stored.status(self._tenant, self._draft.id) is not None:
-            await self._stored.keep(self._tenant, self._make_stored())
+        if not self._revision or await self._stored.status(self.tenant, self._draft.id) is not None:
+            await self._stored.keep(self.tenant, self._make_stored())
 
     def _make_stored(self) -> StoredResponse:
         return StoredResponse(self._draft.object(), self._sent, self._conversation, self._draft.hidden)

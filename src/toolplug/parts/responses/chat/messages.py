@@ -8,10 +8,8 @@ from typing import cast
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
 from toolplug.http.bodies.foreign_requests import IgnoredParts
-from toolplug.parts.responses.answers.calls import as_tool_call
 from toolplug.parts.responses.items.transcript import Message
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
-from toolplug.parts.responses.request_tools import CUSTOM, arguments_of
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _PARTS = frozenset(
@@ -51,9 +49,7 @@ def _read_message(given: Mapping[str, object], role: str, at: str, ignored: Igno
     if role == "tool" and not isinstance(given.get("tool_call_id"), str):
         raise _make_refusal(f"{at}.tool_call_id", "a message of a tool has the id of its call")
     calls = given.get("tool_calls")
-    if isinstance(calls, list):
-        message["tool_calls"] = [_as_function_call(as_object(call)) for call in cast("list[object]", calls)]
-    elif calls is not None:
+    if not isinstance(calls, list | None):
         raise _make_refusal(f"{at}.tool_calls", "tool_calls should be a list of calls")
     return message
 
@@ -85,14 +81,6 @@ def _read_content(content: object, at: str, ignored: IgnoredParts) -> object:
     if kinds and not known:
         known.append({"type": "text", "text": f"[left out: {kinds[0][:64]}]"})
     return content if content is None else known
-
-
-def _as_function_call(call: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a call of a custom tool as one of the function that the model was offered; other calls as they came."""
-    if call.get("type") != CUSTOM:
-        return call
-    made = as_object(call.get(CUSTOM))
-    return as_tool_call(str(call.get("id")), str(made.get("name")), arguments_of(str(made.get("input") or "")), {})
 
 
 def _check_length(text: object, at: str) -> None:

@@ -30,6 +30,7 @@ from toolplug.cli.running_host import KeyFileOption, check_url, host_problem, re
 from toolplug.errors import ConfigError, HostError, Problem, ToolplugError
 from toolplug.parts.responses.commands.answer_display import AnswerDisplay
 from toolplug.parts.responses.items.hosted import ticket_of
+from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS
 
 _IN_PROCESS = "toolplug.parts.responses.commands.chat_in_process"
 _OVER_HTTP = "toolplug.parts.responses.commands.chat_over_http"
@@ -163,7 +164,7 @@ class Chat:
 
     def _ask(self, given: str | Sequence[Item]) -> Item:
         """Show the answer to a message as it is made, and return the response. Raises `ToolplugError`."""
-        request: dict[str, object] = {"input": given, "stream": True}
+        request: dict[str, object] = {"input": given, "stream": True, "metadata": {APPROVALS_FIELD: ITEMS}}
         if self._model is not None:
             request["model"] = self._model
         if self._previous is not None:

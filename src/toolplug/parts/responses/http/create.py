@@ -35,7 +35,7 @@ from toolplug.parts.responses.http.tolerance import (
 )
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.offer import ToolCaller
-from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS, ResponseRequest
 from toolplug.parts.responses.running import ResponsesService
 from toolplug.parts.responses.service import Responses
 
@@ -176,6 +176,9 @@ def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warni
         raise invalid_request("toolplug_strict should be true or false", "metadata.toolplug_strict")
     if strict == "true":
         refuse_ignored(warnings)
+    approvals = (body.metadata or {}).get(APPROVALS_FIELD, ITEMS)
+    if approvals != ITEMS:
+        raise invalid_request(f"{APPROVALS_FIELD} should be {ITEMS}, or absent", f"metadata.{APPROVALS_FIELD}")
     agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
     return ResponseCaller(request, agent, session, strict == "true", warnings)
 

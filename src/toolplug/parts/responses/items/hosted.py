@@ -35,7 +35,12 @@ def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
     if style == "extension" and (tool is None or tool.ref.kind != MCP):
         stubs = () if tool is None or tool.hosted is None else tool.hosted.stubs
         return HostedItem(f"toolplug:{stubs[0] if stubs else 'tool_call'}")
-    return HostedItem(_MCP_CALL, fields={"server_label": _UNKNOWN if tool is None else tool.ref.source})
+    return HostedItem(_MCP_CALL, fields={"server_label": label_of(tool)})
+
+
+def label_of(tool: ToolDefinition | None) -> str:
+    """Return the label under which a request declares the tool's server: the provider's key, or the server's id."""
+    return _UNKNOWN if tool is None else tool.ref.source
 
 
 class HostedCall:
@@ -160,7 +165,7 @@ def approval_request(
         "status": "completed",
         **_name_fields(call, tool),
         **draft.fields_of(call.id),
-        "server_label": _UNKNOWN if tool is None else tool.ref.source,
+        "server_label": label_of(tool),
     }
     yield draft.added(item)
     yield draft.done(len(draft.output) - 1, item)

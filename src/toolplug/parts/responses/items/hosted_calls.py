@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.builder import Event, ResponseBuilder
-from toolplug.parts.responses.items.hosted import HostedCall, approval_request, asks, ticket_of
+from toolplug.parts.responses.items.hosted import MCP, HostedCall, approval_request, asks, label_of, ticket_of
 from toolplug.parts.responses.items.input_items import (
     CLIENT_ANSWERS,
     CLIENT_CALLS,
@@ -23,7 +24,7 @@ from toolplug.parts.responses.items.input_items import (
     is_hosted_call,
 )
 from toolplug.parts.responses.offer import Offer, ToolCaller
-from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS, ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.turn import Citations
 from toolplug.search.tools import target_call
@@ -116,6 +117,8 @@ class HostedCalls:
         request: ResponseRequest,
         citations: Citations,
         style: ItemStyle,
+        *,
+        shows_requests: bool = True,
     ) -> None:
         self.made: int = 0
         self.asked: bool = False
@@ -125,6 +128,10 @@ class HostedCalls:
         self._draft = draft
         self._asker = asker
         self._most = request.max_tool_calls
+        self._asks_client = shows_requests and (request.metadata or {}).get(APPROVALS_FIELD) == ITEMS
+        self._waiting: dict[tuple[str, str], str] = {}
+        tools = request.tools if shows_requests and request.tools else ()
+        self._labels = frozenset(tool.get("server_label") for tool in tools if tool.get("type") == MCP)
         self._parallel = request.parallel_tool_calls is not False
         self._include = frozenset(request.include or ())
         self._citations = citations
@@ -189,13 +196,24 @@ class HostedCalls:
     async def _asked_first(
         self, call: ToolCall, context: CallContext, tool: Tool | None, request: str | None = None
     ) -> list[Event]:
-        """Run a call that may need approval; it becomes an item when that is known."""
+        """Run a call that may need approval; it becomes an item when that is known.
+
+        A client that has not declared the server does not know what an approval request is: then the model hears of it.
+        """
         definition = tool and tool.definition
+        same = (call.name, str(call.arguments))
+        if request is None:  # a model that calls again does not ask for another approval
+            context = context._replace(approval=self._waiting.pop(same, context.approval))
         result = await self._asker.executor.execute(call, context)
         ticket = asks(result)
-        if ticket is not None:
+        if ticket is not None and (request is not None or self._asks_client or label_of(definition) in self._labels):
             self.asked = True
             return list(approval_request(self._draft, call, definition, ticket))
+        if ticket is not None:
+            self._waiting[same] = ticket
+            waiting = as_object(result.metadata["approval"])
+            self._draft.approvals[ticket] = {**waiting, "call_id": call.id, "server_label": label_of(definition)}
+            result = result._replace(output=f"a person must approve: id {ticket}; once approved, the same call runs")
         shown = HostedCall(self._draft, call, definition, self._style, request)
         return [*shown.begin(), *self._end_call(shown, result)]
 

@@ -38,6 +38,7 @@ MANY_ITEMS = 500
 
 _CALL_TYPE = re.compile(r"[a-z][a-z0-9_]*_call|[a-z][a-z0-9_-]*:[A-Za-z0-9_./-]{1,128}")
 _ID = re.compile(r"[a-z0-9_-]+?_(?P<key>[0-9a-f]{32})i?[0-9a-f]{3,}(t(?P<turn>[0-9a-f]+))?(_[0-9a-f]+)?")
+_CALL_ID = re.compile(r"call_(?P<key>[0-9a-f]{32})[0-9a-f]{3,}(?:_(?P<given>.+))?", re.DOTALL)
 _SEARCHES = frozenset({"tool_search_call", "tool_search_output"})
 _ROLES = frozenset({"user", "system", "developer", "assistant"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -84,6 +85,18 @@ def response_key_of(item_id: str) -> str | None:
     """Return the key of the response in an item's id; None if another server made the id."""
     match = _ID.fullmatch(item_id)
     return None if match is None else match["key"]
+
+
+def response_key_of_call(call_id: str) -> str | None:
+    """Return the key of the response in the id of a client's call; None if another server made the id."""
+    match = _CALL_ID.fullmatch(call_id)
+    return None if match is None else match["key"]
+
+
+def model_call_id(call_id: str) -> str:
+    """Return the model's own id of a call, where the id of a client's call has it; otherwise the id itself."""
+    match = _CALL_ID.fullmatch(call_id)
+    return call_id if match is None else match["given"] or call_id
 
 
 def turn_of(item: Item) -> str | None:

@@ -24,6 +24,7 @@ from toolplug.parts.responses.items.input_items import (
     called_with,
     is_cut,
     is_hosted_call,
+    model_call_id,
     parts_of,
     text_of,
     turn_of,
@@ -61,6 +62,12 @@ class ForwardedChat(NamedTuple):
     messages: Sequence[Message]
     fields: Mapping[str, object]
     tools: Mapping[str, object]
+
+    @property
+    def call_ids(self) -> set[str]:
+        """The ids of the calls in the messages."""
+        made = [call for message in self.messages for call in _as_list(message.get("tool_calls"))]
+        return {str(as_object(call).get("id")) for call in made}
 
     def fields_after(self, spent: int) -> Mapping[str, object]:
         """Return the fields for a turn after so many tokens, which count for the length of the whole answer."""
@@ -126,6 +133,9 @@ _WAITS = "this call waits for a person's approval and has not been made"
 
 _REASONING = ("reasoning_content",)
 
+_MAX_MODEL_ID = 40
+"""Characters of a call's id in OpenAI's Chat Completions; the part of ours that is unique has as many."""
+
 _LastItem = Literal["text", "client call", "hosted call"]
 
 
@@ -183,6 +193,7 @@ class Transcript:
         self._answers: dict[str, object] = {}
         self._seen: list[Message] = []
         self._called: set[str] = set()
+        self._model_ids: set[str] = set()
         self._turn: _OpenTurn | None = None
         for item in items:
             kind = item.get("type")
@@ -231,12 +242,20 @@ class Transcript:
         message = self._message_of(item, kind)
         made = cast("list[object]", message.setdefault("tool_calls", []))
         fields = as_object(as_object(item.get(BACKEND_FIELDS)).get("tool_call"))
-        made.append(as_tool_call(call_id, called_name(item), called_with(item), fields))
+        model_id = self._model_id(call_id)
+        made.append(as_tool_call(model_id, called_name(item), called_with(item), fields))
         answer = self._answers.get(call_id, "")
         parts = cast("list[Message]", answer) if isinstance(answer, list) else []
         texts = [part for part in parts if part["type"] == "text"]
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": texts if parts else answer})
+        self.messages.append({"role": "tool", "tool_call_id": model_id, "content": texts if parts else answer})
         self._seen += [part for part in parts if part["type"] != "text"]
+
+    def _model_id(self, call_id: str) -> str:
+        """Return the id of a call for the model: its own, unless another call of the conversation has it."""
+        own = model_call_id(call_id)
+        model_id = call_id[:_MAX_MODEL_ID] if own in self._model_ids and own != call_id else own
+        self._model_ids.add(model_id)
+        return model_id
 
     def end_turn(self) -> None:
         """End the open turn. Its images follow as a user message, as backends accept none in outputs."""
