@@ -224,12 +224,12 @@ async def test_what_the_server_wants_back_is_in_the_message(harness: Harness, st
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_fault_before_the_first_word_is_an_error_of_the_request(harness: Harness, streamed: bool) -> None:
-    harness.backend.plays_for_ever(Refused(status=429, headers={"Retry-After": "1", **SOON}))
+    harness.backend.plays_for_ever(Refused(status=429, headers={"Retry-After": "7", **SOON}))
     with pytest.raises(APIStatusError) as raised:
         await complete(harness, stream=streamed)
     error = raised.value
     assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "too_many_requests")
-    assert "retry-after" in error.response.headers
+    assert error.response.headers["retry-after"] == "7"
 
 
 async def test_a_fault_in_the_middle_of_a_stream_is_an_error_of_the_client(harness: Harness) -> None:

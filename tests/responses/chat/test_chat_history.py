@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.harness import MODEL, Harness
+
+from toolplug.parts.responses.chat.history import complete_messages
 
 pytestmark = [
     pytest.mark.anyio,
@@ -75,6 +78,34 @@ async def test_turns_of_the_host_before_the_clients_call_are_told_too(harness: H
     assert lines[-1] == "user So?"
 
 
+async def test_a_turn_of_the_host_without_words_comes_before_the_clients_call(harness: Harness) -> None:
+    harness.backend.plays(calls(ADD), calls(FIND), says("3 in Cork."))
+    message, _ = await complete(harness, HELLO, tools=[CITY])
+    await complete(harness, [*HELLO, *answered(message)], tools=[CITY])
+    assert told(harness) == [
+        "user Hello",
+        "assistant [add call_add]",
+        "tool 3 call_add",
+        "assistant [city call_city]",
+        "tool Cork call_city",
+    ]
+
+
+async def test_calls_with_the_same_id_of_the_model_have_different_ones() -> None:
+    sent: list[dict[str, Any]] = []
+    for key in ("a" * 32, "b" * 32):
+        call = {"id": f"call_{key}000_call_x", "type": "function", "function": {"name": "city", "arguments": "{}"}}
+        sent.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        sent.append({"role": "tool", "tool_call_id": call["id"], "content": "Cork"})
+
+    async def keep(items: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        return items
+
+    completed: Any = await complete_messages(sent, keep)
+    assert [message["tool_call_id"] for message in completed[1::2]] == ["call_x", f"call_{'b' * 32}000"]
+    assert [message["tool_calls"][0]["id"] for message in completed[::2]] == ["call_x", f"call_{'b' * 32}000"]
+
+
 async def test_a_custom_tools_call_brings_its_turn_back(harness: Harness) -> None:
     harness.backend.plays(calls(ADD, Call("sql", '{"input": "select 1"}', "call_sql")), says("Done."))
     message, _ = await complete(harness, HELLO, tools=[SQL])
@@ -111,10 +142,14 @@ async def test_no_other_caller_gets_the_hosts_calls(harness: Harness) -> None:
 
 
 @pytest.mark.requirement("I32-chat")
-@pytest.mark.parametrize("tools", [None, [{"type": "mcp", "server_label": "desk"}]])
-async def test_the_model_hears_that_a_person_must_approve(harness: Harness, tools: Any) -> None:
+@pytest.mark.parametrize(
+    "members",
+    [{}, {"tools": [{"type": "mcp", "server_label": "desk"}]}, {"metadata": {"toolplug_approvals": "items"}}],
+    ids=["", "declared", "items"],
+)
+async def test_the_model_hears_that_a_person_must_approve(harness: Harness, members: dict[str, Any]) -> None:
     harness.backend.plays(calls(ASK), says("Please approve."))
-    message, whole = await complete(harness, HELLO, **({"tools": tools} if tools else {}))
+    message, whole = await complete(harness, HELLO, **members)
     assert message.content == "Please approve."
     (approval,) = whole.toolplug["approvals"]
     assert f"id {approval['id']}" in told(harness)[-1]
