@@ -40,6 +40,7 @@ WRITTEN_BY_HAND = {
     "show_catalog",
     "session_metadata",
     "create_response",
+    "create_chat_completion",
     "read_response",
     "cancel_response",
     "export_toolset",

@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
-from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices
 from toolplug.execution.run import UnknownCalls
@@ -356,12 +355,6 @@ class FunctionRegistry(LiveCatalog):
             call_hooks=CallHookSwitch(self._publish_hooks),
             console_pages=self.plugins.console_pages,
         )
-
-    @property
-    def tracers(self) -> tuple[OwnedTracer, ...]:
-        """The tracers of the running plugins."""
-        hooks = self._services.calls.hooks.current
-        return () if hooks is None else hooks.tracers
 
     def _publish_hooks(self) -> None:
         """Use the hooks of the running plugins, and the monitors of the manager, for every call from now on."""

@@ -211,7 +211,7 @@ async def test_what_a_server_says_beside_a_result_is_passed_on(harness: Harness)
     result = await run((await harness.tools()).live)
     assert (result.output, result.metadata) == ("8", {"_meta": meta})
     shown = content_of(result, lambda _: True, wrapped=False)
-    assert shown["_meta"] == {"fastmcp": {"wrap_result": True}, "toolplug/status": "success"}
+    assert shown["_meta"] == {"fastmcp": {"wrap_result": True}}
     assert shown["structuredContent"] == {"result": 8}
     harness.script.answer = Answers(said("8")._replace(meta={"a": "x" * MAX_META}))
     assert (await run((await harness.tools()).live)).metadata == {}

@@ -214,7 +214,7 @@ class NoServers:
 
     async def discover(self, by: Principal, server: str) -> Discovered:
         """Raise `ApiError`: there is no server."""
-        raise ApiError("not_found", f"no MCP server {server!r}", param="id")
+        raise ApiError("server_not_found", "no such MCP server", param="id")
 
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return no tools."""

@@ -12,6 +12,7 @@ from typing import cast
 
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.cluster.processes import Processes
+from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.host import Host
 from toolplug.host.parts import open_catalog
@@ -120,7 +121,9 @@ _CLIENT = "toolplug.parts.responses.openai_backend"
 
 async def open_responses(services: PartServices, settings: ResponsesSettings) -> ResponsesService:
     """Open the part; the client of the model's server is loaded where the host serves."""
-    running = ResponsesService(services.store, settings, services.end_conversation, services.processes)
+    running = ResponsesService(
+        services.store, settings, services.end_conversation, services.processes, services.calls.hooks
+    )
     if services.serving:
         await running.load()
     return running
@@ -129,7 +132,7 @@ async def open_responses(services: PartServices, settings: ResponsesSettings) ->
 class ResponsesService(RunningPart[ResponsesSettings]):
     """The Responses API of one host; `over` closes what a conversation has open.
 
-    `processes` are those that share the store, where there can be several.
+    `processes` are those that share the store, where there can be several; `hooks` are those of the plugins.
     """
 
     def __init__(
@@ -138,8 +141,10 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         settings: ResponsesSettings | None,
         over: Callable[[str], object],
         processes: Processes | None = None,
+        hooks: LiveCallHooks | None = None,
     ) -> None:
         self.conversations: Conversations = Conversations(over)
+        self._hooks = hooks
         self._responses = Responses(store, self.backend, processes)
         self._settings: ResponsesSettings | None = None
         self._loading: list[asyncio.Future[Backend]] = []
@@ -163,8 +168,9 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         lazy = isinstance(tools, LazyExecutor)
         leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
         search = host.registry.search
+        hooks = None if self._hooks is None else self._hooks.current
         asker = ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
-        return asker._replace(tracers=host.registry.tracers)
+        return asker if hooks is None else asker._replace(tracers=hooks.tracers)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
         """Apply the settings to the next responses; a former backend is closed with the host."""

@@ -51,7 +51,9 @@ class ChatStreamOptions(BaseModel):
 class ChatRequest(BaseModel):
     """The fields that this host reads, and common ones that it does not; any other goes to the model's server, too."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="allow", strict=True, frozen=True, json_schema_extra={"maxProperties": MAX_KEYS}
+    )
 
     model: Annotated[str | None, Field(min_length=1, description="the backend's own default when absent")] = None
     messages: Annotated[list[JsonObject], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -80,7 +82,9 @@ class ChatRequest(BaseModel):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     modalities: Annotated[
-        list[str] | None, AfterValidator(_check_modalities), Field(max_length=MAX_KEYS, description="text only")
+        Annotated[list[str], Field(max_length=MAX_KEYS)] | None,
+        AfterValidator(_check_modalities),
+        Field(description="text only"),
     ] = None
     user: str | None = None
     functions: Annotated[None, refuse_value("send them as tools of type function")] = None
@@ -89,8 +93,8 @@ class ChatRequest(BaseModel):
     @model_validator(mode="after")
     def _check_others(self) -> Self:
         others = self.model_extra or {}
-        if len(others) > MAX_KEYS:
-            message = "a request has at most {most} fields that this host does not know"
+        if len(self.model_fields_set) > MAX_KEYS:
+            message = "a request has at most {most} fields"
             raise PydanticCustomError("too_many_fields", message, {"most": MAX_KEYS})
         if (why := why_not_sent({**others, "stop": self.stop})) is not None:
             raise PydanticCustomError("not_json", "{why}", {"why": why})
