@@ -49,13 +49,14 @@ async def test_an_annotation_takes_a_reference_and_named_notes() -> None:
             "Add contextual annotations to a tool in the current toolset to guide LLM usage"
         )
         assert schema["required"] == ["toolRef", "notes"]
+        note = schema["properties"]["notes"]["items"]
         assert schema["properties"]["notes"] == {
             "type": "array",
             "minItems": 1,
             "maxItems": 20,
             "description": "Array of annotations to add to the tool",
-            "items": {"$ref": "#/$defs/NoteText"},
+            "items": note,
         }
-        assert list(schema["$defs"]["ToolRef"]["properties"]) == ["namespacedName", "refId"]
-        assert schema["$defs"]["NoteText"]["required"] == ["name", "note"]
-        assert schema["$defs"]["NoteText"]["properties"]["name"]["pattern"] == "^[a-z0-9-]{2,50}$"
+        assert list(schema["properties"]["toolRef"]["properties"]) == ["namespacedName", "refId"]
+        assert note["required"] == ["name", "note"]
+        assert note["properties"]["name"]["pattern"] == "^[a-z0-9-]{2,50}$"

@@ -22,7 +22,19 @@ _CANCELLED = "cancelled"
 
 
 class ChatSpan(Protocol):
-    """The span of one question to the model's server."""
+    """The span of one question to the model's server.
+
+    ```python
+    from toolplug.responses import ChatSpan, Usage
+
+    class Tokens(ChatSpan):
+        def __init__(self, counted: list[int]) -> None:
+            self.counted = counted
+
+        def end(self, usage: Usage | None, finish: str | None, error: str | None) -> None:
+            self.counted.append(0 if usage is None else usage.output)
+    ```
+    """
 
     def end(self, usage: Usage | None, finish: str | None, error: str | None) -> None:
         """End the span with the tokens and the finish reason, as far as they are known, and the code of an error."""
@@ -30,7 +42,23 @@ class ChatSpan(Protocol):
 
 
 class TurnSpan(Protocol):
-    """The span of a response, from its first question to its last call."""
+    """The span of a response, from its first question to its last call.
+
+    ```python
+    from collections.abc import Mapping
+
+    from toolplug.responses import ChatSpan, Question, TurnSpan, Usage
+
+    class Printed(TurnSpan, ChatSpan):
+        headers: Mapping[str, str] = {}
+
+        def start_chat(self, question: Question) -> ChatSpan:
+            return self
+
+        def end(self, usage: Usage | None, *why: str | None) -> None:
+            print(usage, *why)
+    ```
+    """
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -48,7 +76,21 @@ class TurnSpan(Protocol):
 
 @runtime_checkable
 class TurnTracer(Protocol):
-    """Makes a span for each response."""
+    """Makes a span for each response.
+
+    ```python
+    from toolplug import CallContext
+    from toolplug.responses import TurnSpan, TurnTracer
+
+    class Tracer(TurnTracer):
+        def __init__(self, span: TurnSpan) -> None:
+            self.span = span
+
+        def start_turn(self, model: str, context: CallContext) -> TurnSpan:
+            print(model, "for", context.principal.subject)
+            return self.span
+    ```
+    """
 
     def start_turn(self, model: str, context: CallContext) -> TurnSpan:
         """Start the span of a response; `context` is that of its calls."""
