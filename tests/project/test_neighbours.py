@@ -82,7 +82,7 @@ OLDEST_TESTS = (
 )
 TOOLS = (
     *("pytest", "pytest-xdist", "pytest-timeout", "pytest-rerunfailures", "hypothesis", "regex"),
-    *("asyncpg", "redis", "vcrpy"),
+    *("asyncpg", "redis", "vcrpy", "tiktoken"),
 )
 """Of the tests and their fixtures, in the versions that they are written for."""
 

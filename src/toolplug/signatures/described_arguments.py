@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import CoreSchema
+from pydantic_core.core_schema import DecimalSchema
 
 from toolplug.catalog.schema_walk import subschemas
 from toolplug.errors import InvalidDefinition
@@ -29,6 +30,14 @@ class TerseSchema(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
+
+    # Before 2.14 pydantic gives decimals a pattern that looks ahead, which no engine matches in bounded time.
+    def decimal_schema(self, schema: DecimalSchema) -> JsonSchemaValue:
+        made = super().decimal_schema(schema)
+        for part in (made, *made.get("anyOf", ())):
+            if "(?" in part.get("pattern", ""):
+                del part["pattern"]
+        return made
 
     def generate(self, schema: CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
         made = super().generate(schema, mode)
