@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from toolplug.catalog.definition import Offered
 from toolplug.catalog.plan import Tool
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_sessions import AWAY, HostSession
+from toolplug.execution.host_sessions import AWAY, HostSession, HostSessions
 from toolplug.execution.plans import ToolPolicy
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.queued_calls import QueuedCalls
@@ -44,7 +44,7 @@ class RunningSessions(RunningPart[SessionSettings]):
             serving=services.serving,
             processes=services.processes,
         )
-        self.sessions = self.service
+        self.sessions: HostSessions | None = self.service
         self.queued: QueuedCalls = QueuedCalls(services.store, services.tools.executor_for, services.processes)
 
     async def load(self) -> None:
