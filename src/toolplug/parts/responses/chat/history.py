@@ -55,12 +55,12 @@ def _put_in(sent: Sequence[Message], healed: Sequence[Item]) -> list[Message]:
     """Return the messages, where each answer with its results that has missing items is made of its items."""
     blocks: dict[int, list[Item]] = {}
     missing: list[Item] = []
-    place = 0
+    place, begins = 0, _begins_of(sent)
     for item in healed:
         if _PLACE not in item:
             missing.append(item)
             continue
-        next_place = _begin_of(sent, cast("int", item[_PLACE]))
+        next_place = begins[cast("int", item[_PLACE])]
         if missing:
             blocks.setdefault(place if next_place == place else next_place, []).extend(missing)
             missing = []
@@ -69,17 +69,18 @@ def _put_in(sent: Sequence[Message], healed: Sequence[Item]) -> list[Message]:
     blocks.setdefault(place, []).extend(missing)
     whole: list[Message] = []
     for begin, items in blocks.items():
-        end = next((index for index in range(begin + 1, len(sent)) if _begin_of(sent, index) != begin), len(sent))
+        end = next((index for index in range(begin + 1, len(sent)) if begins[index] != begin), len(sent))
         came = [*sent[begin:end]]
         whole += came if all(_PLACE in item for item in items) else _rebuild(came, items)
     return whole
 
 
-def _begin_of(sent: Sequence[Message], index: int) -> int:
-    """Return the index of the answer whose result this message is, else its own."""
-    while index and sent[index]["role"] == "tool":
-        index -= 1
-    return index
+def _begins_of(sent: Sequence[Message]) -> list[int]:
+    """Return for each message the index of the answer whose result it is, else its own."""
+    begins: list[int] = []
+    for index, message in enumerate(sent):
+        begins.append(begins[-1] if index and message["role"] == "tool" else index)
+    return begins
 
 
 def _rebuild(came: Sequence[Message], items: Sequence[Item]) -> list[Message]:
