@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Literal, NamedTuple, cast
 from urllib.parse import quote, unquote
@@ -101,11 +102,17 @@ _REST = b'"responses":' + orjson.dumps({"Refusal": REFUSAL})
 _REST_WITH_AUTH = _REST + b',"securitySchemes":' + orjson.dumps(SCHEMES)
 
 
+@cache
+def _release() -> str:
+    """Return the release; read once, as it is in a file."""
+    return version("toolplug")
+
+
 def head_of(server: str, with_auth: bool) -> bytes:
     """Return the first members of a document whose paths begin at this URL."""
     head: Node = {
         "openapi": "3.1.0",
-        "info": {"title": "toolplug", "version": version("toolplug"), "description": "Tools that a model can call."},
+        "info": {"title": "toolplug", "version": _release(), "description": "Tools that a model can call."},
         "servers": [{"url": server}],
     }
     if with_auth:

@@ -65,7 +65,7 @@ class OpenApi(FunctionProvider):
         settings, self._site = self.config, site
         is_url = "://" in settings.document
         if is_url:
-            data = await _fetched(settings, site.egress)
+            data = await _fetch_document(settings, site.egress)
         else:
             data = await site.in_thread(_file, site.config_dir / settings.document, settings.document)
         found = await read(data, settings, site)
@@ -142,7 +142,7 @@ def _file(path: Path, shown: str) -> bytes:
         raise DocumentRefused(f"{shown} cannot be read: {error.strerror}") from None
 
 
-async def _fetched(settings: Settings, egress: Egress) -> bytes:
+async def _fetch_document(settings: Settings, egress: Egress) -> bytes:
     url = settings.document
     headers = {name: value.get_secret_value() for name, value in settings.document_headers.items()}
     transport = await checked_transport(egress, trusted=[url], max_answer_bytes=MAX_JSON_BYTES)
