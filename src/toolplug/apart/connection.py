@@ -1,0 +1,242 @@
+"""The host's end of the socket to the process of a provider: its calls, what they ask of the host, and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any, NamedTuple
+
+from toolplug.apart import values
+from toolplug.apart.frames import (
+    CALL,
+    CANCEL,
+    GRANT,
+    NOTE,
+    PIECE_OF,
+    RESPONSE,
+    RESULT,
+    Answer,
+    Frame,
+    FrameRefused,
+    Peer,
+)
+from toolplug.apart.limits import LATE_S, MAX_UNREAD
+from toolplug.apart.metrics import ProcessMetrics, decode_families
+from toolplug.apart.own_site import answer_store
+from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess
+from toolplug.apart.values import Head
+from toolplug.catalog.call import CallContext, CannotAsk, Principal, ToolCall
+from toolplug.catalog.exact_json import dump_json
+from toolplug.errors import InvalidJson, ToolError, ToolUnavailable
+from toolplug.execution.idempotency import OUTCOME_UNKNOWN
+from toolplug.providers.site import ProviderContext
+
+
+class _CallInProcess:
+    """A call that the process was sent; `ended` once it has sent the result."""
+
+    __slots__ = ("context", "ended", "surroundings", "waiter")
+
+    def __init__(self, waiter: asyncio.Future[Any], context: CallContext) -> None:
+        self.waiter = waiter
+        self.context = context
+        # What the host does for the call counts for its caller, as the store's bytes do: context variables say who.
+        self.surroundings: Context = copy_context()
+        self.ended = False
+
+
+class _Caller(NamedTuple):
+    principal: Principal
+    surroundings: Context
+
+
+class HostConnection(Peer):
+    """Sends calls and requests to the process, and answers what it asks, as the caller of a call that runs there.
+
+    The principal of a call is the host's own: of what a message says, only the number of the call is used.
+    """
+
+    def __init__(
+        self,
+        target: ProcessTarget,
+        process: WorkerProcess,
+        site: ProviderContext,
+        metrics: ProcessMetrics,
+        ended: Callable[[HostConnection, str], None],
+    ) -> None:
+        super().__init__(target.max_frame)
+        self.closing: bool = False
+        self.log: OutputLog = OutputLog(target)
+        self._target = target
+        self._process = process
+        self._site = site
+        self._metrics = metrics
+        self._ended = ended
+        self._calls: dict[int, _CallInProcess] = {}
+        self._requests: dict[int, Any] = {}
+        self._hooks: dict[int, _Caller] = {}
+
+    def on_lost(self, reason: str) -> None:
+        """End the calls: those that had begun may have had their effect."""
+        calls, self._calls = self._calls, {}
+        last_begun = self._process.last_begun
+        for number, each in calls.items():
+            if not each.waiter.done():
+                each.waiter.set_exception(_lost_call(number <= last_begun, reason))
+        for request in [*self._requests.values()]:
+            request.put({"end": {"lost": f"the process of the provider {reason}"}})
+        # A process that goes on without its socket would answer nobody.
+        self._process.kill()
+        self._ended(self, reason)
+
+    async def call(self, of: str, name: str, call: ToolCall, context: CallContext) -> object:
+        """Run a call in the process, and return what its tool returned.
+
+        A caller that no longer waits has the call ended there; one that does not end within a second after its
+        deadline ends the process. Raises `ToolUnavailable`, and `ToolError` with the code `outcome_unknown`.
+        """
+        if self.unread > MAX_UNREAD:
+            raise ToolUnavailable("its process does not read", code="process_busy", retry_after_s=1.0)
+        number = next(self.numbers)
+        waiter: asyncio.Future[Any] = self.loop.create_future()
+        running = self._calls[number] = _CallInProcess(waiter, context)
+        head = values.encode_context(context, self.loop.time())
+        head["id"], head["of"], head["name"], head["call"] = number, of, name, call.id
+        try:
+            self.send(CALL, head, dump_json(call.arguments))
+            return await waiter
+        except asyncio.CancelledError:
+            # The future is cancelled with its caller; another one waits for the end in the process.
+            running.waiter = self.loop.create_future()
+            if self.lost is None and not running.ended:
+                await self._end_call(number, running)
+            raise
+        finally:
+            self._calls.pop(number, None)
+
+    async def ask_hook(self, head: Head, context: CallContext) -> Head:
+        """Ask a hook of the process; what it asks meanwhile, it asks as the caller of the call."""
+        number = next(self.numbers)
+        self._hooks[number] = _Caller(context.principal, copy_context())
+        try:
+            return (await self.ask("hook", {**head, "work": number}))[0]
+        finally:
+            self._hooks.pop(number, None)
+
+    def open_request(self, request: Any) -> int:
+        """Return the number of a request of a route."""
+        number = next(self.numbers)
+        self._requests[number] = request
+        return number
+
+    def close_request(self, number: int) -> None:
+        """Forget a request."""
+        self._requests.pop(number, None)
+
+    def on_frame(self, frame: Frame) -> None:
+        """Handle what the process sends of its calls and requests; a number that is not known is of one that ended."""
+        kind, head, body = frame
+        if kind == NOTE:
+            self._on_note(head)
+            return
+        number = head["id"]
+        if kind == RESULT:
+            running = self._calls.get(number)
+            if running is None:
+                return
+            running.ended = True
+            if not running.waiter.done():
+                try:
+                    running.waiter.set_result(values.decode_result(head, body))
+                except (InvalidJson, ValueError, TypeError) as error:
+                    running.waiter.set_exception(values.ProcessCrash(f"a result that is not valid: {error}"))
+            return
+        request = self._requests.get(number)
+        if request is None:
+            return
+        if kind == RESPONSE:
+            request.put(head)
+        elif kind == PIECE_OF:
+            request.response.put(head, body)
+        elif kind == GRANT:
+            request.outgoing.grant(int(head["size"]))
+
+    async def answer(self, asked: str, head: Head, body: bytes) -> Answer:
+        """Answer what the process asks: of the store, or of the user of a call's caller."""
+        work = head.get("work")
+        if asked == "user":
+            running = self._calls.get(work) if isinstance(work, int) else None
+            if running is None:
+                raise CannotAsk("the call has ended")
+            given = await running.context.ask(str(head["question"]), head["schema"])
+            return {"action": given.action, "content": dict(given.content)}, b""
+        if asked == "tool":
+            return await self._call_tool(work, head, body)
+        if asked != "store":
+            raise ValueError(f"{asked!r} is nothing that a process can ask")
+        caller = self._caller_of(work)
+        if caller is None:
+            principal = Principal(tenant=str(head["tenant"]))
+            return await answer_store(self._site.store(principal), head, body, self.reader.max_bytes)
+        store = self._site.store(caller.principal)
+        # Not a wrapper coroutine with another context: the task is made in that of the call.
+        doing = answer_store(store, head, body, self.reader.max_bytes)
+        return await caller.surroundings.run(self.loop.create_task, doing)
+
+    async def _call_tool(self, work: object, head: Head, body: bytes) -> Answer:
+        """Call a tool of the caller of a call that runs, as this caller."""
+        running = self._calls.get(work) if isinstance(work, int) else None
+        if running is None:
+            raise ToolUnavailable("the call has ended", code="call_ended")
+        call = ToolCall(str(head["call_id"]), str(head["name"]), body)
+        doing = running.context.tools.execute(call, running.context)
+        result = await running.surroundings.run(self.loop.create_task, doing)
+        return values.encode_result(values.fit_result(result, self.reader.max_bytes - 4096))
+
+    def _caller_of(self, work: object) -> _Caller | None:
+        """Return the caller of a call, request or hook that runs; None for what is done outside of all, or later."""
+        if not isinstance(work, int):
+            return None
+        running = self._calls.get(work)
+        if running is not None:
+            return _Caller(running.context.principal, running.surroundings)
+        request = self._requests.get(work)
+        if request is not None:
+            return _Caller(request.principal, request.context)
+        return self._hooks.get(work)
+
+    def _on_note(self, head: Head) -> None:
+        match head["note"]:
+            case "progress":
+                running = self._calls.get(head["id"])
+                if running is not None:
+                    progress, total, message = head["of"]
+                    running.context.report(progress, total, None if message is None else str(message))
+            case "families":
+                self._metrics.update(decode_families(head["families"]))
+            case "call_hooks":
+                self._site.call_hooks.set(bool(head["on"]))
+            case "log":
+                self.log.write(min(int(head["level"]), logging.CRITICAL), str(head["text"]))
+            case other:
+                raise FrameRefused(f"a note {str(other)[:40]!r}")
+
+    async def _end_call(self, number: int, running: _CallInProcess) -> None:
+        """Ask the process to end a call, and wait for it; end the process if the call misses its deadline."""
+        self.send(CANCEL, {"id": number})
+        deadline = running.context.deadline
+        within_s = None if deadline is None else max(deadline - self.loop.time(), 0.0) + LATE_S
+        await asyncio.wait({running.waiter}, timeout=within_s)
+        if not running.waiter.done():
+            self.fail("was ended: a call had missed its deadline")
+        if running.waiter.done() and not running.waiter.cancelled():
+            running.waiter.exception()  # looked at: nobody waits for it any more
+
+
+def _lost_call(begun: bool, reason: str) -> Exception:
+    if begun:
+        text = f"the outcome of the call is unknown: it may have run, and the process of its provider {reason}"
+        return ToolError(text, metadata={"code": OUTCOME_UNKNOWN})
+    return ToolUnavailable(f"the process of its provider {reason}", code="restarting", retry_after_s=0.1)

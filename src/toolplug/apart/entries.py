@@ -1,0 +1,152 @@
+"""Entries with `run: {process: true}`, and classes that a test checks in a process: what their process is to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from toolplug.apart.processes import ProcessTarget, WorkerProcess, python_path, start_process
+from toolplug.apart.provider import ApartProvider
+from toolplug.apart.values import Head
+from toolplug.catalog.exact_json import load_own_json
+from toolplug.config.document import Section
+from toolplug.config.yaml_tree import value_of
+from toolplug.errors import InvalidDefinition, Problem
+from toolplug.execution.limits.resolved_limits import DEFAULT_RESULT_BYTES
+from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.entry_points import InstalledProvider
+from toolplug.providers.entry_settings import mask
+from toolplug.providers.loading import ProviderType
+from toolplug.providers.provider import FunctionProvider
+
+
+def load_apart(
+    entry: ProviderEntry, found: InstalledProvider, own: Section, host_keys: Iterable[str], problems: list[Problem]
+) -> ProviderType:
+    """Return a provider's type as its process describes it, which has checked its settings, too.
+
+    Problems of the settings are added to `problems`. The process waits for the start of the provider, and ends if there
+    is none. Raises `ProviderError`.
+    """
+    hello = {
+        **_describe_type(entry.key, found),
+        "own": {
+            "path": own.path,
+            "value": own.value,
+            "raw": _raw_value(own),
+            "file": str(own.document.folder / Path(own.document.file).name),
+            "broken": [list(path) for path in own.broken],
+            "withheld": sorted(own.withheld),
+        },
+        "host_keys": sorted(host_keys),
+    }
+    target = ProcessTarget(
+        key=entry.key,
+        owner=str(entry.owner),
+        hello=hello,
+        code=found.code,
+        max_result_bytes=_longest_result(entry),
+        masked=partial(mask, own.withheld),
+    )
+    process = start_process(target)
+    described = process.description
+    problems.extend(_problem(own, entry, each) for each in described["problems"])
+    if problems:
+        process.kill()  # it is not to be started
+    secrets = frozenset(str(text) for text in described["secrets"])
+    process.target = replace(target, masked=partial(mask, own.withheld | secrets))
+    scopes = described["scopes"]
+    return ProviderType(
+        installed=found,
+        config=None,
+        open_settings=True,
+        build=_Build(process),
+        plugin=ApartProvider,
+        tools=tuple(str(name) for name in described["tools"]),
+        routes=tuple((str(method), str(path)) for method, path in described["routes"]),
+        scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
+        unchecked=tuple(str(each) for each in described["unchecked"]),
+    )
+
+
+class _Build:
+    """Makes the providers of one entry: the first one has the process that described it."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._target = process.target
+        self._process: WorkerProcess | None = process
+
+    def __call__(self, key: str, config: object) -> FunctionProvider:
+        process, self._process = self._process, None
+        if process is not None:
+            self._target = process.target
+        return ApartProvider(self._target, process)
+
+    def release(self) -> None:
+        """End the process that described the entry: the provider that runs goes on."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+def apart_class(make: object, settings: Mapping[str, object], key: str) -> FunctionProvider:
+    """Return a provider that runs a class of a module in a process of its own, for `check_provider`.
+
+    Raises `InvalidDefinition` for what a process cannot import, and for settings that the class refuses.
+    """
+    module, name = getattr(make, "__module__", ""), getattr(make, "__qualname__", "<lambda>")
+    if not isinstance(make, type) or "<" in name:
+        raise InvalidDefinition(f"{make!r} cannot run in a process of its own: give a class at the top of a module")
+    hello: Head = {
+        "key": key,
+        "type": key,
+        "module": module,
+        "attribute": name,
+        "distribution": "",
+        "version": "",
+        "editable": True,
+        "path": python_path(),
+        "own": {"path": ["providers", key], "value": dict(settings), "raw": dict(settings), "file": "test.yaml"},
+        "host_keys": [],
+    }
+    return ApartProvider(ProcessTarget(key=key, owner=f"provider {key!r}", hello=hello), None)
+
+
+def _describe_type(key: str, found: InstalledProvider) -> Head:
+    point = found.entry_point
+    return {
+        "key": key,
+        "type": found.type,
+        "module": point.module,
+        "attribute": point.attr or "",
+        "distribution": found.distribution,
+        "version": found.version,
+        "editable": found.editable,
+        "excluded_by": found.excluded_by,
+        "source": None if found.file is None else str(found.file),
+        "path": python_path(),
+    }
+
+
+def _raw_value(own: Section) -> object:
+    """Return the provider's own settings as the file has them, with references in place of secrets."""
+    try:
+        return value_of(own.document.node(own.path))
+    except KeyError:  # a plugin that a toolset or the store names has no entry
+        return {}
+
+
+def _longest_result(entry: ProviderEntry) -> int:
+    """Return the most bytes that a result of any tool of the entry may have."""
+    of_all = entry.limits.max_result_bytes or entry.host_limits.max_result_bytes or DEFAULT_RESULT_BYTES
+    return max(of_all, *(rule.limits.max_result_bytes or 0 for rule in entry.tools.values()), 0)
+
+
+def _problem(own: Section, entry: ProviderEntry, given: Head) -> Problem:
+    code, message, hint = str(given["code"]), str(given["message"]), str(given["hint"])
+    if given["path"] is None:
+        return entry.problem(code, message, hint)
+    path = tuple(part if isinstance(part, int) else str(part) for part in load_own_json(given["path"].encode()))
+    return own.problem(path, code=code, message=message, hint=hint, at_key=bool(given["at_key"]))

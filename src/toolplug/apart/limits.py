@@ -1,0 +1,48 @@
+"""The bounds of a provider that runs in a process of its own."""
+
+from __future__ import annotations
+
+FRAME_SLACK = 64 * 1024
+"""Bytes of a message beside the longest result: its head, progress, names."""
+CREDIT = 256 * 1024
+"""Bytes of a stream that are on the way; its reader grants more as it reads, so that neither side collects a body."""
+PIECE = 64 * 1024
+"""Bytes of a body in one message: a stream gets its turn between two pieces of another one."""
+PIECE_COST = 64
+"""Bytes of credit that a piece costs beside its own, or empty pieces would cost nothing."""
+MAX_UNREAD = 8 * 1024 * 1024
+"""Bytes that wait for a process that does not read; further calls are refused."""
+MAX_ASKED = 64
+"""Requests of one process that the host answers at once: of its store, and of users."""
+TURN_S = 0.002
+"""Seconds of the event loop for the messages of one process; the rest waits until others had their turn."""
+
+DESCRIBE_S = 60.0
+"""Seconds until a process has imported its provider. The import has a limit of its own, which says more."""
+ADOPT_S = 60.0
+"""Seconds for which a process that has only described its provider waits for its start."""
+LATE_S = 1.0
+"""Seconds after its deadline in which a call has to end, or its process is killed."""
+GONE_S = 2.0
+"""Seconds in which a process whose host is gone closes its provider."""
+CLOSE_PROCESS_S = 4.5
+"""Seconds of `aclose` in the process: less than those of the host, which waits for it."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 30.0
+"""Seconds before a process that ended is started again; doubled after each time, up to the second."""
+STEADY_S = 60.0
+"""Seconds after which a process that ran counts as one that works: the next pause is the first again."""
+
+MAX_LINE = 8 * 1024
+"""Bytes of one line of a process's output; the rest of it is left out."""
+LINES_PER_S = 100
+"""Lines of output that are logged in one second; the rest is counted."""
+MAX_OUTPUT = 64 * 1024
+"""Bytes of output that are kept while a provider is imported."""
+MAX_FAMILIES = 1_000
+MAX_SAMPLES = 10_000
+"""Of the metrics of one process; more are left out of a scrape."""
+PUSH_S = 0.1
+"""Seconds after a call until the process sends its metrics: a burst of calls sends them once."""
+PUSH_IDLE_S = 5.0
+"""Seconds between two sendings of metrics without a call."""

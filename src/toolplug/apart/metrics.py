@@ -1,0 +1,118 @@
+"""The metrics of a provider in a process of its own: its families as JSON, and counters that outlive a restart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import METRIC_TYPES, Metric
+from prometheus_client.registry import Collector
+
+from toolplug.apart.limits import MAX_FAMILIES, MAX_SAMPLES
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_RISING = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+"""The samples that only rise, by the type of their family."""
+_CREATED = "_created"
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+"""The name of a sample with its labels."""
+
+
+def encode_families(families: Iterable[Metric]) -> list[object]:
+    """Return families as JSON; numbers are texts, as JSON has neither NaN nor infinity."""
+    return [
+        [
+            family.name,
+            family.documentation,
+            family.type,
+            family.unit,
+            [[sample.name, dict(sample.labels), repr(float(sample.value))] for sample in family.samples],
+        ]
+        for family in families
+    ]
+
+
+def decode_families(given: Any) -> list[Metric]:
+    """Return the families that a process has sent; those whose names would break the text format are left out.
+
+    Raises `ValueError` and `TypeError` for anything else.
+    """
+    found: list[Metric] = []
+    left = MAX_SAMPLES
+    for name, documentation, kind, unit, samples in given[:MAX_FAMILIES]:
+        if not _NAME.fullmatch(name) or kind not in METRIC_TYPES:
+            continue
+        family = Metric(name, str(documentation), kind, "")
+        family.unit = str(unit) if unit and name.endswith(f"_{unit}") else ""
+        for sample, labels, value in samples[:left]:
+            if _NAME.fullmatch(sample) and sample.startswith(name) and all(map(_LABEL.fullmatch, labels)):
+                family.add_sample(sample, {key: str(text) for key, text in labels.items()}, float(value))
+        left -= len(family.samples)
+        found.append(family)
+    return found
+
+
+class ProcessMetrics(Collector):
+    """The families that a process has sent last; what only rises goes on from where an earlier process ended."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._families: dict[str, Metric] = {}
+        self._before: dict[str, Metric] = {}
+        self._reached: dict[Series, float] = {}
+        self.restarts: int = 0
+
+    def describe(self) -> Iterator[Metric]:
+        """Return nothing: the names are not known before the process has sent them."""
+        return iter(())
+
+    def update(self, families: Iterable[Metric]) -> None:
+        """Replace the families by newer ones of the same process."""
+        self._families = {family.name: family for family in families}
+
+    def restart(self) -> None:
+        """Take note that a new process follows, whose counters begin at nothing."""
+        self.restarts += 1
+        kept = list(self.collect())[:-1]
+        self._reached = {
+            _series(sample): sample.value for family in kept for sample in family.samples if _rises(family, sample)
+        }
+        self._before = {family.name: family for family in kept if family.type in _RISING}
+        self._families = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family, then the number of restarts."""
+        families = self._families
+        for name in dict.fromkeys((*families, *self._before)):
+            yield self._whole(families.get(name), self._before.get(name))
+        restarts = CounterMetricFamily("toolplug_apart_restarts", "Restarts of the process of a provider.")
+        restarts.add_metric([], self.restarts)
+        yield restarts
+
+    def _whole(self, now: Metric | None, before: Metric | None) -> Metric:
+        """Return a family with what an earlier process had reached."""
+        like = now or before
+        if like is None or before is None:
+            return like or Metric(self._key, "", "unknown")
+        whole = Metric(like.name, like.documentation, like.type, like.unit)
+        seen: Mapping[Series, Any] = {_series(sample): sample for sample in (now.samples if now else ())}
+        for series, sample in seen.items():
+            more = self._reached.get(series, 0.0) if _rises(like, sample) else 0.0
+            whole.samples.append(sample._replace(value=sample.value + more))
+        # A series that the new process has not had yet must not vanish: it would be reset by the next one.
+        whole.samples.extend(
+            sample for sample in before.samples if _rises(before, sample) and _series(sample) not in seen
+        )
+        return whole
+
+
+def _series(sample: Any) -> Series:
+    return sample.name, tuple(sorted(sample.labels.items()))
+
+
+def _rises(family: Metric, sample: Any) -> bool:
+    return sample.name.endswith(_RISING.get(family.type, ())) and not sample.name.endswith(_CREATED)

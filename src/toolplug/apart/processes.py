@@ -1,0 +1,285 @@
+"""The process of a provider as the host sees it: its start, what it says of its provider, its output, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, cast
+
+from toolplug.apart.frames import ANSWER, ASK, BEGUN, Frame, FrameReader, FrameRefused, Peer, encode_frame
+from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
+from toolplug.apart.values import Head, decode_error
+from toolplug.crashes import mask_nothing
+from toolplug.errors import ProviderError
+from toolplug.providers.entry import ProviderState
+from toolplug.runtime.threads import in_own_thread
+
+_ROOT = Path(__file__).parents[2]
+_RUN = (
+    "import sys; sys.path.append(sys.argv[3]); from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
+)
+"""What the process runs: the folder of this package may be on the host's path by a variable that it does not get."""
+_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")
+"""What a process gets of the host's environment: what the interpreter and the system need, and no secret."""
+_STOP_S = 2.0
+_READ = 64 * 1024
+_DESCRIPTION_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTarget:
+    """What a process runs: a provider's type with its settings, as the first message has it.
+
+    `code` is the content of a provider that is a file. `masked` removes the secrets of the settings from a text.
+    """
+
+    key: str
+    owner: str
+    hello: Mapping[str, object]
+    code: bytes = b""
+    max_result_bytes: int = 1024 * 1024
+    masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
+
+    @property
+    def max_frame(self) -> int:
+        """The longest message of the process."""
+        return self.max_result_bytes + FRAME_SLACK
+
+    def problem(self, what: str, *, state: str = ProviderState.START_FAILED) -> ProviderError:
+        """Return the error of a process that does not start."""
+        fix = "its output is in the log of the host, before this line"
+        return ProviderError(f"{self.owner}: its process {what}", state=state, fix=fix)
+
+
+class WorkerProcess:
+    """A process that has described its provider, and waits for its start. One that nobody starts ends by itself."""
+
+    def __init__(self, target: ProcessTarget) -> None:
+        self.target: ProcessTarget = target
+        self.description: Head = {}
+        self.output: bytes = b""
+        ours, theirs = socket.socketpair()
+        # Memory of both: a message for each beginning would double what a call costs.
+        with theirs, tempfile.TemporaryFile() as page:
+            page.truncate(BEGUN.size)
+            self._page = mmap.mmap(page.fileno(), BEGUN.size)
+            descriptors = (theirs.fileno(), page.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-P", "-c", _RUN, *map(str, descriptors), str(_ROOT)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+                # A group of its own: what the provider starts ends with it, and a Ctrl-C is the host's alone.
+                start_new_session=True,
+            )
+        self._socket = ours
+        # Whoever reads a configuration only to check it drops this object, and the process must not stay.
+        self._finish = weakref.finalize(self, _end_process, self._process, ours)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def last_begun(self) -> int:
+        """The number of the last call that the process has begun; it begins them in the order of their numbers."""
+        return BEGUN.unpack_from(self._page)[0]
+
+    @property
+    def exit_reason(self) -> str:
+        """How the process ended, in words."""
+        code = self._process.poll()
+        if code is None:
+            return "it does not answer"
+        return f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+
+    def describe(self) -> None:
+        """Send the first message, and read what the process says of its provider. Blocks, at most 60 s.
+
+        Raises `ProviderError`.
+        """
+        target, until = self.target, monotonic() + DESCRIBE_S
+        self._socket.settimeout(DESCRIBE_S)
+        level = logging.getLogger(f"toolplug.providers.{target.key}").getEffectiveLevel()
+        hello = {**target.hello, "max_result_bytes": target.max_result_bytes, "level": level}
+        try:
+            self._socket.sendall(encode_frame(ASK, hello, target.code))
+            frame = self._first_frame(until)
+        except (OSError, FrameRefused) as error:
+            self.kill()
+            reason = str(error) if isinstance(error, FrameRefused) else self.exit_reason
+            raise target.problem(f"said nothing of its provider: {reason}{self._last_line()}") from None
+        if frame is None:
+            self.kill()
+            raise target.problem(f"has not described its provider after {DESCRIBE_S:g} s")
+        if frame.kind != ANSWER:
+            self.kill()
+            raise target.problem("sent something else than the description of its provider")
+        if "error" in frame.head:
+            self.kill()
+            raise decode_error(frame.head["error"])
+        self.description = frame.head
+
+    def _first_frame(self, until: float) -> Frame | None:
+        """Return the first message, None if it is late; what the process prints meanwhile is kept."""
+        reader = FrameReader(_DESCRIPTION_BYTES)
+        pipe = cast("Any", self._process.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(pipe, selectors.EVENT_READ)
+            while (left := until - monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fileobj is pipe:
+                        text = os.read(pipe.fileno(), _READ)
+                        self.output = (self.output + text)[-MAX_OUTPUT:]
+                        if not text:
+                            selector.unregister(pipe)
+                        continue
+                    data = self._socket.recv(_READ)
+                    if not data:
+                        self._process.wait(_STOP_S)
+                        raise FrameRefused(self.exit_reason)
+                    reader.add(data)
+                    for frame in reader:
+                        return frame
+        return None
+
+    def _last_line(self) -> str:
+        lines = self.output.decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"; it printed last: {self.target.masked(last[:200])}" if last else ""
+
+    async def connect(self, peer: Peer, log: OutputLog) -> None:
+        """Read what the process sends and prints on the running loop."""
+        loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)
+        await loop.create_connection(lambda: peer, sock=self._socket)
+        log.data_received(self.output)
+        await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
+        # The socket may be held by processes that it has forked: they must not keep its end from being seen.
+        with suppress(AttributeError, OSError):
+            descriptor = os.pidfd_open(self.pid)
+            loop.add_reader(descriptor, _on_exit, loop, descriptor, peer)
+
+    def kill(self) -> None:
+        """End the process and all of its group at once."""
+        self._finish()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until the process has ended by itself, at most so many seconds; return whether it has."""
+
+        def wait() -> bool:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return self._process.poll() is not None
+
+        return await in_own_thread(wait)
+
+
+def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> None:
+    loop.remove_reader(descriptor)
+    os.close(descriptor)
+    # In a later turn: what it has sent before it ended is read first.
+    loop.call_later(0.05, peer.fail, "ended")
+
+
+def _end_process(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+    # A socket that a transport has is the transport's to close.
+    with suppress(OSError):
+        if ours.gettimeout() != 0.0:
+            ours.close()
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S)
+    if process.stdout is not None and ours.gettimeout() != 0.0:
+        process.stdout.close()
+
+
+def start_process(target: ProcessTarget) -> WorkerProcess:
+    """Start a process and let it describe its provider. Blocks. Raises `ProviderError`."""
+    try:
+        process = WorkerProcess(target)
+    except OSError as error:
+        raise target.problem(f"cannot be started: {error.strerror}") from None
+    process.describe()
+    return process
+
+
+async def start_process_async(target: ProcessTarget) -> WorkerProcess:
+    """Start a process without blocking the loop. Raises `ProviderError`."""
+    return await in_own_thread(partial(start_process, target))
+
+
+class OutputLog(asyncio.Protocol):
+    """What a process prints or logs, as lines of its provider's logger; beyond a number in each second as their count.
+
+    The names of its loggers are not used: a stranger's process must not write lines of the audit log.
+    """
+
+    def __init__(self, target: ProcessTarget) -> None:
+        self._log = logging.getLogger(f"toolplug.providers.{target.key}")
+        self._masked = target.masked
+        self._rest = b""
+        self._second = 0
+        self._lines = 0
+        self._omitted = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Log each whole line."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:MAX_LINE]
+        for line in lines:
+            self.write(logging.INFO, line.decode("utf-8", "replace"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Log the line that was not ended."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            self.write(logging.INFO, rest.decode("utf-8", "replace"))
+
+    def write(self, level: int, line: str) -> None:
+        """Log one line, unless there were too many in this second."""
+        second = int(monotonic())
+        if second != self._second:
+            if self._omitted:
+                self._log.warning("%d lines of its output were left out", self._omitted)
+            self._second, self._lines, self._omitted = second, 0, 0
+        self._lines += 1
+        if self._lines > LINES_PER_S:
+            self._omitted += 1
+        elif line.strip():
+            self._log.log(level, "%s", self._masked(line.rstrip()[:MAX_LINE]))
+
+
+NO_SETTINGS: Mapping[str, object] = MappingProxyType({})
+
+
+def python_path() -> Sequence[str]:
+    """Return the folders from which a process imports: those of this one, as it runs the same interpreter."""
+    return [os.path.abspath(each) if each else os.getcwd() for each in sys.path]
