@@ -5,30 +5,20 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import httpx2
 import pytest
+from tests.environments import install_wheels
 
 pytestmark = [pytest.mark.judge, pytest.mark.needs("bwrap")]
 
 PACKAGE = Path(__file__).parent.parent
-ROOT = PACKAGE.parent.parent
 
 
 @pytest.mark.requirement("I3-code-wheel")
 def test_the_wheels_install_and_run_code(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip"]
-    wheels = tmp_path / "wheels"
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
-    subprocess.run([*build, str(ROOT), str(PACKAGE)], check=True)
-    core, plugin = (next(wheels.glob(f"{name}-*.whl")) for name in ("toolplug", "toolplug_code_interpreter"))
-    venv.create(tmp_path / "venv", with_pip=False)
-    scripts = tmp_path / "venv" / "bin"
-    install = [*pip, "--python", str(scripts / "python"), "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{core}[server]", f"{plugin}[data]"], check=True)
+    scripts, _ = install_wheels(tmp_path, "server", "data", PACKAGE)
     (tmp_path / "providers.yaml").write_text("providers: {code_interpreter: {enabled: true}}")
 
     def run(*words: str) -> str:

@@ -1,0 +1,1 @@
+"""Code mode: a model writes one script over its own tools."""

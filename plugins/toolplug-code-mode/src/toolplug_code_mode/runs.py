@@ -1,0 +1,163 @@
+"""Runs that outlive their call: those that wait for a person, and what those have made that may be lost.
+
+Each has a record, `run/EQUAL/ID`, where `EQUAL` is a digest of what a repetition must have in common: script, caller,
+agent and session. While a process goes on with it, it renews `lease/ID`; without that, the run is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Literal, NamedTuple, cast
+
+from toolplug import CallContext, ProviderStore
+from toolplug.errors import StoreConflict, StoreError
+from toolplug_code_mode.limits import (
+    ANSWER_KEPT_S,
+    LEASE_S,
+    LOST_KEPT_S,
+    MAX_EQUAL,
+    RENEWED_EVERY_S,
+)
+
+State = Literal["running", "paused", "ended"]
+
+
+class RunRecord(NamedTuple):
+    """What the record of a run says. `made`: the calls that may have changed something, with their outcomes.
+
+    `tickets`: those of all questions that it has waited for. `sealed`: the paused run, or the answer of an ended one.
+    """
+
+    state: State
+    made: Sequence[str]
+    tickets: Sequence[str]
+    sealed: bytes
+
+    def packed(self) -> bytes:
+        """Return it as it is stored."""
+        head = {"state": self.state, "made": [*self.made], "tickets": [*self.tickets]}
+        return json.dumps(head).encode() + b"\n" + self.sealed
+
+
+def _unpack(value: bytes) -> RunRecord:
+    head, _, sealed = value.partition(b"\n")
+    found = cast("dict[str, object]", json.loads(head))
+    state, made, tickets = (found[name] for name in ("state", "made", "tickets"))
+    return RunRecord(cast("State", state), cast("list[str]", made), cast("list[str]", tickets), sealed)
+
+
+def equal_digest(code: str, context: CallContext) -> str:
+    """Return the digest of what two calls must have in common to be about one run."""
+    said = json.dumps([code, context.principal.subject, context.agent, context.session])
+    return hashlib.sha256(said.encode()).hexdigest()[:40]
+
+
+class Run:
+    """One run with its record, as this process last read or wrote it. Its methods raise `StoreError`.
+
+    A run has no record before its first call that may change something, or its first pause.
+    """
+
+    def __init__(self, store: ProviderStore, tenant: str, equal: str, run_id: str = "") -> None:
+        self._store = store
+        self.id = run_id or token_hex(12)
+        self._key = f"run/{equal}/{self.id}"
+        # What is sealed is opened for this run of this tenant alone.
+        self.bound = f"{tenant}/{self._key}".encode()
+        self.kept = RunRecord("running", (), (), b"")
+        self._revision = 0
+        self._lease: asyncio.Task[None] | None = None
+
+    async def read(self) -> RunRecord | None:
+        """Read the record again; None if there is none any more."""
+        record = await self._store.read(self._key)
+        if record is None:
+            return None
+        self._revision = record.revision
+        self.kept = _unpack(record.value)
+        return self.kept
+
+    async def is_leased(self) -> bool:
+        """Return whether a process goes on with it."""
+        return await self._store.read(f"lease/{self.id}") is not None
+
+    async def take(self, made: Sequence[str]) -> bool:
+        """Go on with a paused run; False if another call was faster."""
+        await self._renew()
+        try:
+            await self._write(RunRecord("running", made, self.kept.tickets, b""), LOST_KEPT_S)
+        except StoreConflict:
+            return False
+        self._begin_lease()
+        return True
+
+    async def journal(self, made: Sequence[str]) -> None:
+        """Keep what is about to be made, before it is."""
+        if self._lease is None:
+            await self._renew()
+            self._begin_lease()
+        await self._write(self.kept._replace(state="running", made=made), LOST_KEPT_S)
+
+    async def pause(self, made: Sequence[str], tickets: Sequence[str], sealed: bytes, ttl_s: float) -> None:
+        """Keep the run while it waits for these questions, for so many seconds."""
+        every = [*dict.fromkeys([*self.kept.tickets, *tickets])]
+        await self._write(RunRecord("paused", made, every, sealed), ttl_s)
+        await self.end_lease()
+
+    async def end(self, sealed: bytes) -> None:
+        """Forget the run; of one that has paused the answer stays for those that have repeated its call meanwhile."""
+        if self._revision and self.kept.tickets:
+            await self._write(RunRecord("ended", (), self.kept.tickets, sealed), ANSWER_KEPT_S)
+        elif self._revision:
+            await self._store.commit(self._key, None, expected=self._revision)
+        await self.end_lease()
+
+    async def end_lease(self) -> None:
+        """Let others see at once that this process no longer goes on with it."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.cancel()
+            await asyncio.gather(lease, return_exceptions=True)
+            with suppress(StoreError):  # it ends by itself
+                await self._store.commit(f"lease/{self.id}", None)
+
+    async def _write(self, kept: RunRecord, ttl_s: float) -> None:
+        self._revision = await self._store.commit(self._key, kept.packed(), expected=self._revision, ttl_s=ttl_s)
+        self.kept = kept
+
+    async def _renew(self) -> None:
+        await self._store.commit(f"lease/{self.id}", b"", ttl_s=LEASE_S)
+
+    def _begin_lease(self) -> None:
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(RENEWED_EVERY_S)
+                with suppress(StoreError):  # the next one may succeed, and nothing is lost if none does but the run
+                    await self._renew()
+
+        self._lease = asyncio.create_task(renew())
+
+
+async def find_runs(store: ProviderStore, tenant: str, equal: str) -> list[Run]:
+    """Return the runs of a script that have a record, for one caller, agent and session. Raises `StoreError`."""
+    prefix = f"run/{equal}/"
+    found = [Run(store, tenant, equal, key.removeprefix(prefix)) for key in await store.keys(prefix, limit=MAX_EQUAL)]
+    return [run for run in found if await run.read() is not None]
+
+
+def pack_sealed(facts: Mapping[str, object], snapshot: bytes = b"") -> bytes:
+    """Return what is sealed of a run: facts as JSON, and the bytes of the interpreter."""
+    # The bytes of the interpreter are five times as long as their content.
+    return zlib.compress(json.dumps(facts).encode() + b"\n" + snapshot, 1)
+
+
+def unpack_sealed(opened: bytes) -> tuple[Mapping[str, object], bytes]:
+    """Return what `pack_sealed` was given."""
+    head, _, snapshot = zlib.decompress(opened).partition(b"\n")
+    return cast("dict[str, object]", json.loads(head)), snapshot

@@ -1,0 +1,255 @@
+"""Calls of `run_code`: a new run, or one that goes on from where a person was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+from toolplug import CallContext, ProviderContext, Sealer, ToolResult, ToolStatus
+from toolplug.errors import HostKeyError, QuotaExceeded, StoreError, ToolError, ToolUnavailable, Unsealable
+from toolplug_code_mode.calls import Calls, PendingCall
+from toolplug_code_mode.functions import Functions, FunctionTables
+from toolplug_code_mode.interpreter import VERSION, Busy, Ended, Interpreter, NotAccepted, Paused
+from toolplug_code_mode.limits import CHECKOUT_S, LOOK_S, MAX_ANSWER, MAX_PAUSED
+from toolplug_code_mode.runs import Run, equal_digest, find_runs, pack_sealed, unpack_sealed
+from toolplug_code_mode.values import Printed, Settled, as_text, json_value, report_made
+
+_GONE = (
+    "no run of this script waits for this approval: it has ended or expired, or the script, the caller, its agent or"
+    " its session is another one; call again without an approval"
+)
+
+
+class Scripts:
+    """Runs the scripts of callers. `most`: the calls of one run."""
+
+    def __init__(self, site: ProviderContext, interpreter: Interpreter, tables: FunctionTables, most: int) -> None:
+        self._site = site
+        self._interpreter = interpreter
+        self._tables = tables
+        self._most = most
+        self._here: set[str] = set()
+
+    async def run(self, code: str, context: CallContext) -> ToolResult:
+        """Run a script, or go on with a paused run of it: that of the approval, or an equal one.
+
+        Raises `ToolUnavailable` if the store fails, and `QuotaExceeded`.
+        """
+        # Where each script must be approved, the approval was that of the script; the host has used it up.
+        ticket = None if (await self._tables.of(context.tools)).script_asks else context.approval
+        try:
+            return await self._join(code, context, ticket) or await self._begin(code, context)
+        except QuotaExceeded:
+            raise
+        except StoreError as error:
+            raise ToolUnavailable(f"its store cannot answer: {error}", code="store_unavailable") from error
+
+    async def _join(self, code: str, context: CallContext, ticket: str | None) -> ToolResult | None:
+        """Return the answer of a run of this call that has begun before; None to begin one."""
+        store, equal = self._site.store(context.principal), equal_digest(code, context)
+        watched: set[str] = set()
+        while True:
+            runs = await find_runs(store, context.principal.tenant, equal)
+            run = _choose(runs, ticket, watched, self._here)
+            if run is None:
+                return None if ticket is None else _refuse(_GONE)
+            before = run.kept
+            if before.state == "ended":
+                return await self._open_answer(run)
+            if before.state == "paused":
+                result = await self._go_on(run, code, context, again=run.id in watched)
+                if result is not None:
+                    return result
+            elif not await run.is_leased() and await run.read() == before:
+                return _lost(before.made)
+            watched.add(run.id)
+            await asyncio.sleep(LOOK_S)
+
+    async def _begin(self, code: str, context: CallContext) -> ToolResult:
+        store = self._site.store(context.principal)
+        run = Run(store, context.principal.tenant, equal_digest(code, context))
+        calls = Calls(await self._tables.of(context.tools), context, self._most, run.journal)
+        return await self._drive(run, code, calls, Printed(), None)
+
+    async def _go_on(self, run: Run, code: str, context: CallContext, *, again: bool) -> ToolResult | None:
+        """Go on with a paused run; None if another call does. `again`: another call has just asked whether it may."""
+        try:
+            facts, saved = unpack_sealed((await self._sealer()).unseal(run.kept.sealed, run.bound))
+        except Unsealable as error:
+            return _refuse(f"the paused script cannot go on: it was {error}", run.kept.made)
+        functions = await self._tables.of(context.tools)
+        different = _difference(facts, functions)
+        if different:
+            return _refuse(f"the paused script cannot go on: {different}; run a changed script", run.kept.made)
+        calls = _restore(facts, Calls(functions, context, self._most, run.journal))
+        if again:
+            return _waiting(calls)
+        if not await run.take(calls.expect(calls.pending.values())):
+            return None
+        printed = Printed(str(facts["printed"]), cast("int", facts["missing"]))
+        return await self._drive(run, code, calls, printed, saved)
+
+    async def _drive(self, run: Run, code: str, calls: Calls, printed: Printed, saved: bytes | None) -> ToolResult:
+        """Run the script until it ends or pauses, and keep what is to be kept of it."""
+        self._here.add(run.id)
+        try:
+            if saved is None:
+                value = await self._interpreter.run(code, calls, printed)
+            else:
+                value = await self._interpreter.go_on(saved, code, calls, printed)
+            if isinstance(value, Paused):
+                return await self._pause(run, code, calls, printed, value.saved)
+            await calls.finish()
+            result = _answer(value, printed)
+        except NotAccepted as error:
+            text = "\n".join(["the script was not run:", *error.lines[:20]])
+            return ToolResult(status=ToolStatus.INVALID_ARGUMENTS, output=text)
+        except Busy as error:
+            if saved is not None:
+                return await self._pause(run, code, calls, printed, saved)
+            return ToolResult(status=ToolStatus.LIMITED, output=str(error), retry_after_s=CHECKOUT_S)
+        except Ended as error:
+            await calls.finish()
+            said = f"{error}\n[printed: {printed.text}]" if printed.kept else str(error)
+            result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made([*calls.made.values()]))
+        finally:
+            await calls.aclose()
+            self._here.discard(run.id)
+            await run.end_lease()
+        await run.end(await self._seal_answer(run, result))
+        return result
+
+    async def _pause(self, run: Run, code: str, calls: Calls, printed: Printed, saved: bytes) -> ToolResult:
+        made = {each: line for each, line in calls.made.items() if each not in calls.pending}
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "digests": {each.name: each.definition.ref.digest for each in calls.functions.named_in(code)},
+            "pending": [
+                [each.id, each.name, each.arguments, each.line, each.ticket] for each in calls.pending.values()
+            ],
+            "answers": calls.answers,
+            "asked": {call_id: dict(asked) for call_id, asked in calls.asked.items()},
+            "count": calls.count,
+            "made": made,
+            "printed": printed.kept,
+            "missing": printed.missing,
+        }
+        packed = pack_sealed(facts, saved)
+        if len(packed) > MAX_PAUSED:
+            text = f"the script holds {len(packed)} bytes where it must wait for a person, {MAX_PAUSED} are allowed"
+            return ToolResult(status=ToolStatus.TOOL_ERROR, output=text + report_made([*made.values()]))
+        sealed = (await self._sealer()).seal(packed, run.bound)
+        tickets = [each.ticket for each in calls.pending.values() if each.ticket]
+        await run.pause([*made.values()], tickets, sealed, _seconds_left(calls.asked.values()))
+        return _waiting(calls)
+
+    async def _seal_answer(self, run: Run, result: ToolResult) -> bytes:
+        """Return the answer as other calls of a run that has paused may get it."""
+        if not run.kept.tickets:
+            return b""
+        output = result.output
+        if len(output) > MAX_ANSWER:
+            output = "the script has ended, and its result is too long to be given twice"
+        facts = {"output": output, "status": result.status.value}
+        return (await self._sealer()).seal(pack_sealed(facts), run.bound)
+
+    async def _open_answer(self, run: Run) -> ToolResult:
+        try:
+            facts, _ = unpack_sealed((await self._sealer()).unseal(run.kept.sealed, run.bound))
+        except Unsealable as error:
+            return _refuse(f"the script has ended, and its answer was {error}")
+        status, output = ToolStatus(str(facts["status"])), str(facts["output"])
+        structured = json.loads(output) if status is ToolStatus.SUCCESS and output.startswith("{") else None
+        return ToolResult(output=output, status=status, structured=structured)
+
+    async def _sealer(self) -> Sealer:
+        try:
+            return await self._site.sealer()
+        except (HostKeyError, LookupError) as error:
+            raise ToolError(f"a script cannot wait for a person here: {error}") from None
+
+
+def _choose(runs: Sequence[Run], ticket: str | None, watched: set[str], here: set[str]) -> Run | None:
+    """Return the run that a call is about: that of its ticket, or one that has paused, or was lost."""
+    if ticket is not None:
+        return next((run for run in runs if ticket in run.kept.tickets), None)
+
+    def rank(run: Run) -> int:
+        state, paused = run.kept.state, bool(run.kept.tickets)
+        if state == "ended":
+            return 0 if run.id in watched and paused else 9
+        # An equal script is a run of its own, while the other one runs here; of one elsewhere it may be the repetition.
+        return 1 if state == "paused" else 2 if paused else 9 if run.id in here else 3
+
+    best = min(runs, key=rank, default=None)
+    return None if best is None or rank(best) == 9 else best
+
+
+def _difference(facts: Mapping[str, object], functions: Functions) -> str:
+    """Return in words why a paused run does not fit any more; empty if it does."""
+    if facts["version"] != VERSION:
+        return f"the interpreter that it was saved by is {facts['version']}, and this one is {VERSION}"
+    for name, digest in cast("Mapping[str, str]", facts["digests"]).items():
+        function = functions.by_name.get(name)
+        if function is None:
+            return f"the tool {name} is gone, or scripts may not call it any more"
+        if function.definition.ref.digest != digest:
+            return f"the tool {name} has changed since"
+    return ""
+
+
+def _restore(facts: Mapping[str, object], calls: Calls) -> Calls:
+    """Put what was kept of the calls of a paused run into those of this call."""
+    pending = [
+        PendingCall(*each) for each in cast("list[tuple[int, str, dict[str, object], int, str]]", facts["pending"])
+    ]
+    calls.pending.update({each.id: each for each in pending})
+    calls.answers.update({int(key): each for key, each in cast("Mapping[str, Settled]", facts["answers"]).items()})
+    asked = cast("Mapping[str, Mapping[str, object]]", facts["asked"])
+    calls.asked.update({int(key): each for key, each in asked.items()})
+    calls.made.update({int(key): each for key, each in cast("Mapping[str, str]", facts["made"]).items()})
+    calls.count = cast("int", facts["count"])
+    return calls
+
+
+def _waiting(calls: Calls) -> ToolResult:
+    """Return the answer of a script that waits for a person: its first question, and all if there are several."""
+    waiting = dict(sorted(calls.asked.items()))
+    questions = [
+        {**asked, "arguments": calls.pending[call_id].arguments, "line": calls.pending[call_id].line}
+        for call_id, asked in waiting.items()
+    ]
+    shown = [f"{calls.pending[each].shown} (line {calls.pending[each].line} of the script)" for each in waiting]
+    said = " and ".join(shown)
+    text = f"a person must approve {said} first; then repeat this call with approval {questions[0]['id']!r}"
+    metadata: dict[str, object] = {"approval": questions[0]}
+    if len(questions) > 1:
+        metadata["approvals"] = questions
+    return _refuse(text)._replace(metadata=metadata)
+
+
+def _lost(made: Sequence[str]) -> ToolResult:
+    text = (
+        'outcome of tool "run_code" is unknown: the process that ran this script has ended, and it is not run again'
+        f"{report_made(made)}; write a script that does the rest"
+    )
+    return ToolResult(status=ToolStatus.TOOL_ERROR, output=text, metadata={"code": "outcome_unknown"})
+
+
+def _refuse(reason: str, made: Sequence[str] = ()) -> ToolResult:
+    text = f'tool "run_code" is not allowed: approval: {reason}{report_made(made)}'
+    return ToolResult(status=ToolStatus.DENIED, output=text)
+
+
+def _seconds_left(asked: Iterable[Mapping[str, object]]) -> float:
+    """Return for how long the last of these questions can be decided."""
+    ends = [datetime.fromisoformat(str(each["expires_at"])) for each in asked]
+    return max((max(ends) - datetime.now(UTC)).total_seconds(), 1.0)
+
+
+def _answer(value: object, printed: Printed) -> ToolResult:
+    answer = {"result": json_value(value), **({"printed": printed.text} if printed.kept or printed.missing else {})}
+    return ToolResult(output=as_text(answer), structured=answer)
