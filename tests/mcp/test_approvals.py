@@ -17,6 +17,8 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from tests.mcp.conftest import ERAS, Opened, settings
 from tests.mcp.test_tools import WAIT_S, text_of
 
+from toolplug.parts.mcp.sdk import elicitation
+
 pytestmark = [pytest.mark.requirement("C-3-policy-ask-caller"), pytest.mark.mcp, pytest.mark.anyio]
 
 TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))
@@ -24,16 +26,28 @@ ASKING = settings(providers={"speaking": {"enabled": True, "tools": {"say": "ask
 CALLER = settings(providers={"speaking": {"enabled": True, "tools": {"say": {"ask": "caller"}}}})
 
 
+SCRIPTS = settings(
+    providers={
+        "speaking": {"enabled": True, "tools": {"say": "ask"}},
+        "code": {"enabled": True, "type": "code_mode"},
+    }
+)
+SCRIPT = "[await say(text=text) for text in ('a', 'b', 'c')]"
+
+
 class Person:
     """Answers each question in the same way, and remembers what was asked."""
 
-    def __init__(self, action: str = "accept") -> None:
+    def __init__(self, action: str = "accept", choice: str | None = None) -> None:
         self.action = action
+        self.content = None if choice is None else {"decision": choice}
         self.asked: list[str] = []
+        self.forms: list[object] = []
 
     async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params.message)
-        return ElicitResult.model_validate({"action": self.action})
+        self.forms.append(getattr(params, "requested_schema", None))
+        return ElicitResult.model_validate({"action": self.action, "content": self.content})
 
 
 @pytest.fixture
@@ -62,6 +76,21 @@ async def test_a_caller_who_may_decide_is_asked_through_the_client(opened: Opene
         "elicitation",
         "root",
     )
+
+
+@pytest.mark.requirement("I37-ways")
+@pytest.mark.parametrize("configured", [SCRIPTS])
+async def test_a_script_asks_as_often_as_it_must(opened: Opened) -> None:
+    person = Person()
+    async with asyncio.timeout(2 * WAIT_S), opened(key="root-key", elicitation_callback=person) as client:
+        said = await client.call_tool("run_code", {"code": SCRIPT})
+    assert json.loads(text_of(said)) == {"result": ["a", "b", "c"]}
+    asked = [f'Run the tool "say" with these arguments?\n\n{{"text": "{text}"}}' for text in "abc"]
+    assert person.asked == asked
+    dismisses = Person("cancel")
+    async with asyncio.timeout(2 * WAIT_S), opened(key="root-key", elicitation_callback=dismisses) as client:
+        dismissed = await client.call_tool("run_code", {"code": SCRIPT})
+    assert (dismissed.is_error, dismisses.asked) == (True, asked[:1])
 
 
 @pytest.mark.parametrize("configured", [ASKING])
@@ -128,6 +157,84 @@ async def test_over_stdio_the_operator_is_asked(tmp_path: Path, era: str) -> Non
     ):
         assert text_of(await client.call_tool("hello", {"name": "World"})) == "Hello, World!"
     assert person.asked == ['Run the tool "hello" with these arguments?\n\n{"name": "World"}']
+
+
+def grants(**rule: object) -> dict[str, object]:
+    return settings(providers={"speaking": {"enabled": True, "tools": {"say": {"policy": "ask", "grants": rule}}}})
+
+
+async def session_of(url: str) -> str:
+    """The endpoint of a new session of Root's."""
+    async with AsyncClient(base_url=url, headers={"X-API-Key": "root-key"}) as http:
+        return f"/api/sessions/{(await http.post('/api/sessions')).json()['code']}/mcp"
+
+
+@pytest.mark.requirement("I35-mcp")
+@pytest.mark.parametrize("configured", [grants(most="8h", any=True)])
+async def test_one_answer_for_a_session_allows_fifty_like_calls_of_it_and_of_no_other(
+    opened: Opened, url: str, decisions
+) -> None:
+    person = Person(choice="this session")
+    path, other = await session_of(url), await session_of(url)
+    async with asyncio.timeout(WAIT_S), opened(path, "root-key", elicitation_callback=person) as client:
+        for number in range(50):
+            assert text_of(await client.call_tool("say", {"text": f"{number}"})) == f"{number}"
+        (form,) = person.forms
+        assert form["properties"]["decision"]["enum"] == ["once", "this session", "deny"]  # type: ignore[index]
+        assert person.asked[0].endswith('"this session" also allows every call of this tool in this session, for 8h.')
+        assert len([line for line in decisions() if "grant" in line]) == 1
+    dismissing = Person("cancel")
+    async with asyncio.timeout(WAIT_S), opened(other, "root-key", elicitation_callback=dismissing) as client:
+        assert (await client.call_tool("say", {"text": "7"})).is_error
+    assert len(dismissing.asked) == 1
+
+
+@pytest.mark.requirement("I35-mcp")
+@pytest.mark.parametrize("configured", [grants(most="8h")])
+@pytest.mark.parametrize(("choice", "asked"), [("once", 4), ("deny", 4), ("this session", 3), (None, 4)])
+async def test_once_holds_once_and_a_session_for_equal_calls(
+    opened: Opened, url: str, choice: str | None, asked: int
+) -> None:
+    person = Person(choice=choice)
+    async with (
+        asyncio.timeout(WAIT_S),
+        opened(await session_of(url), "root-key", elicitation_callback=person) as client,
+    ):
+        said = [await client.call_tool("say", {"text": text}) for text in ("a", "a", "b", "c")]
+    assert [item.is_error for item in said] == [choice == "deny"] * 4
+    assert len(person.asked) == asked
+
+
+@pytest.mark.requirement("I35-mcp")
+@pytest.mark.parametrize("configured", [grants(most="8h", any=True)])
+async def test_without_a_session_the_question_offers_none(opened: Opened) -> None:
+    person = Person(choice="this session")
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=person) as client:
+        assert not (await client.call_tool("say", {"text": "a"})).is_error
+        await client.call_tool("say", {"text": "a"})
+    assert (len(person.asked), person.forms[0]["properties"]) == (2, {})  # type: ignore[index]
+
+
+@pytest.mark.requirement("I35-mcp")
+@pytest.mark.parametrize("era", ["2025-11-25"])  # the other one holds none
+@pytest.mark.parametrize(
+    "configured", [settings(providers=ASKING["providers"], approvals={"life": "8h"}, limits={"timeout": "10m"})]
+)
+async def test_a_question_holds_the_stream_no_longer_than_five_minutes_and_waits_on(
+    opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert elicitation.LIFE_S == 300
+    monkeypatch.setattr(elicitation, "LIFE_S", 0.2)
+
+    async def nobody(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        await asyncio.sleep(3600)
+        return ElicitResult(action="accept")
+
+    async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=nobody) as client:
+        assert (await client.call_tool("say", {"text": "hello"})).is_error
+    async with AsyncClient(base_url=url, headers={"X-API-Key": "root-key"}) as http:
+        (waiting,) = (await http.get("/v1/approvals")).json()["approvals"]
+    assert waiting["state"] == "waiting"
 
 
 @pytest.mark.requirement("C-5-own-call")

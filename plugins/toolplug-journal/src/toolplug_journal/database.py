@@ -8,12 +8,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from toolplug_journal import chain
 from toolplug_journal.entry import Entry, StoredEntry
 
 FILE = "journal.db"
 """The name of the file, in the state directory of the plugin."""
 
-VERSION = 1
+VERSION = 2
 BUSY_S = 5.0
 
 _TABLES = """
@@ -74,11 +75,18 @@ class Database:
         try:
             with closing(self.connected()) as connection:
                 version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version not in (0, VERSION):
+                if version not in (0, 1, VERSION):
                     raise JournalRefused(f"{self._path} has version {version}, this package knows version {VERSION}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 if version == 0:
-                    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {_TABLES} {chain.TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+                    )
+                elif version == 1:
+                    # Of the first release: its calls stay, and the chain begins now.
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; {chain.TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+                    )
                 self.write(connection, (), now)
         except sqlite3.OperationalError:
             raise
@@ -98,7 +106,9 @@ class Database:
     def write(self, connection: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
         """Keep all of these, or none, and drop what is over the retention."""
         with _transaction(connection):
-            connection.executemany(_WRITE, [entry._asdict() for entry in entries])
+            connection.executemany(_WRITE, [entry._asdict() for entry in entries if entry.uid])
+            chain.append(connection, entries, now)
+            chain.drop_older(connection, now - self._retention.keep_s)
             connection.execute("DELETE FROM calls WHERE began_at < ?", (now - self._retention.keep_s,))
             most = self._retention.max_rows
             over = connection.execute("SELECT tenant, kept - ? FROM tenants WHERE kept > ?", (most, most)).fetchall()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -14,7 +15,8 @@ MAX_ARGUMENT_BYTES = 16 * 1024
 class Entry(NamedTuple):
     """A call that begins, or has ended: then it has a `status`. `uid` is the same for both.
 
-    `arguments` is JSON text, None where they are not kept. `duration_s` is None where its tool was not reached.
+    `arguments` is JSON text, None where they are not kept. `duration_s` is None where its tool was not reached. The
+    chain alone has `more`, and what is no call, whose `uid` is empty.
     """
 
     uid: str
@@ -26,6 +28,7 @@ class Entry(NamedTuple):
     arguments: str | None = None
     status: str | None = None
     duration_s: float | None = None
+    more: Mapping[str, str] | None = None
 
 
 class StoredEntry(NamedTuple):

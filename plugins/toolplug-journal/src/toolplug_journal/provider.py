@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from time import time
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 from uuid import uuid4
 
 from prometheus_client.registry import Collector
@@ -21,6 +21,7 @@ from toolplug import (
     FunctionProvider,
     HostPart,
     ProviderContext,
+    Ticket,
     ToolCall,
     ToolDefinition,
     ToolError,
@@ -164,7 +165,28 @@ class Journal(FunctionProvider):
         begun = self._open.end(call)
         entry = self._entry(call, context, tool) if begun is None else begun
         took_s = None if begun is None else duration_s
-        await self._write(entry._replace(status=result.status.value, duration_s=took_s))
+        more = _allowed_by(context.approval, result.metadata)
+        await self._write(entry._replace(status=result.status.value, duration_s=took_s, more=more))
+
+    async def approval_decided(self, ticket: Ticket) -> None:
+        """Keep what a person has decided. Its arguments are those of the calls before and after it."""
+        decided = {
+            "approval": ticket.id,
+            "decided_by": ticket.decided_by,
+            "reason": ticket.reason,
+            "grant": ticket.grant,
+        }
+        entry = Entry(
+            uid="",
+            began_at=time(),
+            tenant=ticket.tenant,
+            subject=ticket.subject,
+            tool=short(ticket.tool),
+            call_id="",
+            status=f"approval_{ticket.state}",
+            more={name: short(value) for name, value in decided.items() if value is not None},
+        )
+        await self._write(entry)
 
     @tool(read_only=True)
     def journal_recent(
@@ -217,3 +239,11 @@ class Journal(FunctionProvider):
     async def _write(self, entry: Entry) -> None:
         if self._writer is not None:
             await self._writer.write(entry)
+
+
+def _allowed_by(approval: str | None, metadata: Mapping[str, object]) -> Mapping[str, str] | None:
+    """Return the ticket of a call, that it was made with or waits for, and the grant that has allowed it."""
+    asked, grant = metadata.get("approval"), metadata.get("granted_by")
+    ticket = cast("Mapping[str, object]", asked).get("id") if isinstance(asked, Mapping) else approval
+    found = {"approval": ticket, "granted_by": grant}
+    return {name: short(value) for name, value in found.items() if isinstance(value, str)} or None

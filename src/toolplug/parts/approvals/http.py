@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from toolplug.catalog.call import OPERATOR
 from toolplug.catalog.exact_json import Answer
-from toolplug.execution.host_approvals import Decision, Ticket, TicketState
-from toolplug.host.decision_key import HEADER
+from toolplug.catalog.validation.json_size import MAX_NAMES
+from toolplug.config.units import Duration
+from toolplug.execution.host_approvals import Decision, DecisionTerms, GrantTerms, Ticket, TicketState
 from toolplug.host.host import Host
+from toolplug.host.keys.decision_key import HEADER
 from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
 from toolplug.http.requests import HostRequest, query_fields
-from toolplug.http.routing import APPROVALS, Parameter, answers, route
+from toolplug.http.routing import APPROVALS, SEEING_APPROVALS, Parameter, answers, route
+from toolplug.parts.approvals.limits import MAX_CALLS, MAX_REASON
+
+
+class GrantBody(BaseModel, extra="forbid", strict=True, frozen=True, populate_by_name=True):
+    """What a person allows beside this call."""
+
+    arguments: Annotated[
+        Annotated[dict[str, object], Field(max_length=MAX_NAMES)] | Literal[True] | None,
+        Field(description="a JSON Schema: what it does not name is refused; true: every call; absent: equal ones"),
+    ] = None
+    scope: Literal["session", "caller"] = "session"
+    # Named after a word of Python: `for` in the body.
+    life: Annotated[Duration, Field(alias="for", description="for how long, such as 8h")]
+    calls: Annotated[
+        int | None, Field(ge=1, le=MAX_CALLS, description="how many calls after this one; absent: any number")
+    ] = None
+
+    @property
+    def terms(self) -> GrantTerms:
+        """The grant as the approvals take it."""
+        return GrantTerms(self.life, self.scope, self.arguments, self.calls)
 
 
 class DecisionBody(BaseModel, extra="forbid", strict=True, frozen=True):
     """What a person decides."""
 
     decision: Decision
+    grant: GrantBody | None = None
+    arguments: Annotated[
+        dict[str, object] | None,
+        Field(max_length=MAX_NAMES, description="they run in place of the caller's"),
+    ] = None
+    reason: Annotated[str | None, Field(max_length=MAX_REASON, description="shown to the caller of a denied call")] = (
+        None
+    )
 
 
 class ApprovalAnswer(Answer):
@@ -40,6 +71,12 @@ class ApprovalAnswer(Answer):
     decided_by: str | None
     decided_at: str | None
     tenant: Annotated[str, Field(description="of the caller")]
+    reason: Annotated[str | None, Field(description="what the person said who has decided")]
+    asked_because: Annotated[str | None, Field(description="what a plugin said that wanted the approval")]
+    asked_arguments: Annotated[
+        dict[str, object] | None, Field(description="those of the caller, where a person has changed the arguments")
+    ]
+    grant: Annotated[str | None, Field(description="the id of the grant that was made with the decision")]
 
 
 class ApprovalList(TypedDict):
@@ -62,13 +99,17 @@ def _show(ticket: Ticket) -> ApprovalAnswer:
         "decided_by": ticket.decided_by,
         "decided_at": ticket.decided_at,
         "tenant": ticket.tenant,
+        "reason": ticket.reason,
+        "asked_because": ticket.asked_because,
+        "asked_arguments": cast("dict[str, object] | None", ticket.asked_arguments),
+        "grant": ticket.grant,
     }
 
 
 _ALL = "/v1/approvals"
 _ONE = "/v1/approvals/{id}"
 # Arguments of calls are in the answers, which no cache may keep.
-_NO_STORE = {"cache-control": "no-store"}
+NO_STORE = {"cache-control": "no-store"}
 
 
 _DECISION_KEY = HEADER.lower().encode()
@@ -91,7 +132,7 @@ _EVERY = Parameter("tenants", "all: those of every tenant, for the scope `operat
 _OF = Parameter("tenant", "of the call, where it is not the caller's own; for the scope `operator`")
 
 
-@route("GET", _ALL, APPROVALS, "Calls that wait for a person", parameters=(_EVERY,))
+@route("GET", _ALL, SEEING_APPROVALS, "Calls that wait for a person", parameters=(_EVERY,))
 @answers(ApprovalList, errors=(400,))
 async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
     """Answer the tickets of the caller's tenant, or of all, that can still be decided or used."""
@@ -105,11 +146,11 @@ async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
         tickets = await approvals.everywhere()
     else:
         raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
-    return OrjsonResponse({"approvals": [_show(ticket) for ticket in tickets]}, 200, _NO_STORE)
+    return OrjsonResponse({"approvals": [_show(ticket) for ticket in tickets]}, 200, NO_STORE)
 
 
 @route("POST", _ONE, APPROVALS, "Approve or deny a call", DecisionBody, parameters=(_OF, _BY_KEY))
-@answers(ApprovalAnswer, errors=(404, 409))
+@answers(ApprovalAnswer, errors=(404, 409, 422))
 async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer]:
     """Approve or deny a call of another credential; without `auth`, by the decision key.
 
@@ -126,8 +167,9 @@ async def decide_approval(request: HostRequest) -> OrjsonResponse[ApprovalAnswer
         viewer_of(request),
         request_id=state["request_id"],
         own=_own_call(host) if by_caller else "",
+        terms=DecisionTerms(body.reason, body.arguments, None if body.grant is None else body.grant.terms),
     )
-    return OrjsonResponse(_show(ticket), 200, _NO_STORE)
+    return OrjsonResponse(_show(ticket), 200, NO_STORE)
 
 
 ROUTES = (list_approvals, decide_approval)

@@ -2,68 +2,69 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
+from collections.abc import Mapping
 from contextlib import aclosing
 from secrets import token_hex
-from typing import NamedTuple, NotRequired
+from typing import NamedTuple
 
-from pydantic import TypeAdapter
-from typing_extensions import TypedDict
-
-from toolplug.catalog.call import DECIDE_SCOPE, CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
+from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
+from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.host_approvals import LIFE_S, DecidedBy, Decision, HostApprovals, Ticket, TicketState
+from toolplug.execution.host_approvals import (
+    LIFE_S,
+    NO_TERMS,
+    ClaimAtOnce,
+    DecidedBy,
+    Decision,
+    DecisionTerms,
+    GrantTerms,
+    HostApprovals,
+    Ticket,
+    TicketState,
+)
 from toolplug.execution.results import denied_result, limited_result, unavailable
-from toolplug.providers.host_part import PartServices, RunningPart
-from toolplug.runtime.timestamp import timestamp
-from toolplug.signatures.values import canonical, decode_arguments
-from toolplug.stores.store import Store, key_pages, tenant_digest
-
-MAX_WAITING = 1_000
-"""Tickets of one tenant at a time: a model that calls without end does not fill the store."""
-
-# Counting reads one page of keys after another; a scrape must not walk through a store without end.
-MAX_COUNTED = 10_000
-"""Waiting tickets of all tenants that a scrape counts."""
+from toolplug.parts.approvals.events import TicketEvents, leave_untold
+from toolplug.parts.approvals.grants import Grants
+from toolplug.parts.approvals.held import GrantClaim
+from toolplug.parts.approvals.limits import (
+    MAX_APPROVED,
+    MAX_COUNTED,
+    MAX_WAITING,
+    MAX_WAITING_OF_CALLER,
+    USED_LIFE_S,
+)
+from toolplug.parts.approvals.records import (
+    KEPT,
+    TICKETS,
+    WAITING,
+    StoredApproval,
+    approved_key,
+    body_of,
+    equal_key,
+    parameter_names,
+    show_ticket,
+    ticket_key,
+    ticket_of,
+    waiting_key,
+)
+from toolplug.parts.approvals.settings import ApprovalSettings
+from toolplug.parts.approvals.terms import NO_TOOLS, check_terms
+from toolplug.providers.host_part import HostTools, PartServices, RunningPart
+from toolplug.signatures.values import decode_arguments, encode_value
+from toolplug.stores.store import Store, key_pages
 
 _SAME_CREDENTIAL = (
     "the credential that made this call cannot decide it; decide with another one that has approvals:write, with"
     " `toolplug approvals`, or set the policy {ask: caller}"
 )
-
-_MOST_APPROVED = 16
-"""The most approved tickets of the same call that a call without a ticket tries."""
-
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
 
 _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"}
-
-
-class _StoredApproval(TypedDict):
-    tool: str
-    digest: str
-    body: str
-    arguments: object
-    subject: str
-    agent: str | None
-    session: bool
-    state: TicketState
-    expires_at: float
-    decided_by: str | None
-    decided_at: NotRequired[float]  # absent until it is decided, and in records of 0.1
-    key: str | None
-    by_caller: bool
-    credential: NotRequired[str]  # absent in records of 0.1
-    asked: NotRequired[bool]  # can the person at the caller's client be asked; absent in records of 0.1
-    tenant: str
-
-
-_KEPT = TypeAdapter(_StoredApproval)
 
 
 class Claim(NamedTuple):
@@ -75,6 +76,8 @@ class Claim(NamedTuple):
     approvals: Approvals
     tenant: str
     ticket: str | None
+    arguments: Mapping[str, object] | None = None
+    metadata: Mapping[str, object] = EMPTY
 
     async def release(self) -> None:
         """Return the ticket to `approved`, as the provider was not reached. Never raises."""
@@ -83,20 +86,38 @@ class Claim(NamedTuple):
 
 
 class Approvals:
-    """The tickets of one host. Implements `toolplug.execution.host_approvals.HostApprovals`."""
+    """The tickets of one host. Implements `toolplug.execution.host_approvals.HostApprovals`.
 
-    def __init__(self, store: Store) -> None:
+    `life_s` is how long a call waits; `tools` finds the tool of a call for what comes with a decision.
+    """
+
+    def __init__(self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS) -> None:
         self._store = store
+        self._tools = tools
+        self.life_s: float = life_s
+        self.grants: Grants = Grants(store)
+        # Without a step in between: of a call that a grant allows, nothing else is asked.
+        self.claim_at_once: ClaimAtOnce = self.grants.claim_at_once
+        self.events: TicketEvents | None = None
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
+    async def claim(
+        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+    ) -> Claim | GrantClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
 
-        Without a ticket in the context, an approved one of the same call of the same caller is used.
+        Without a ticket in the context, the call is allowed by a grant, or an approved ticket of the same call of the
+        same caller is used. `why` is the reason of a plugin that wants the approval.
         """
         try:
             if context.approval is not None:
                 return await self._use(context.approval, plan, call, context)
-            return await self._use_approved(plan, call, context) or await self._new(plan, call, context)
+            return (
+                await self.grants.claim(plan, call, context, counted=False)
+                # Before a grant that counts: the call that was approved is not one of those after it.
+                or await self._use_approved(plan, call, context)
+                or await self.grants.claim(plan, call, context, counted=True)
+                or await self._new(plan, call, context, why)
+            )
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
             return unavailable(call, "its store cannot answer", code="store_unavailable")
@@ -104,11 +125,11 @@ class Approvals:
     async def release(self, tenant: str, ticket_id: str) -> None:
         """Return a used ticket to `approved`. If the store fails, it stays used, with an error in the log."""
         try:
-            found = await self._find(_key(tenant, ticket_id))
+            found = await self._find(ticket_key(tenant, ticket_id))
             if found is not None:
                 kept, revision = found
                 kept["state"], kept["key"] = "approved", None
-                await self._write(_key(tenant, ticket_id), kept, revision)
+                await self._write(ticket_key(tenant, ticket_id), kept, revision)
                 await self._offer(tenant, ticket_id, kept)
         except StoreError as error:
             _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
@@ -125,25 +146,40 @@ class Approvals:
             return None
         kept, _ = found
         own = kept["state"] == "waiting" and kept["subject"] == caller.subject and kept.get("asked", False)
-        return _ticket(ticket_id, kept) if own and (kept["by_caller"] or caller.has_scope(DECIDE_SCOPE)) else None
+        return ticket_of(ticket_id, kept) if own and (kept["by_caller"] or caller.has_scope(DECIDE_SCOPE)) else None
+
+    async def session_grant(self, ticket_id: str, caller: Principal) -> GrantTerms | None:
+        """Return the grant for its session that this caller may make with a ticket; None if there can be none.
+
+        It is for as long as the file allows, and for every call if it allows that, else for equal calls. Raises
+        `StoreError`.
+        """
+        found = await self._record(caller.tenant, ticket_id)
+        rule = None if found is None else found[0].get("grants")
+        if found is None or rule is None or not rule["most"] or found[0].get("code") is None:
+            return None
+        # Under `{ask: caller}` the program at the client may be what answers.
+        if found[0]["by_caller"] or not caller.has_scope(DECIDE_SCOPE):
+            return None
+        return GrantTerms(rule["most"], "session", True if rule["any"] else None)
 
     async def waiting(self, tenant: str) -> list[Ticket]:
         """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`.
 
         A record that cannot be read is left out, with an error in the log.
         """
-        return await self._list(_key(tenant, ""))
+        return await self._list(ticket_key(tenant, ""))
 
     async def everywhere(self) -> list[Ticket]:
         """Return the tickets of all tenants as `waiting` does, at most `MAX_WAITING`. Raises `StoreError`."""
-        return await self._list(_TICKETS)
+        return await self._list(TICKETS)
 
     async def _list(self, prefix: str) -> list[Ticket]:
         tickets: list[Ticket] = []
         for key in await self._store.keys(prefix, limit=MAX_WAITING):
             found = await self._find(key)
             if found is not None:
-                tickets.append(_ticket(key.rpartition("/")[2], found[0]))
+                tickets.append(ticket_of(key.rpartition("/")[2], found[0]))
         return sorted(tickets, key=lambda ticket: ticket.expires_at)
 
     async def count_waiting(self) -> int:
@@ -152,7 +188,7 @@ class Approvals:
         It reads the keys of an index only: arguments may be large.
         """
         found = 0
-        async with aclosing(key_pages(self._store, _WAITING)) as pages:
+        async with aclosing(key_pages(self._store, WAITING)) as pages:
             async for page in pages:
                 found += len(page)
                 if found >= MAX_COUNTED:
@@ -168,23 +204,37 @@ class Approvals:
         decided: DecidedBy = "api",
         request_id: str = "",
         own: str | None = "",
+        terms: DecisionTerms = NO_TERMS,
     ) -> Ticket:
         """Decide a waiting ticket of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`.
 
-        A credential does not decide its own call (`own_call`), unless its policy is `{ask: caller}`. `own` is the
-        reason why the decision counts as that of the caller whatever its credential, and None where the person at the
-        caller's client decides (`decidable`).
+        A credential does not decide its own call (`own_call`), unless its policy is `{ask: caller}`, and never makes a
+        grant for itself. `own` is the reason why the decision counts as that of the caller whatever its credential,
+        and None where the person at the caller's client decides (`decidable`).
         """
         event = f"approval.{decision}"
         try:
-            ticket = await self._decide(ticket_id, decision, by, own)
+            ticket, made = await self._decide(ticket_id, decision, by, own, terms)
         except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
-        audit(event, "done", by, f"approval:{ticket.id}", request_id, decided=decided)
+        more = {"ran": encode_value(ticket.arguments) or ""} if ticket.asked_arguments is not None else {}
+        more |= {"grant": made} if made else {}
+        audit(event, "done", by, f"approval:{ticket.id}", request_id, None, decided=decided, **more)
+        if self.events is None:
+            await leave_untold(self._store, ticket)
+        else:
+            self.events.publish("approval_decided", ticket)
         return ticket
 
-    async def _decide(self, ticket_id: str, decision: Decision, by: Principal, own: str | None) -> Ticket:
+    async def find(self, place: str) -> Ticket | None:
+        """Return the ticket of `TENANT_DIGEST/ID`, None if there is none. Raises `StoreError`."""
+        found = await self._find(f"{TICKETS}{place}")
+        return None if found is None else ticket_of(place.rpartition("/")[2], found[0])
+
+    async def _decide(
+        self, ticket_id: str, decision: Decision, by: Principal, own: str | None, terms: DecisionTerms
+    ) -> tuple[Ticket, str]:
         # Two people may decide at once: whoever loses the race reads what the other one has decided, and is refused
         # with it.
         while True:
@@ -195,54 +245,115 @@ class Approvals:
             if kept["state"] != "waiting":
                 message = f"this approval is {kept['state']} already; a ticket is decided once"
                 raise ApiError("approval_decided", message, "id")
-            if own is not None and not kept["by_caller"]:
-                same = by.credential != "" and kept.get("credential") == by.credential
-                if own or same:
-                    raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
+            _check_owner(kept, by, own, terms)
+            checked = await check_terms(terms, decision, kept, self._tools)
+            if terms.grant is not None:
+                await self.grants.check_room(kept)
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
-            kept["decided_at"] = self._store.now()
+            kept["decided_at"], kept["reason"] = self._store.now(), terms.reason and clean_text(terms.reason)
+            if checked is not None:
+                kept["ran"] = checked
             try:
-                await self._write(_key(by.tenant, ticket_id), kept, revision)
+                written = await self._write(ticket_key(by.tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
             # After the decision, which is what counts: if the process ends in between, the index expires with the
             # ticket.
-            await self._store.commit(_waiting_key(by.tenant, ticket_id), None)
+            await self._store.commit(waiting_key(by.tenant, kept["subject"], ticket_id), None)
+            made = await self._grant(ticket_id, kept, written, terms.grant, by)
             if decision == "approve":
                 await self._offer(by.tenant, ticket_id, kept)
-            return _ticket(ticket_id, kept)
+            return ticket_of(ticket_id, kept), made
 
-    async def _new(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
-        tenant = context.principal.tenant
-        # Several calls may pass here at once and exceed the limit by as many: it bounds the store, it need not be
-        # exact.
-        if len(await self._store.keys(_key(tenant, ""), limit=MAX_WAITING)) >= MAX_WAITING:
+    async def _grant(
+        self, ticket_id: str, kept: StoredApproval, revision: int, terms: GrantTerms | None, by: Principal
+    ) -> str:
+        """Make the grant of a decision, if there is one, and return its id, else an empty text."""
+        if terms is None:
+            return ""
+        made = await self.grants.make(kept, terms, by)
+        kept["grant"] = made
+        await self._write(ticket_key(kept["tenant"], ticket_id), kept, revision)
+        return made
+
+    async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
+        kept = self._question(plan, call, context, why)
+        same = equal_key(kept)
+        index = await self._store.read(same)
+        if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
+            return _refuse(call, *asked)
+        refusal = await self._full(kept)
+        if refusal is not None:
             plan.counters.limited_by("approvals")
-            return limited_result(call, Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S))
-        arguments = decode_arguments(call.arguments)
-        kept: _StoredApproval = {
+            return limited_result(call, refusal)
+        tenant, subject, life_s = kept["tenant"], kept["subject"], self.life_s
+        ticket_id = token_hex(12)
+        await self._store.commit(ticket_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=life_s)
+        # A key without arguments, so that a scrape can count the waiting without reading what they are about.
+        await self._store.commit(waiting_key(tenant, subject, ticket_id), b"", ttl_s=life_s)
+        try:
+            expected = 0 if index is None else index.revision
+            await self._store.commit(same, ticket_id.encode(), expected=expected, ttl_s=life_s)
+        except StoreConflict:
+            # An equal call was faster: its ticket is the one that people see.
+            index = await self._store.read(same)
+            asked = None if index is None else await self._still_waiting(kept, index.value)
+            if asked is not None:
+                await self._store.commit(ticket_key(tenant, ticket_id), None)
+                await self._store.commit(waiting_key(tenant, subject, ticket_id), None)
+                return _refuse(call, *asked)
+        if self.events is not None:
+            self.events.publish("approval_waiting", ticket_of(ticket_id, kept))
+        return _refuse(call, ticket_id, kept)
+
+    def _question(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> StoredApproval:
+        """Return the record of a call that is asked about now."""
+        arguments, principal = decode_arguments(call.arguments), context.principal
+        return {
             "tool": call.name,
             "digest": plan.ref.digest,
-            "body": _body(plan, arguments, context),
+            "body": body_of(plan, arguments, context),
             "arguments": arguments,
-            "subject": context.principal.subject,
+            "subject": principal.subject,
             "agent": context.agent,
             "session": context.session is not None,
             "state": "waiting",
-            "expires_at": self._store.now() + LIFE_S,
+            "expires_at": self._store.now() + self.life_s,
             "decided_by": None,
             "key": None,
             "by_caller": plan.caller_approves,
-            "credential": context.principal.credential,
-            "asked": context.conversation != "" or not isinstance(context.ask, NobodyToAsk),
-            "tenant": tenant,
+            "credential": principal.credential,
+            "asked": context.conversation != "" or not isinstance(context.ask, NobodyToAsk) or context.ask.approves,
+            "tenant": principal.tenant,
+            "asked_because": why,
+            "code": context.session,
+            "scopes": sorted(principal.scopes),
+            "agents": None if principal.agents is None else sorted(principal.agents),
+            "options": dict(context.options),
+            "ref": [*plan.ref[:3]],
+            "grants": {"most": plan.grants.most, "scope": plan.grants.scope, "any": plan.grants.any},
+            "names": parameter_names(plan) if plan.grants.most else None,
         }
-        ticket_id = token_hex(12)
-        await self._store.commit(_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=LIFE_S)
-        # A key without arguments, so that a scrape can count the waiting without reading what they are about.
-        await self._store.commit(_waiting_key(tenant, ticket_id), b"", ttl_s=LIFE_S)
-        reason = f"a person must approve this call first; then repeat it with approval {ticket_id!r}"
-        return denied_result(call, _GATE, reason, approval=_show(ticket_id, kept))
+
+    async def _still_waiting(self, kept: StoredApproval, index: bytes) -> tuple[str, StoredApproval] | None:
+        """Return the ticket that an index names, if it is that of the same call and waits."""
+        ticket_id = index.decode("ascii", "replace")
+        found = await self._record(kept["tenant"], ticket_id)
+        if found is None or found[0]["body"] != kept["body"] or found[0]["state"] != "waiting":
+            return None
+        return ticket_id, found[0]
+
+    async def _full(self, kept: StoredApproval) -> Refusal | None:
+        # Several calls may pass here at once and exceed the limit by as many: it bounds the store, it need not be
+        # exact.
+        tenant, subject = kept["tenant"], kept["subject"]
+        if len(await self._store.keys(waiting_key(tenant, subject), limit=MAX_WAITING_OF_CALLER)) >= (
+            MAX_WAITING_OF_CALLER
+        ):
+            return Refusal(f"{MAX_WAITING_OF_CALLER} calls of this caller wait for approval", LIFE_S)
+        if len(await self._store.keys(waiting_key(tenant), limit=MAX_WAITING)) >= MAX_WAITING:
+            return Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S)
+        return None
 
     async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
         tenant = context.principal.tenant
@@ -253,122 +364,115 @@ class Approvals:
                     call, _GATE, "there is no such approval, or it has expired; call again without one"
                 )
             kept, revision = found
-            if kept["body"] != _body(plan, decode_arguments(call.arguments), context):
+            if kept["body"] != body_of(plan, decode_arguments(call.arguments), context):
                 return denied_result(call, _GATE, "it was given for another call; call again without one")
             match kept["state"]:
                 case "waiting":
-                    shown = _show(ticket_id, kept)
-                    return denied_result(call, _GATE, "no decision yet; try again later", approval=shown)
+                    return denied_result(
+                        call, _GATE, "no decision yet; try again later", approval=show_ticket(ticket_id, kept)
+                    )
                 case "denied":
-                    return denied_result(call, _GATE, f"it was denied by {kept['decided_by']}")
+                    reason = kept.get("reason")
+                    text = f"it was denied by {kept['decided_by']}{f': {reason}' if reason else ''}"
+                    return denied_result(call, _GATE, text)
                 # The same key is the same call repeated, whose answer was lost on the way: it gets its first result,
                 # not a refusal.
                 case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
                     return denied_result(call, _GATE, "it was used already; call again without one")
                 case "used":
-                    return Claim(self, tenant, None)
+                    return _claim(self, None, kept)
                 case "approved":
                     kept["state"], kept["key"] = "used", context.idempotency_key
             try:
-                await self._write(_key(tenant, ticket_id), kept, revision)
+                await self._write(ticket_key(tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
             if context.idempotency_key is None:  # a repetition under the key finds the ticket, and its first result
-                await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), None)
-            return Claim(self, tenant, ticket_id)
+                await self._store.commit(approved_key(tenant, kept["body"], ticket_id), None)
+            return _claim(self, ticket_id, kept)
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = _approved_key(context.principal.tenant, _body(plan, decode_arguments(call.arguments), context), "")
-        for key in await self._store.keys(prefix, limit=_MOST_APPROVED):
+        prefix = approved_key(context.principal.tenant, body_of(plan, decode_arguments(call.arguments), context), "")
+        for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
                 return claim
         return None
 
-    async def _offer(self, tenant: str, ticket_id: str, kept: _StoredApproval) -> None:
+    async def _offer(self, tenant: str, ticket_id: str, kept: StoredApproval) -> None:
         """Index the approved ticket under the content of its call, where the next equal call finds it."""
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
-        await self._store.commit(_approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
+        await self._store.commit(approved_key(tenant, kept["body"], ticket_id), b"", ttl_s=left_s)
 
-    async def _record(self, tenant: str, ticket_id: str) -> tuple[_StoredApproval, int] | None:
+    async def _record(self, tenant: str, ticket_id: str) -> tuple[StoredApproval, int] | None:
         """Return a ticket as `_find` does; None also if the text cannot be a ticket's id."""
         # A slash in a caller's text would name a key of another tenant.
         is_id = ticket_id.isalnum() and ticket_id.isascii()
-        return await self._find(_key(tenant, ticket_id)) if is_id else None
+        return await self._find(ticket_key(tenant, ticket_id)) if is_id else None
 
-    async def _find(self, key: str) -> tuple[_StoredApproval, int] | None:
+    async def _find(self, key: str) -> tuple[StoredApproval, int] | None:
         """Return the ticket at a key and its revision; None if there is none, or, with an error, none can be read."""
         record = await self._store.read(key)
         if record is None:
             return None
         try:
-            return _KEPT.validate_python(load_json(record.value), strict=True), record.revision
+            return KEPT.validate_python(load_json(record.value), strict=True), record.revision
         except (InvalidJson, ValueError):
             _LOG.error("record %s cannot be read: it counts as no approval, and expires by itself", key)
             return None
 
-    async def _write(self, key: str, kept: _StoredApproval, revision: int) -> None:
+    async def _write(self, key: str, kept: StoredApproval, revision: int) -> int:
         # Stores refuse a time to live of zero; a ticket that expires in this moment lives for another millisecond.
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
-        await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
+        # With a long life, the used tickets of callers that decide themselves would pile up.
+        left_s = min(left_s, USED_LIFE_S) if kept["state"] == "used" else left_s
+        return await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 
 
-class RunningApprovals(RunningPart[None]):
-    """Gives a host its approvals. They hold nothing open: every ticket is a record of the store."""
+def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval) -> Claim:
+    ran = kept.get("ran")
+    if not isinstance(ran, dict):
+        return Claim(approvals, kept["tenant"], ticket)
+    return Claim(approvals, kept["tenant"], ticket, ran, {"ran": ran})
 
-    def __init__(self, services: PartServices) -> None:
-        self.approvals: HostApprovals | None = Approvals(services.store)
 
-    def configure(self, settings: None) -> None:
-        """Nothing of it is configured."""
+def _refuse(call: ToolCall, ticket_id: str, kept: StoredApproval) -> ToolResult:
+    because = kept.get("asked_because")
+    reason = f"a person must approve this call first{f' ({because})' if because else ''}"
+    text = f"{reason}; then repeat it with approval {ticket_id!r}"
+    return denied_result(call, _GATE, text, approval=show_ticket(ticket_id, kept))
+
+
+def _check_owner(kept: StoredApproval, by: Principal, own: str | None, terms: DecisionTerms) -> None:
+    """Raise `ApiError` for a decision of the credential that asked, and for a grant that it makes for itself."""
+    same = by.credential != "" and kept.get("credential") == by.credential
+    if own is not None and (own or same) and (not kept["by_caller"] or terms.grant is not None):
+        raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
+    if own is None and terms.grant is not None and (kept["by_caller"] or not by.has_scope(DECIDE_SCOPE)):
+        message = "a grant needs somebody with approvals:write, and under {ask: caller} the caller makes none"
+        raise ApiError("grant_not_allowed", message, "grant")
+
+
+class RunningApprovals(RunningPart[ApprovalSettings]):
+    """Gives a host its approvals. Every ticket is a record of the store."""
+
+    def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
+        self.own: Approvals = Approvals(services.store, life_s=settings.life, tools=services.tools)
+        self.approvals: HostApprovals | None = self.own
+        self._events = self.own.events = TicketEvents(services.store, services.plugins, self.own.find)
+        self._serving = services.serving
+
+    def begin(self) -> None:
+        """Hear of decisions of the command line."""
+        if self._serving:
+            self._events.begin()
+
+    def configure(self, settings: ApprovalSettings | None) -> None:
+        """Let the calls that are asked about from now on wait for so long."""
+        self.own.life_s = LIFE_S if settings is None else settings.life
 
     async def aclose(self) -> None:
-        """Nothing is open."""
-
-
-def _body(plan: Plan, arguments: object, context: CallContext) -> str:
-    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
-    ref, principal = plan.ref, context.principal
-    # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
-    said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
-    return hashlib.sha256(canonical(said)).hexdigest()
-
-
-def _key(tenant: str, ticket_id: str) -> str:
-    return f"{_TICKETS}{tenant_digest(tenant)}/{ticket_id}"
-
-
-_TICKETS = "approval/"
-_WAITING = "approval-waiting/"
-
-
-def _waiting_key(tenant: str, ticket_id: str) -> str:
-    return f"{_WAITING}{tenant_digest(tenant)}/{ticket_id}"
-
-
-def _approved_key(tenant: str, body: str, ticket_id: str) -> str:
-    return f"approved/{tenant_digest(tenant)}/{body}/{ticket_id}"
-
-
-def _ticket(ticket_id: str, kept: _StoredApproval) -> Ticket:
-    decided_at = kept.get("decided_at")
-    return Ticket(
-        ticket_id,
-        kept["tool"],
-        kept["digest"],
-        kept["arguments"],
-        kept["subject"],
-        kept["agent"],
-        kept["session"],
-        kept["state"],
-        timestamp(kept["expires_at"]),
-        kept["decided_by"],
-        None if decided_at is None else timestamp(decided_at),
-        kept["tenant"],
-    )
-
-
-def _show(ticket_id: str, kept: _StoredApproval) -> dict[str, object]:
-    expires_at = timestamp(kept["expires_at"])
-    return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}
+        """Tell plugins of what they do not know yet, and write how often grants were used."""
+        await self._events.aclose()
+        await self.own.grants.aclose()

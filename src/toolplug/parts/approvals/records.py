@@ -1,0 +1,136 @@
+"""What the store has of approvals: tickets, and the keys under which they are found."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, NotRequired, cast
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.plan import Plan
+from toolplug.execution.host_approvals import Ticket, TicketState
+from toolplug.runtime.timestamp import timestamp
+from toolplug.signatures.values import canonical
+from toolplug.stores.store import name_digest, tenant_digest
+
+TICKETS = "approval/"
+WAITING = "approval-waiting/"
+
+
+class StoredRule(TypedDict):
+    """What the file allowed for the tool of a call, as `GrantRule`."""
+
+    most: float
+    scope: Literal["session", "caller"]
+    any: bool
+
+
+class StoredApproval(TypedDict):
+    """The record of one ticket."""
+
+    tool: str
+    digest: str
+    body: str
+    arguments: object
+    subject: str
+    agent: str | None
+    session: bool
+    state: TicketState
+    expires_at: float
+    decided_by: str | None
+    decided_at: NotRequired[float]  # absent until it is decided, and in records of 0.1
+    key: str | None
+    by_caller: bool
+    credential: NotRequired[str]  # absent in records of 0.1
+    asked: NotRequired[bool]  # can the person at the caller's client be asked; absent in records of 0.1
+    tenant: str
+    reason: NotRequired[str | None]
+    asked_because: NotRequired[str | None]
+    ran: NotRequired[object]  # the arguments that a person has put in place of the caller's
+    grant: NotRequired[str]
+    # Of the tool, so that a process without it can make a grant: its identity, what the file allows, and the names of
+    # its parameters, None for any. Whether the file still allows a grant is asked at each call.
+    ref: NotRequired[list[str]]
+    grants: NotRequired[StoredRule]
+    names: NotRequired[list[str] | None]
+    # What finds the tool of the call again, as its caller sees it.
+    code: NotRequired[str | None]
+    scopes: NotRequired[list[str]]
+    agents: NotRequired[list[str] | None]
+    options: NotRequired[dict[str, object]]
+
+
+KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
+
+
+def body_of(plan: Plan, arguments: object, context: CallContext) -> str:
+    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
+    ref, principal = plan.ref, context.principal
+    # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
+    said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
+    return hashlib.sha256(canonical(said)).hexdigest()
+
+
+def parameter_names(plan: Plan) -> list[str] | None:
+    """Return the names of the parameters of a tool, None if it takes any."""
+    schema = plan.schema.value
+    properties = schema.get("properties")
+    closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
+    return [*cast("dict[str, object]", properties)] if closed else None
+
+
+def ticket_key(tenant: str, ticket_id: str) -> str:
+    """Return the key of a ticket."""
+    return f"{TICKETS}{tenant_digest(tenant)}/{ticket_id}"
+
+
+def waiting_key(tenant: str, subject: str = "", ticket_id: str = "") -> str:
+    """Return the key that counts a waiting ticket, without an id the prefix of those of a caller or a tenant."""
+    of_caller = f"{name_digest(subject)[:32]}/{ticket_id}" if subject or ticket_id else ""
+    return f"{WAITING}{tenant_digest(tenant)}/{of_caller}"
+
+
+def approved_key(tenant: str, body: str, ticket_id: str) -> str:
+    """Return the key under which the next equal call finds an approved ticket."""
+    return f"approved/{tenant_digest(tenant)}/{body}/{ticket_id}"
+
+
+def equal_key(kept: StoredApproval) -> str:
+    """Return the key under which an equal call finds the ticket that waits.
+
+    Equal is also who may decide, and what: of two credentials of one subject, neither decides what it has asked itself.
+    """
+    may = f"{kept.get('asked', False)} {kept['by_caller']} {kept.get('grants')} {kept.get('asked_because')}"
+    who = name_digest(kept.get("credential", ""), may)[:32]
+    return f"approval-equal/{tenant_digest(kept['tenant'])}/{kept['body']}/{who}"
+
+
+def ticket_of(ticket_id: str, kept: StoredApproval) -> Ticket:
+    """Return a ticket as people see it."""
+    decided_at, ran = kept.get("decided_at"), kept.get("ran")
+    return Ticket(
+        ticket_id,
+        kept["tool"],
+        kept["digest"],
+        kept["arguments"] if ran is None else ran,
+        kept["subject"],
+        kept["agent"],
+        kept["session"],
+        kept["state"],
+        timestamp(kept["expires_at"]),
+        kept["decided_by"],
+        None if decided_at is None else timestamp(decided_at),
+        kept["tenant"],
+        kept.get("reason"),
+        kept.get("asked_because"),
+        None if ran is None else kept["arguments"],
+        kept.get("grant"),
+    )
+
+
+def show_ticket(ticket_id: str, kept: StoredApproval) -> dict[str, object]:
+    """Return what the refused call says of its ticket."""
+    expires_at = timestamp(kept["expires_at"])
+    return {"id": ticket_id, "expires_at": expires_at, "tool": kept["tool"], "digest": kept["digest"]}
