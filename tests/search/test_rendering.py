@@ -179,7 +179,7 @@ async def test_explain_says_that_a_tool_is_deferred_and_how_it_is_found(open_man
     assert [
         setting.value for each in (deferred, always, few) for setting in each.settings if setting.knob == "offer"
     ] == [
-        "search (deferred: 1 of 100 tools are shown; found by search_tools)",
+        "search (deferred, found by: rename, invoice, 8, department, system, record; 1 of 100 tools are shown)",
         "always",
         "search (shown all the same, as fewer than 20 tools are deferred)",
     ]

@@ -87,8 +87,14 @@ async def test_a_search_that_finds_nothing_says_so(open_many: OpenMany) -> None:
     async with open_many() as host:
         tools = host.executor_for(ALICE)
         results = [await searched(tools, query) for query in ("zeppelin", "?!", "\u202e\u200b", " ")]
-    hint = "none of the 100 tools that are not listed has these words; try others"
-    assert [result.structured for result in results] == [{"tools": [], "matches": 0, "hint": hint}] * 4
+    found: Any = [result.structured for result in results]
+    assert [(each["tools"], each["unmatched"], each["of"]) for each in found] == [
+        ([], ["zeppelin"], 100),
+        ([], [], 100),
+        ([], [], 100),
+        ([], [], 100),
+    ]
+    assert found[0]["hint"] == "No tool fits 'zeppelin': none of the 100 tools that are not listed has its words"
     assert {result.status for result in results} == {"success"}
 
 
@@ -269,7 +275,7 @@ async def test_a_result_is_bounded_and_its_best_tool_whole(open_many: OpenMany) 
         result = await searched(host.executor_for(ALICE), "system of record", limit=20)
     assert len(result.output) < 17 * 1024
     found: Any = result.structured
-    assert (len(found["tools"]), found["matches"]) == (20, 100)
+    assert (len(found["tools"]), found["of"]) == (20, 100)
 
 
 async def test_ten_thousand_tools_of_one_word_are_searched(open_many: OpenMany) -> None:

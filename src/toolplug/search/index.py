@@ -1,186 +1,310 @@
-"""A BM25 index of tools by the words of their names, descriptions and parameters.
+"""An index of tools by the words of their names and descriptions, which `toolplug.search.ranking` searches.
 
-Written by hand, in pure Python: `bm25s` would bring numpy (70 MB, 0.1 s to import) into the core, to search ten
-thousand tools in 0.3 ms instead of 0.1 to 2 ms; the target is 5 ms (benchmarks/tool_search.py). SQLite's FTS5 takes 6.
+Written by hand, in pure Python: `bm25s` would bring numpy (70 MB, 0.1 s to import) into the core for 0.3 ms a search of
+ten thousand tools, which is of the same order (benchmarks/tool_search.py). SQLite's FTS5 takes 6.
 """
 
 from __future__ import annotations
 
-import re
 from array import array
-from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from heapq import nlargest
-from itertools import accumulate
-from math import log
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from itertools import chain, compress, count, filterfalse, islice, repeat
+from operator import is_, is_not
 from time import sleep
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.render import describe
+from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.search.words import divide_run, fold_name, is_word, name_words, split_name, split_text
 
 # The usual constants of BM25, as in Lucene.
 _K1, _B = 1.2, 0.75
 _NAME_WEIGHT = 3
-_MAX_TEXT = 2_000
+MAX_TEXT: Final = 2_000
 """Characters of a description that are read."""
-_MAX_TERMS = 16
-"""Words of a query that are looked up, the rarest first."""
-_MAX_POSTINGS = 10_000
-"""Places of words that one search reads. The rarest words are read first; those of half of the tools only alone."""
-_STEP = 20
-"""Tools, or words of tools, between two releases of the interpreter's lock: about 0.5 ms."""
+_STEP = 50
+"""Tools between two releases of the interpreter's lock: about 0.5 ms."""
+_MOST_SOUGHT = 16
+"""Tools that are sought in an index one after the other; for more their places are listed."""
+_FEW = 100
+"""Bits that are set one by one; more are written as digits."""
+_STEM = 5
+"""The least letters that two words have to begin with to be akin; with four, `paris` is akin to `parity`."""
+_MOST_AKIN = 4
+"""Words that are looked up instead of one that no tool has."""
+_MOST_CHANGES = 256
+"""Tools that changed since an index was made; with more it is made anew, as a search passes over those gone."""
+_MOST_BLOCKS = 8
+"""Places at which two lists of tools may differ, until the rest is compared tool by tool."""
+_MOST_WORDS = 256
+"""Words whose tools are kept as sets: those that were asked for last, at about 50 bytes for each tool with the word."""
 
-_RUN = re.compile(r"[^\W_]+")
-_ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
-"""Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
-
-
-@cache
-def _without_spaces() -> re.Pattern[str]:
-    return re.compile(_WITHOUT_SPACES)
-
-
-def words(text: str) -> Iterator[str]:
-    """Yield the words of a text, folded: lower case, without a plural `s`, `camelCase` and `snake_case` divided."""
-    for run in _RUN.findall(text):
-        yield from _divide_run(run)
+Places = Mapping[str, list[int]]
+"""Of each word the places of the tools that have it, in order, each as often as the tool has it."""
 
 
-def _divide_run(run: str) -> list[str]:
-    if run.isascii():
-        return [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
-    if _without_spaces().search(run):
-        return [run[at : at + 2] for at in range(max(len(run) - 1, 1))]
-    return [run.casefold()]
+class WordTools:
+    """The tools that have one word.
+
+    * `names`, `texts`: those with it in their name, and in their description
+    * `spread`: how many there are
+    """
+
+    __slots__ = ("_bits", "_in_names", "_in_texts", "_size", "names", "spread", "texts")
+
+    def __init__(self, in_names: Sequence[int], in_texts: Sequence[int], size: int) -> None:
+        self._in_names, self._in_texts, self._size = in_names, in_texts, size
+        self.names: frozenset[int] = frozenset(in_names)
+        self.texts: frozenset[int] = frozenset(in_texts)
+        self.spread: int = len(self.names | self.texts) if in_names else len(self.texts)
+        self._bits: int | None = None
+
+    @property
+    def bits(self) -> int:
+        """A number with the bits of these tools: of two words, those of both are found at once."""
+        if self._bits is None:
+            self._bits = bits_of(self.names | self.texts, self._size)
+        return self._bits
+
+    def first(self, most: int, gone: frozenset[int]) -> Iterable[int]:
+        """Return the shortest that have it in the name, and in the description, but for those that are gone."""
+        if not gone:
+            return chain(self._in_names[:most], self._in_texts[:most])
+        left = gone.__contains__
+        return chain(islice(filterfalse(left, self._in_names), most), islice(filterfalse(left, self._in_texts), most))
 
 
-def _singular(word: str) -> str:
-    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+def bits_of(places: Collection[int], size: int) -> int:
+    """Return a number of which these bits are set, all below `size`."""
+    if len(places) < _FEW:
+        # Sets have no place twice, so that adding is setting.
+        return sum(map((1).__lshift__, places))
+    digits = bytearray(b"0") * size
+    for place in places:
+        digits[~place] = 49  # the digit 1
+    return int(digits, 2)
 
 
-class _QueryReader:
-    """Reads tools; a run of letters is divided into words once, since tools of one catalog share most of theirs."""
-
-    def __init__(self) -> None:
-        self._divided: dict[str, list[str]] = {}
-
-    def read(self, definition: ToolDefinition) -> dict[str, int]:
-        """Return the words of a tool with how much each counts."""
-        found: dict[str, int] = {}
-        self._add(definition.name, _NAME_WEIGHT, found)
-        self._add(describe(definition)[:_MAX_TEXT], 1, found)
-        for name, schema in as_object(definition.parameters.value.get("properties")).items():
-            self._add(name, 1, found)
-            about = as_object(schema).get("description")
-            if isinstance(about, str):
-                self._add(about[:_MAX_TEXT], 1, found)
-        return found
-
-    def _add(self, text: str, weight: int, found: dict[str, int]) -> None:
-        known = self._divided
-        for run in _RUN.findall(text):
-            divided = known.get(run)
-            if divided is None:
-                divided = known[run] = _divide_run(run)
-            for word in divided:
-                found[word] = found.get(word, 0) + weight
-
-
-class _Postings(NamedTuple):
-    """The tools that have a word, as places in the index, and how much it counts in each: most first, then in order."""
-
-    tools: array[int]
-    weights: array[float]
+_NONE = WordTools((), (), 0)
 
 
 class ToolIndex:
-    """An index of some tools, in order. It never changes.
+    """An index of some tools. It never changes, but for what it remembers of the words that were asked for.
 
-    Making it takes 0.2 s for 10,000 tools, in small steps: it is made in a thread and must not hold the loop. Each step
-    releases the lock of the interpreter (`sleep(0)`), and there are no large objects to be freed at once.
+    Tools have places by the lengths of their descriptions, the shortest first: of many tools with a word these count
+    most. Making it is done in small steps: in a thread, which must not hold the loop. Each step releases the lock of
+    the interpreter (`sleep(0)`), and there are no large objects to be freed at once.
     """
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
-        self.definitions: Sequence[ToolDefinition] = tuple(definitions)
-        reader = _QueryReader()
-        lengths = array("I")
-        counted: dict[str, _Postings] = {}
-        for place, definition in enumerate(self.definitions):
+        listed = [*definitions]
+        texts = [describe(each) if each.notes else each.description for each in listed]
+        spaces = [text.count(" ") for text in texts]
+        order = sorted(range(len(listed)), key=spaces.__getitem__)
+        self.definitions: Sequence[ToolDefinition] = [listed[at] for at in order]
+        self.gone: frozenset[int] = frozenset()
+        self.gone_bits: int = 0
+        self._names: dict[bytes, int] = {}
+        self._alike: dict[bytes, list[int]] = {}
+        self.name_lengths: array[int] = array("B")
+        """How many words each tool's name has."""
+        lengths, in_names, in_texts = self._read([texts[at] for at in order])
+        self._in_names, self._in_texts = _divide_runs(in_names), _divide_runs(in_texts)
+        mean = sum(lengths) / max(len(lengths), 1) or 1
+        norms = {length: _K1 * (1 - _B + _B * length / mean) for length in set(lengths)}
+        # A tool has a word in its description, in its name, or in both.
+        self.weights: Sequence[Sequence[float]] = [
+            _weigh(times, lengths, norms) for times in (1, _NAME_WEIGHT, _NAME_WEIGHT + 1)
+        ]
+        """How much a word counts in each tool that has it in its description, in its name, and in both."""
+        self._asked: LeastRecentlyUsed[str, WordTools] = LeastRecentlyUsed(_MOST_WORDS)
+
+    def _read(self, texts: Sequence[str]) -> tuple[list[int], dict[str, list[int]], dict[str, list[int]]]:
+        """Return how many runs each tool has, and the places of each run in names and in descriptions."""
+        lengths: list[int] = []
+        in_names: dict[str, list[int]] = {}
+        in_texts: dict[str, list[int]] = {}
+        names, add_length, add_name_length = self._names, lengths.append, self.name_lengths.append
+        # No call that can be avoided: this loop is nearly all of the work.
+        for place, (definition, text) in enumerate(zip(self.definitions, texts, strict=True)):
             if place % _STEP == 0:
                 sleep(0)
-            found = reader.read(definition)
-            lengths.append(sum(found.values()))
-            for word, count in found.items():
-                postings = counted.get(word)
-                if postings is None:
-                    postings = counted[word] = _Postings(array("I"), array("f"))
-                postings.tools.append(place)
-                postings.weights.append(count)
-        mean = sum(lengths) / max(len(lengths), 1)
-        norms = array("f", (_K1 * (1 - _B + _B * length / mean) if mean else _K1 for length in lengths))
-        self._postings: dict[str, _Postings] = {}
-        for step, (word, postings) in enumerate(counted.items()):
-            if step % _STEP == 0 or len(postings.tools) > _STEP:
-                sleep(0)
-            self._postings[word] = _weigh(postings, norms)
+            name, runs = definition.name, split_text(text[:MAX_TEXT])
+            name_runs = split_name(name)
+            add_length(_NAME_WEIGHT * len(name_runs) + len(runs))
+            add_name_length(len(name_runs) if name.islower() else sum(1 for _ in name_words(name)))
+            for run in runs:
+                try:
+                    in_texts[run].append(place)
+                except KeyError:
+                    in_texts[run] = [place]
+            for run in name_runs:
+                try:
+                    in_names[run].append(place)
+                except KeyError:
+                    in_names[run] = [place]
+            key = fold_name(name)
+            if names.setdefault(key, place) != place:
+                self._alike.setdefault(key, []).append(place)
+            if definition.wire is not name:
+                names.setdefault(fold_name(definition.wire), place)
+        return lengths, in_names, in_texts
 
-    def postings(self, word: str) -> _Postings:
+    def find_word(self, word: str) -> WordTools:
         """Return the tools that have this word, as `words` gives it."""
-        return self._postings.get(word, _NONE)
+        known = self._asked.get(word)
+        if known is None:
+            in_names, in_texts = self._in_names.get(word, ()), self._in_texts.get(word, ())
+            if not in_names and not in_texts:
+                return _NONE  # not remembered: strangers ask for them
+            known = WordTools(in_names, in_texts, len(self.definitions))
+            self._asked.put(word, known)
+        return known
+
+    @property
+    def present(self) -> Sequence[ToolDefinition]:
+        """The tools that are not gone."""
+        if not self.gone:
+            return self.definitions
+        return [each for place, each in enumerate(self.definitions) if place not in self.gone]
+
+    def akin(self, word: str) -> Sequence[str]:
+        """Return a few words of the tools that begin as this one does: `modified` is akin to `modification`."""
+        stem = word[: max(_STEM, -(-7 * len(word) // 10))]
+        if len(stem) < _STEM or not stem.isalpha():
+            return ()
+        first = bisect_left(self._sorted, stem)
+        return [each for each in self._sorted[first : first + _MOST_AKIN] if each.startswith(stem)]
+
+    @cached_property
+    def _sorted(self) -> Sequence[str]:
+        return sorted(word for word in {*self._in_names, *self._in_texts} if len(word) >= _STEM)
+
+    def find_places(self, tools: Sequence[ToolDefinition]) -> Iterable[int]:
+        """Return the places of those of these very tools that are here."""
+        if len(tools) <= _MOST_SOUGHT:
+            # In C, and a tenth of the time that it takes to list the places of ten thousand tools.
+            places = [_find(each, self.definitions) for each in tools]
+            return [place for place in places if place is not None]
+        identities = frozenset(map(id, tools))
+        return [place for place, each in enumerate(self.definitions) if id(each) in identities]
+
+    def find_named(self, name: str) -> int | None:
+        """Return the place of the tool of this name, however its words are joined; None if there is none."""
+        key = fold_name(name)
+        place = self._names.get(key)
+        if place is None or (key not in self._alike and place not in self.gone):
+            return place
+        there = [each for each in (place, *self._alike.get(key, ())) if each not in self.gone]
+        exact = [each for each in there if self.definitions[each].name == name]
+        return next(iter([*exact, *there]), None)
+
+    def without(self, places: Iterable[int]) -> ToolIndex:
+        """Return this index without some tools; it shares everything with this one."""
+        index = copy(self)
+        index.gone = frozenset(places)
+        index.gone_bits = bits_of(index.gone, len(self.definitions))
+        return index
 
 
-def _weigh(counted: _Postings, norms: array[float]) -> _Postings:
-    """Return the postings of a word by their weights, from how often each tool has it."""
-    tools, counts = counted
-    weights = [count * (_K1 + 1) / (count + norms[place]) for place, count in zip(tools, counts, strict=True)]
-    order = sorted(range(len(tools)), key=weights.__getitem__, reverse=True)
-    return _Postings(array("I", map(tools.__getitem__, order)), array("f", map(weights.__getitem__, order)))
+def _weigh(times: int, lengths: Sequence[int], norms: Mapping[int, float]) -> array[float]:
+    """Return the part of BM25 for a word that tools of these lengths have so many times."""
+    weights = {length: times * (_K1 + 1) / (times + norm) for length, norm in norms.items()}
+    return array("f", map(weights.__getitem__, lengths))
 
 
-_NONE = _Postings(array("I"), array("f"))
+def _divide_runs(places: dict[str, list[int]]) -> Places:
+    """Return the places of each word, from those of the runs that have it."""
+    others = [run for run in places if not is_word(run)]
+    for number, run in enumerate(others):
+        if number % _STEP == 0:
+            sleep(0)
+        at = places.pop(run)
+        for word in divide_run(run):
+            known = places.get(word)
+            # Two sorted lists one after the other are merged by sorting.
+            places[word] = at if known is None else sorted(known + at)
+    return places
 
 
-class Hits(NamedTuple):
-    """The best tools of a search, the best first, and the number of all that have a word of the query."""
+class ToolIndexes(NamedTuple):
+    """The index of a catalog: that of an earlier one without what is gone, and one of what came since.
 
-    best: Sequence[ToolDefinition]
-    matches: int
-
-
-def search(indexes: Sequence[ToolIndex], query: str, most: int) -> Hits:
-    """Return at most `most` tools for a query; of equal ones the first.
-
-    A single word takes 0.02 ms however many tools have it, since its postings are in order; several take up to 2 ms.
+    `listed` are its tools, in the order of the catalog.
     """
-    terms = list(dict.fromkeys(words(query)))
-    size = sum(len(index.definitions) for index in indexes)
-    spread = {term: sum(len(index.postings(term).tools) for index in indexes) for term in terms}
-    starts = list(accumulate((len(index.definitions) for index in indexes), initial=0))
-    read = sorted(filter(spread.get, terms), key=spread.__getitem__)[:_MAX_TERMS]
-    read = [term for place, term in enumerate(read) if not place or 2 * spread[term] <= size]
-    left = most if len(read) == 1 else _MAX_POSTINGS
-    scores: dict[int, float] = {}
-    for term in read:
-        rarity = log(1 + (size - spread[term] + 0.5) / (spread[term] + 0.5))
-        for start, index in zip(starts, indexes, strict=False):
-            tools, weights = index.postings(term)
-            # `map` of bound methods: the loop over up to 10,000 places then runs in C.
-            weighted = zip(map(start.__add__, tools[:left]), map(rarity.__mul__, weights), strict=False)
-            # Nothing is there yet to be added to.
-            if term is read[0]:
-                scores.update(weighted)
-            else:
-                for place, weight in weighted:
-                    scores[place] = scores.get(place, 0.0) + weight
-            left -= min(left, len(tools)) if len(read) > 1 else 0
-    best: list[ToolDefinition] = []
-    for found in nlargest(most, scores, key=scores.__getitem__):
-        number = bisect(starts, found) - 1
-        best.append(indexes[number].definitions[found - starts[number]])
-    return Hits(best, spread[read[0]] if len(read) == 1 else len(scores))
+
+    old: ToolIndex
+    new: ToolIndex
+    listed: Sequence[ToolDefinition]
+
+    @property
+    def both(self) -> Sequence[ToolIndex]:
+        """The two to search."""
+        return (self.old, self.new) if self.new.definitions else (self.old,)
+
+
+def make_indexes(definitions: Sequence[ToolDefinition], known: ToolIndexes | None = None) -> ToolIndexes:
+    """Return the index of some tools, from that of an earlier catalog if few have changed since.
+
+    Of 10,000 tools of which one has changed that is a fiftieth of the work.
+    """
+    if known is not None:
+        left, came = _compare(known.listed, definitions)
+        old, new = known.old, known.new.definitions
+        # Of those that came some have been there before, as a server that comes and goes has them.
+        back = {id(old.definitions[place]): place for place in old.gone}
+        gone = old.gone.union(old.find_places(left)).difference(back[id(each)] for each in came if id(each) in back)
+        lost = frozenset(map(id, left))
+        kept = [each for each in new if id(each) not in lost]
+        kept += [each for each in came if id(each) not in back]
+        if len(kept) + len(gone) <= min(_MOST_CHANGES, len(old.definitions)):
+            return ToolIndexes(old.without(gone), ToolIndex(kept) if kept else _EMPTY, definitions)
+    return ToolIndexes(ToolIndex(definitions), _EMPTY, definitions)
+
+
+def _compare(
+    before: Sequence[ToolDefinition], now: Sequence[ToolDefinition]
+) -> tuple[Sequence[ToolDefinition], Sequence[ToolDefinition]]:
+    """Return the tools that are gone, and those that came.
+
+    What two lists have in common is passed over in C, and not copied: mostly one tool has changed.
+    """
+    left: list[ToolDefinition] = []
+    came: list[ToolDefinition] = []
+    old = new = 0
+    for _ in range(_MOST_BLOCKS):
+        same = _count_common(before, now, old, new)
+        old, new = old + same, new + same
+        if old == len(before) or new == len(now):
+            break
+        place = _find(now[new], before, old)
+        if place is not None:
+            left += before[old:place]
+            old = place
+        else:
+            place = _find(before[old], now, new) or new + 1
+            came += now[new:place]
+            new = place
+    left += before[old:]
+    came += now[new:]
+    # Some have only moved.
+    were, are = frozenset(map(id, left)), frozenset(map(id, came))
+    return [each for each in left if id(each) not in are], [each for each in came if id(each) not in were]
+
+
+def _count_common(before: Sequence[ToolDefinition], now: Sequence[ToolDefinition], old: int, new: int) -> int:
+    """Return how many objects two lists have in common from these places on."""
+    differ = map(is_not, islice(before, old, None), islice(now, new, None))
+    return next(compress(count(), differ), min(len(before) - old, len(now) - new))
+
+
+def _find(definition: ToolDefinition, listed: Sequence[ToolDefinition], start: int = 0) -> int | None:
+    """Return the place of this very object."""
+    return next(compress(count(start), map(is_, islice(listed, start, None), repeat(definition))), None)
+
+
+_EMPTY = ToolIndex(())

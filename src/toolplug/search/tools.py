@@ -8,9 +8,10 @@ call_tool               is the call of the tool that it names: its gates, limits
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -21,13 +22,15 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Forward, Plan, Tool
 from toolplug.catalog.render import describe
+from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidArguments, ToolError
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import CallServices, own_tool
 from toolplug.execution.run import run
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
-from toolplug.search.index import ToolIndex, search
+from toolplug.search.index import ToolIndex, ToolIndexes, make_indexes
+from toolplug.search.ranking import Hits, search, telling_words
 from toolplug.signatures.values import decode_arguments
 
 THRESHOLD: Final = 20
@@ -39,15 +42,51 @@ MAX_RESULT_BYTES: Final = 16 * 1024
 """The size of a result; the best tool is described whole in any case."""
 FUNCTIONS: Final = "deferred_functions"
 """In the options of a call of `search_tools`: definitions of functions of the client, by the model's names."""
-_DEFAULT_FOUND = 5
+DEFAULT_FOUND: Final = 5
+"""Tools in an answer to a query without `limit`."""
 # Bytes of the schema that a model is shown again when its arguments were invalid.
 _MAX_HINT = 8 * 1024
 # Characters of the description of a tool that is over the size of the result.
 _SHORT = 300
+# Words of a tool by which it is found, for people.
+_SHOWN_WORDS = 8
 _INDEXES = 32
+_WORTH_KEEPING = 200
+"""Tools of an index that is reused after a change; a smaller one is made anew in a few milliseconds."""
 _PAIRS = 64
+_RANK_S = 5.0
+"""How long a plugin may take to rank tools, before the host's own search answers."""
+_MAX_RANKED = 1_000
+"""Names of a plugin's answer that are read."""
 _TIMEOUT_S = 30.0
 _LARGEST_RESULT = 1024 * 1024
+
+
+class ToolRanker(NamedTuple):
+    """An implementation of `rank_tools`, and the plugin that it comes from."""
+
+    ask: Callable[[str, Sequence[ToolDefinition]], object]
+    owner: CodeOwner
+
+    async def rank(self, query: str, tools: Sequence[ToolDefinition]) -> Sequence[ToolDefinition] | None:
+        """Return the tools that it answers, the best first; None if it leaves it to others, or has failed."""
+        try:
+            async with asyncio.timeout(_RANK_S):
+                names = self.ask(query, tools)
+                if inspect.isawaitable(names):
+                    names = await names
+            if names is None:
+                return None
+            if isinstance(names, str) or not isinstance(names, Sequence):
+                raise TypeError(f"{type(names).__name__} is no list of names")
+        except Exception as error:  # noqa: BLE001  code of a plugin
+            log_crash("rank_tools()", error, self.owner, then="the host's own search answers")
+            return None
+        known = {name: tool for tool in reversed(tools) for name in (tool.wire, tool.name)}
+        asked = cast("Sequence[object]", names)[:_MAX_RANKED]
+        return list(
+            {id(known[name]): known[name] for name in asked if isinstance(name, str) and name in known}.values()
+        )
 
 
 class ToolSearch:
@@ -55,7 +94,11 @@ class ToolSearch:
 
     def __init__(self, services: CallServices) -> None:
         self._services = services
-        self._indexes: LeastRecentlyUsed[int, tuple[Catalog, asyncio.Future[ToolIndex]]] = LeastRecentlyUsed(_INDEXES)
+        self.rankers: Sequence[ToolRanker] = ()
+        """Plugins that are asked before the host's own search."""
+        self._indexes: LeastRecentlyUsed[int, tuple[Catalog, asyncio.Future[ToolIndexes]]] = LeastRecentlyUsed(_INDEXES)
+        self._newest: ToolIndexes | None = None
+        """The index that was made last of a catalog of many tools, to be reused for the next after a change."""
         self._pairs: LeastRecentlyUsed[tuple[int, int], Catalog] = LeastRecentlyUsed(_PAIRS)
 
     def add_search_tools(self, catalog: Catalog) -> Catalog:
@@ -85,6 +128,10 @@ class ToolSearch:
             self._pairs.put((deferred, total), pair)
         return pair
 
+    def announced_call(self, *, searches: bool) -> Catalog:
+        """Return `call_tool` for a list that stays, as it calls what was announced later, too."""
+        return Catalog([self._tool(announced_call_definition(searches=searches), self._call)])
+
     def _tool(self, definition: ToolDefinition, forward: Forward) -> Tool:
         return own_tool(
             self._services,
@@ -102,62 +149,103 @@ class ToolSearch:
 
         async def target(call: ToolCall, context: CallContext) -> ToolResult:
             given = cast("Mapping[str, Any]", call.arguments)  # the schema has checked them
-            return await self._found(tools, given["query"], int(given.get("limit", _DEFAULT_FOUND)), functions)
+            return await self._found(tools, given["query"], int(given.get("limit", DEFAULT_FOUND)), functions)
 
         plan = _listed_plan(catalog, SEARCH_TOOLS) or self.pair(0, 0)[SEARCH_TOOLS].plan
         return await run(replace(plan, target=target), call, context)
 
     async def _call(self, tools: ToolExecutor, call: ToolCall, context: CallContext) -> ToolResult:
-        """Make the call that the arguments name; if its own arguments are invalid, add the schema to the answer."""
+        """Make the call that the arguments name."""
         catalog, target = tools.catalog, target_call(call)
         if target is None:
             plan = _listed_plan(catalog, CALL_TOOL) or self.pair(0, 0)[CALL_TOOL].plan
             return await run(plan, call, context)
-        result = await tools.execute(target, context)
-        tool = catalog.find(target.name)
-        if result.status is not ToolStatus.INVALID_ARGUMENTS or tool is None:
-            return result
-        schema = tool.definition.parameters.text
-        if len(schema) > _MAX_HINT:
-            return result
-        return result._replace(output=f"{result.output}\nThe parameters of {target.name}: {schema.decode()}")
+        return await call_through(tools, target, context)
 
     async def _found(
         self, tools: ToolExecutor, query: str, most: int, functions: Mapping[str, ToolDefinition]
     ) -> ToolResult:
         """Return the result of a search for the deferred tools, and for functions by the model's names."""
         catalog = tools.catalog
-        indexes = [await self._index(part) for part in catalog.parts if part.deferred] if catalog.searchable else []
+        made = [await self._index(part) for part in catalog.parts if part.deferred] if catalog.searchable else []
+        indexes = [index for each in made for index in each.both]
         if functions:
             indexes.append(await in_own_thread(lambda: ToolIndex(functions.values())))
-        hits = search(indexes, query, most)
+        hits = await self._rank_by_plugins(indexes, query, most) or search(indexes, query, most)
         # By identity: a function of the client and a tool of the catalog may have one name.
         names = {id(definition): name for name, definition in functions.items()}
         now = tools.catalog  # another one, if tools were removed while the index was built
         best = [item for item in hits.best if id(item) in names or now is catalog or now.find(item.name) is not None]
-        value: dict[str, object] = {"tools": list(_bound(best, names)), "matches": hits.matches}
+        value: dict[str, object] = {
+            "tools": list(_bound(best, names)),
+            "unmatched": list(hits.unmatched),
+            "of": hits.of,
+        }
         if not hits.best:
-            size = sum(len(index.definitions) for index in indexes)
-            value["hint"] = f"none of the {size:,} tools that are not listed has these words; try others"
+            value["hint"] = _nothing_fits(query, hits, names)
         elif not best:
             value["hint"] = "the tools that have these words were removed during the search; search again"
         return ToolResult(output=orjson.dumps(value).decode(), structured=value)
 
-    async def _index(self, part: Catalog) -> ToolIndex:
+    async def _rank_by_plugins(self, indexes: Sequence[ToolIndex], query: str, most: int) -> Hits | None:
+        """Return what the first plugin that ranks tools answers; None if none does."""
+        if not self.rankers:
+            return None
+        tools = [each for index in indexes for each in index.present]
+        for ranker in self.rankers:
+            best = await ranker.rank(query, tools)
+            if best is not None:
+                return Hits(best[:most], (), len(tools))
+        return None
+
+    async def _index(self, part: Catalog) -> ToolIndexes:
         """Return the index of a catalog, which is made in a thread, once for all that search it."""
         kept = self._indexes.get(id(part))
         if kept is None:
-            deferred = [item for item in part.definitions() if item.deferred]
             # The future is kept before it is done, so that all that search meanwhile wait for the same index.
-            making = asyncio.ensure_future(in_own_thread(lambda: ToolIndex(deferred)))
+            making = asyncio.ensure_future(in_own_thread(lambda: make_indexes(_list_deferred(part), self._newest)))
             kept = (part, making)
             self._indexes.put(id(part), kept)
         try:
             # A searcher that is cancelled must not end the index of the others.
-            return await asyncio.shield(kept[1])
+            made = await asyncio.shield(kept[1])
         except RuntimeError:  # no thread could be started; the next search tries again
             self._indexes.drop(id(part))
             raise
+        if len(made.old.definitions) >= _WORTH_KEEPING:
+            self._newest = made
+        return made
+
+
+def _list_deferred(part: Catalog) -> list[ToolDefinition]:
+    return [item for item in part.definitions() if item.deferred]
+
+
+def _nothing_fits(query: str, hits: Hits, names: Mapping[int, str]) -> str:
+    """Return, in words, that no tool does what was asked for."""
+    asked = query.strip()
+    said = f"No tool fits {asked[:_SHORT]!r}" if asked else "No tool fits a query without words"
+    near = ", ".join(names.get(id(definition), definition.wire) for definition in hits.near)
+    return (
+        f"{said}; nearest: {near}"
+        if near
+        else f"{said}: none of the {hits.of:,} tools that are not listed has its words"
+    )
+
+
+async def call_through(tools: ToolExecutor, target: ToolCall, context: CallContext | None) -> ToolResult:
+    """Make the call that a call of `call_tool` stands for; if its arguments are invalid, add the schema to the answer.
+
+    That is the present one: what the model has been told may be older.
+    """
+    tool = tools.catalog.find(target.name)
+    result = await tools.execute(target, context)
+    if result.status is not ToolStatus.INVALID_ARGUMENTS or tool is None:
+        return result
+    schema = tool.definition.parameters.text
+    if len(schema) > _MAX_HINT:
+        return result
+    return result._replace(output=f"{result.output}\nThe parameters of {target.name}: {schema.decode()}")
 
 
 def without_search(catalog: Catalog) -> Catalog:
@@ -165,11 +253,12 @@ def without_search(catalog: Catalog) -> Catalog:
     return catalog.where(lambda tool: tool.definition.ref.source != SEARCH_SOURCE)
 
 
-def deferral(catalog: Catalog) -> str:
-    """Return, for people, whether the deferred tools of a caller's catalog are searched for."""
+def deferral(catalog: Catalog, definition: ToolDefinition) -> str:
+    """Return, for people, whether a deferred tool of a caller's catalog is searched for, and by which words."""
     total = len(without_search(catalog))
     if catalog.searchable:
-        return f"deferred: {total - catalog.deferred:,} of {total:,} tools are shown; found by {SEARCH_TOOLS}"
+        found_by = ", ".join(telling_words(definition)[:_SHOWN_WORDS])
+        return f"deferred, found by: {found_by}; {total - catalog.deferred:,} of {total:,} tools are shown"
     if catalog.deferred < THRESHOLD:
         return f"shown all the same, as fewer than {THRESHOLD} tools are deferred"
     return f"shown all the same, as a provider has a tool called {SEARCH_TOOLS} or {CALL_TOOL}"
@@ -272,7 +361,7 @@ def _search_definition(deferred: int, total: int) -> ToolDefinition:
             "type": "object",
             "properties": {
                 "query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY, "description": "a few words"},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": _DEFAULT_FOUND},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": DEFAULT_FOUND},
             },
             "required": ["query"],
             "additionalProperties": False,
@@ -295,3 +384,12 @@ _CALL_DEFINITION = ToolDefinition(
     },
     hints=ToolHints(internal=True),
 ).owned_by("native", SEARCH_SOURCE)
+
+
+def announced_call_definition(*, searches: bool) -> ToolDefinition:
+    """Return the definition of `call_tool` in a list that stays; `searches`: next to `search_tools`."""
+    found = f"that {SEARCH_TOOLS} has found, or " if searches else ""
+    about = (
+        f"Call a tool that is not listed: one {found}that a list of changes in a later message has added or changed."
+    )
+    return replace(_CALL_DEFINITION, description=about)

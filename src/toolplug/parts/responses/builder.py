@@ -51,7 +51,8 @@ class ResponseAnswer(TypedDict, extra_items=object):
 class ResponseBuilder:
     """Builds one response. Items are replaced, never changed in place, so that returned objects stay valid.
 
-    `turn` is the number of the model's answers so far; `approvals` are the calls that wait for a person, by ticket.
+    `turn` is the number of the model's answers so far; `approvals` are the calls that wait for a person, by ticket;
+    `tool_list` is what is stored of a list of tools that stays.
     """
 
     def __init__(self, request: ResponseRequest, model: str, created_at: float) -> None:
@@ -65,6 +66,7 @@ class ResponseBuilder:
         self.usage: Usage | None = None
         self.warnings: Sequence[Mapping[str, object]] = ()
         self.approvals: dict[str, Mapping[str, object]] = {}
+        self.tool_list: Mapping[str, object] = {}
         self._request = request
         self._created_at = int(created_at)
         self._completed_at: int | None = None

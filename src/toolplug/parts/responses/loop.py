@@ -33,11 +33,13 @@ from toolplug.parts.responses.items.input_items import (
     is_hosted_call,
     model_call_id,
 )
-from toolplug.parts.responses.items.transcript import ForwardedChat, messages, question
+from toolplug.parts.responses.items.tool_list import StableList, place_of_notice
+from toolplug.parts.responses.items.transcript import EMPTY_NOTICES, ForwardedChat, messages, question
 from toolplug.parts.responses.limits import MAX_TURNS
 from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
 from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
+from toolplug.parts.responses.stored import with_ids
 from toolplug.parts.responses.turn import CUT_SHORT, Citations, Turn
 from toolplug.search.tools import FoundTools, found_names
 
@@ -46,7 +48,10 @@ _FREE = frozenset({None, "auto", "none"})
 
 
 class Loop:
-    """Makes one response; use it once. With `forwarded`, it goes on from these messages, and `request` has no input."""
+    """Makes one response; use it once.
+
+    With `forwarded`, it goes on from these messages, and `request` has no input. With a `tool_list`, that stays.
+    """
 
     def __init__(
         self,
@@ -57,16 +62,20 @@ class Loop:
         max_turns: int = MAX_TURNS,
         style: ItemStyle = "mcp_call",
         forwarded: ForwardedChat | None = None,
+        tool_list: StableList | None = None,
     ) -> None:
         model = request.model or backend.default_model
         if model is None:
             raise ResponseRefused("invalid_request", "model: name one; this host has no default", param="model")
         self.draft: ResponseBuilder = ResponseBuilder(request, model, time())
         self.sent: list[Item] = checked_items(request.input)
+        if tool_list is not None:
+            self.sent = with_ids(self.sent, self.draft.key)
         self._backend = backend
         self._asker = asker
         self._request = request
         self._forwarded = forwarded
+        self._list = tool_list
         self._max_turns = max_turns
         self._citations = Citations()
         self._calls = HostedCalls(self.draft, asker, request, self._citations, style, shows_requests=forwarded is None)
@@ -127,7 +136,7 @@ class Loop:
                 yield event
         self._remember(draft.items)
         for _ in range(0 if calls.asked else self._max_turns):
-            offer = await self._compute_offer()
+            offer = self._keep_list(await self._compute_offer())
             for event in self._server_lists(offer):
                 yield event
             draft.turn += 1
@@ -151,7 +160,8 @@ class Loop:
 
     async def _answer(self, turn: Turn, items: Sequence[Item], offer: Offer) -> AsyncGenerator[Event]:
         """Yield the events of one answer of the model."""
-        said = messages(self._request.instructions, [*items, *self._calls.items])
+        notices = EMPTY_NOTICES if self._list is None else self._list.notices
+        said = messages(self._request.instructions, [*items, *self._calls.items], notices)
         if self._forwarded is not None:
             said = [*self._forwarded.messages, *said]
         if len(said) > MANY_ITEMS:
@@ -180,6 +190,15 @@ class Loop:
             self._catalog = catalog
             self._offer = make_offer(self._request, catalog, self._asker.search, self._found.names, strict=strict)
         return self._offer
+
+    def _keep_list(self, offer: Offer) -> Offer:
+        """Return the offer with the list of tools that stays, if it does."""
+        if self._list is None:
+            return offer
+        place = place_of_notice(self.sent, self.draft.items)
+        offer = self._list.keep(offer, place, self._found.names)
+        self.draft.tool_list = self._list.record
+        return offer
 
     def _choice(self, offer: Offer) -> object:
         """Return the tool choice of a turn: none at the limit of calls, automatic after the first turn."""

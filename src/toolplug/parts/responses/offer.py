@@ -251,6 +251,11 @@ async def decided_elsewhere(ticket: str, approve: bool) -> None:
     """Do nothing: this caller may not decide."""
 
 
+def has_no_live_source(catalog: Catalog) -> bool:
+    """Return False: no tool of the catalog is expected to change."""
+    return False
+
+
 def nothing_to_leave() -> None:
     """Do nothing: nothing is open for this response."""
 
@@ -261,7 +266,7 @@ class ToolCaller(NamedTuple):
     `context` is that of each call; `listing` returns the catalog of a turn, if `executor.catalog` is not enough;
     `search` finds the client's own deferred functions; with `strict`, an unknown stub refuses the request; `leave` is
     called when the response has ended; `warnings` are those about the request itself, for the answer; `tracers` make
-    spans of the response.
+    spans of the response; `is_live` returns whether a catalog has a source whose tools come and go.
     """
 
     executor: ToolExecutor
@@ -273,6 +278,7 @@ class ToolCaller(NamedTuple):
     leave: Callable[[], object] = nothing_to_leave
     warnings: Sequence[Mapping[str, object]] = ()
     tracers: Sequence[OwnedTracer] = ()
+    is_live: Callable[[Catalog], bool] = has_no_live_source
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

@@ -11,16 +11,18 @@ from importlib import import_module
 from typing import cast
 
 from toolplug.catalog.call import CallContext, Principal
+from toolplug.catalog.catalog import Catalog
 from toolplug.cluster.processes import Processes
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.executor import LazyExecutor
+from toolplug.execution.executor import LazyExecutor, open_catalog
 from toolplug.host.host import Host
-from toolplug.host.parts import open_catalog
 from toolplug.parts.responses.backend import Backend
+from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
 from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
 from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
+from toolplug.parts.responses.stored import CIPHERS
 from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
@@ -121,8 +123,10 @@ _CLIENT = "toolplug.parts.responses.openai_backend"
 
 async def open_responses(services: PartServices, settings: ResponsesSettings) -> ResponsesService:
     """Open the part; the client of the model's server is loaded where the host serves."""
+    changes = PrefixChanges(services.namespace)
+    services.metrics.register(changes)
     running = ResponsesService(
-        services.store, settings, services.end_conversation, services.processes, services.calls.hooks
+        services.store, settings, services.end_conversation, services.processes, services.calls.hooks, changes
     )
     if services.serving:
         await running.load()
@@ -142,10 +146,11 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         over: Callable[[str], object],
         processes: Processes | None = None,
         hooks: LiveCallHooks | None = None,
+        prefix_changes: PrefixChanges | None = None,
     ) -> None:
         self.conversations: Conversations = Conversations(over)
         self._hooks = hooks
-        self._responses = Responses(store, self.backend, processes)
+        self._responses = Responses(store, self.backend, processes, prefix_changes)
         self._settings: ResponsesSettings | None = None
         self._loading: list[asyncio.Future[Backend]] = []
         self._changed = True
@@ -170,6 +175,7 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         search = host.registry.search
         hooks = None if self._hooks is None else self._hooks.current
         asker = ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)
+        asker = asker._replace(is_live=partial(_has_live_source, host, context))
         return asker if hooks is None else asker._replace(tracers=hooks.tracers)
 
     def configure(self, settings: ResponsesSettings | None) -> None:
@@ -177,7 +183,11 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         before, self._settings = self._settings, settings
         if settings is not None:
             self._responses.configure(
-                max_turns=settings.max_turns, style=settings.items, ttl_s=settings.ttl, heal_s=settings.heal
+                max_turns=settings.max_turns,
+                style=settings.items,
+                ttl_s=settings.ttl,
+                heal_s=settings.heal,
+                tool_changes=settings.tool_changes,
             )
         if before is None or settings is None or before.backend != settings.backend:
             self._changed = True
@@ -209,7 +219,19 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         return await asyncio.shield(self._loading[-1])
 
 
+def _has_live_source(host: Host, context: CallContext, catalog: Catalog) -> bool:
+    """Return whether tools of the catalog are of a session, or of a server that announces changes of its list."""
+    if context.session is not None:
+        return True
+    announcing = {view.id for view in host.servers.servers(context.principal.tenant) if view.record.announces_changes}
+    for tool in catalog.definitions():
+        if tool.ref.kind == "session" or (tool.ref.kind == "mcp" and tool.ref.source in announcing):
+            return True
+    return False
+
+
 def _client(settings: BackendSettings) -> Backend:
+    import_module(CIPHERS)  # here, where no request waits for it
     key = None if settings.api_key is None else settings.api_key.get_secret_value()
     made = import_module(_CLIENT).OpenAIBackend(  # the only place that imports the client
         settings.base_url,

@@ -20,12 +20,13 @@ from toolplug.parts.responses.background.making import Background, ResponseWrite
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.chat.history import complete_messages
 from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
+from toolplug.parts.responses.items.tool_list import ListRule, PrefixChanges, StableList
 from toolplug.parts.responses.items.transcript import ForwardedChat
 from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
 from toolplug.parts.responses.loop import Loop
 from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest
-from toolplug.parts.responses.settings import ItemStyle
+from toolplug.parts.responses.settings import ItemStyle, ToolChangesRule
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses
 from toolplug.stores.store import Store
 
@@ -43,19 +44,34 @@ class Responses:
     """
 
     def __init__(
-        self, store: Store, load: Callable[[], Awaitable[Backend]], processes: Processes | None = None
+        self,
+        store: Store,
+        load: Callable[[], Awaitable[Backend]],
+        processes: Processes | None = None,
+        prefix_changes: PrefixChanges | None = None,
     ) -> None:
         self.stored: StoredResponses = StoredResponses(store, TTL_S)
         self._background = Background(self.stored, processes)
         self._load = load
         self._max_turns = MAX_TURNS
         self._style: ItemStyle = "mcp_call"
+        self._list_rule = ListRule(None, prefix_changes or PrefixChanges())
 
-    def configure(self, *, max_turns: int, style: ItemStyle, ttl_s: float, heal_s: float) -> None:
+    def configure(
+        self,
+        *,
+        max_turns: int,
+        style: ItemStyle,
+        ttl_s: float,
+        heal_s: float,
+        tool_changes: ToolChangesRule | None = None,
+    ) -> None:
         """Apply these settings from the next response on.
 
-        `ttl_s`: how many seconds each is stored; `heal_s`: and the hosted calls of one that is not, 0 for never.
+        `ttl_s`: how many seconds each is stored; `heal_s`: and the hosted calls of one that is not, 0 for never;
+        `tool_changes`: whether the list of tools stays in a stored conversation, None: where tools come and go.
         """
+        self._list_rule = self._list_rule._replace(rule=tool_changes)
         self._max_turns = max_turns
         self._style: ItemStyle = style
         self.stored.ttl_s, self.stored.heal_s = ttl_s, heal_s
@@ -88,7 +104,15 @@ class Responses:
         try:
             with trace_turn(await self._load(), asker.tracers, asker.context, request.model) as (backend, context):
                 asker = asker._replace(context=context)
-                loop = Loop(backend, asker, request, max_turns=self._max_turns, style=self._style, forwarded=forwarded)
+                loop = Loop(
+                    backend,
+                    asker,
+                    request,
+                    max_turns=self._max_turns,
+                    style=self._style,
+                    forwarded=forwarded,
+                    tool_list=self._tool_list(request, chain, asker),
+                )
                 keeping = ResponseWriter(self.stored, tenant, loop.draft, loop.sent, conversation)
                 async with aclosing(self._make_stored(loop, request, history, keeping)) as events:
                     async for event in events:
@@ -124,6 +148,14 @@ class Responses:
                         _LOG.error("a cancelled response is not kept: %s", error)
                     await self.stored.forget_deleted(keeping.tenant, draft.id)
             raise
+
+    def _tool_list(
+        self, request: ResponseRequest, chain: Sequence[StoredResponse], asker: ToolCaller
+    ) -> StableList | None:
+        """Return the list that may stay; None where there is nowhere to keep what the model was told."""
+        if not request.is_stored or self._list_rule.rule == "replace" or asker.search is None:
+            return None
+        return StableList(self._list_rule, asker.search, asker.is_live, [kept.tool_list for kept in chain])
 
     async def models(self) -> list[ModelAnswer]:
         """Return the models of the backend. Raises `BackendFailed`."""

@@ -39,6 +39,10 @@ ItemStyle = Literal["mcp_call", "extension"]
 """How calls of ordinary tools are shown: as a server's, which every client knows, or as items of our own types."""
 
 
+ToolChangesRule = Literal["replace", "append"]
+"""What a change of tools does to a conversation: the list is replaced, or stays and the change is told after it."""
+
+
 class BackendSettings(FileMapping):
     """The model server: any that speaks Chat Completions."""
 
@@ -60,6 +64,13 @@ class ResponsesSettings(FileMapping):
     items: Annotated[
         ItemStyle, Field(description="how calls are shown: mcp_call, which every client knows, or a type of our own")
     ] = "mcp_call"
+    tool_changes: Annotated[
+        ToolChangesRule | None,
+        Field(
+            description="append: in a stored conversation the list of tools stays, and changes are told after it;"
+            " default: append where a session or a server that announces changes is in the list"
+        ),
+    ] = None
     ttl: Annotated[Duration, Field(ge=1, description="how long stored responses are kept")] = TTL_S
     heal: Annotated[
         Duration,
@@ -68,6 +79,6 @@ class ResponsesSettings(FileMapping):
 
     @model_validator(mode="after")
     def _check_installed(self) -> Self:
-        if find_spec("openai") is None:
+        if any(find_spec(needed) is None for needed in ("openai", "cryptography")):
             raise PydanticCustomError("no_openai", "responses needs the extra: pip install 'toolplug[responses]'")
         return self

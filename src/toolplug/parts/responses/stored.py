@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from hashlib import sha256
+from importlib import import_module
 from typing import Any, NamedTuple, Self, cast
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import EMPTY, Principal
 from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import as_object, dump_json, load_json, load_own_json
 from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict, StoreError
@@ -29,13 +32,18 @@ from toolplug.stores.store import Store, tenant_digest
 
 _LOG = logging.getLogger("toolplug.responses")
 _ID = re.compile(r"resp_[0-9a-f]{32}")
+CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
+"""Imported when the first record is sealed: a fifth of a second that a host without a model does not need."""
+_NONCE_BYTES = 12
+"""What AES-GCM takes; at random, as each key seals one record, a few times at most."""
 
 
 class StoredResponse(NamedTuple):
     """A response as stored.
 
     `conversation` is equal for responses that continue each other; `hidden` are items with hidden fields by id, with
-    how they are shown without them; `subject` is the creator.
+    how they are shown without them; `subject` is the creator; `tool_list` is what the model was told of its tools,
+    where their list stays.
     """
 
     response: ResponseAnswer
@@ -43,6 +51,7 @@ class StoredResponse(NamedTuple):
     conversation: str
     hidden: Mapping[str, object]
     subject: str = ""
+    tool_list: Mapping[str, object] = EMPTY
 
     def include_fields(self, include: Collection[str]) -> ResponseAnswer:
         """Return the response with the hidden fields that `include` names."""
@@ -95,7 +104,8 @@ class StoredResponses:
         """Store a response, return its revision. Raises `StoreConflict` unless the last was `expected`, 0 for none."""
         if not kept.subject:
             kept = kept._replace(subject=self._maker)
-        key, value = _key(tenant, str(kept.response["id"])), dump_json(kept._asdict())
+        fields = {name: each for name, each in kept._asdict().items() if each or name != "tool_list"}
+        key, value = _key(tenant, str(kept.response["id"])), dump_json(fields)
         return await self.store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
     async def read(self, tenant: str, response: str) -> StoredResponse:
@@ -136,11 +146,12 @@ class StoredResponses:
     async def keep_for_healing(self, tenant: str, draft: ResponseBuilder, *, stored: bool) -> None:
         """Keep what a client may leave out of the history that it sends back; it is kept as long as a stored response.
 
-        Failures are logged.
+        It is sealed: only who has the id of the response, or of one of its calls, can open it. The store has no id of a
+        response that is not stored. Failures are logged.
         """
         if not self.heal_s or (record := make_record(draft.items)) is None:
             return
-        value = dump_json({"subject": self._maker, "record": record})
+        value = _SealedRecord.of(tenant, self._maker, draft.key).seal(dump_json(record))
         ttl_s = self.ttl_s if stored else self.heal_s
         try:
             await self.store.commit(_healing_key(tenant, draft.key), value, ttl_s=ttl_s)
@@ -208,8 +219,8 @@ class StoredResponses:
         record = await self.store.read(_healing_key(tenant, key))
         if record is None:
             return None, 0
-        kept = as_object(load_own_json(record.value))
-        return cast("Record", kept["record"]) if kept["subject"] == self._maker else None, len(record.value)
+        opened = _SealedRecord.of(tenant, self._maker, key).open(record.value)
+        return None if opened is None else cast("Record", load_own_json(opened)), len(record.value)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
         """Return a response and those that it continues, the oldest first, as far as they are still stored.
@@ -287,7 +298,36 @@ def _key(tenant: str, response: str) -> str:
 
 
 def _healing_key(tenant: str, key: str) -> str:
-    return f"response-healing/{tenant_digest(tenant)}/{key}"
+    """Return the key of the record of a response; it does not say the response's own key, which opens the record."""
+    return f"response-healing/{tenant_digest(tenant)}/{_derive('name', key).hex()[:32]}"
+
+
+def _derive(use: str, key: str) -> bytes:
+    """Return 32 bytes for one use of a response's key, which has 128 random bits."""
+    return sha256(f"toolplug healing {use}\0{key}".encode()).digest()
+
+
+class _SealedRecord(NamedTuple):
+    """How the record of a response is sealed: with a key made of the response's own, for one tenant and subject."""
+
+    key: bytes
+    caller: bytes
+
+    @classmethod
+    def of(cls, tenant: str, subject: str, key: str) -> Self:
+        return cls(_derive("seal", key), f"{tenant_digest(tenant)}/{subject}".encode())
+
+    def seal(self, text: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + import_module(CIPHERS).AESGCM(self.key).encrypt(nonce, text, self.caller)
+
+    def open(self, sealed: bytes) -> bytes | None:
+        """Return what is sealed; None if it is another caller's."""
+        try:
+            cipher = import_module(CIPHERS).AESGCM(self.key)
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self.caller)
+        except import_module("cryptography.exceptions").InvalidTag:
+            return None
 
 
 def events_key(tenant: str, response: str) -> str:

@@ -56,7 +56,8 @@ class ResponseWriter:
             await self._stored.keep(self.tenant, self._make_stored())
 
     def _make_stored(self) -> StoredResponse:
-        return StoredResponse(self._draft.object(), self._sent, self._conversation, self._draft.hidden)
+        draft = self._draft
+        return StoredResponse(draft.object(), self._sent, self._conversation, draft.hidden, tool_list=draft.tool_list)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ made them is put back where it happened (`items/healing.py`), by the ids of the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, cast
 
 from toolplug.catalog.exact_json import as_object
@@ -20,6 +21,8 @@ Heal = Callable[[Sequence[Item]], Awaitable[Sequence[Item]]]
 
 _PLACE: Final = "message"
 """The index of a message, in the items that stand for it."""
+_OF_ITEMS: Final = frozenset({"role", "content", "tool_calls"})
+"""The fields of an answer that its items say."""
 _MAX_MODEL_ID: Final = 40
 """Characters of a call's id in OpenAI's Chat Completions; the part of ours that is unique has as many."""
 
@@ -62,15 +65,16 @@ def _put_in(sent: Sequence[Message], healed: Sequence[Item]) -> list[Message]:
             continue
         next_place = begins[cast("int", item[_PLACE])]
         if missing:
-            blocks.setdefault(place if next_place == place else next_place, []).extend(missing)
+            answers = sent[next_place]["role"] == "assistant"  # a message of a user is never made again
+            blocks.setdefault(next_place if answers else place, []).extend(missing)
             missing = []
         place = next_place
         blocks.setdefault(place, []).append(item)
     blocks.setdefault(place, []).extend(missing)
     whole: list[Message] = []
-    for begin, items in blocks.items():
-        end = next((index for index in range(begin + 1, len(sent)) if begins[index] != begin), len(sent))
-        came = [*sent[begin:end]]
+    for begin, group in groupby(range(len(sent)), begins.__getitem__):
+        came = [sent[index] for index in group]
+        items = blocks.get(begin, ())  # none of a message that says and calls nothing
         whole += came if all(_PLACE in item for item in items) else _rebuild(came, items)
     return whole
 
@@ -84,7 +88,11 @@ def _begins_of(sent: Sequence[Message]) -> list[int]:
 
 
 def _rebuild(came: Sequence[Message], items: Sequence[Item]) -> list[Message]:
-    """Return an answer of the model and its results from its items; results of the client's calls as they came."""
+    """Return an answer of the model and its results from its items.
+
+    Results of the client's calls are as they came, and other fields of the answer, such as its reasoning, are in its
+    last message: servers refuse a history without what they have asked to get back.
+    """
     results = {str(message.get("tool_call_id")): message for message in came if message["role"] == "tool"}
     calls = [item for item in items if item["type"] not in {"message", "reasoning", "function_call_output"}]
     rebuilt = messages(None, items)
@@ -93,7 +101,10 @@ def _rebuild(came: Sequence[Message], items: Sequence[Item]) -> list[Message]:
         for message, call in zip(told, calls, strict=True):
             result = results.get(str(call.get("call_id"))) if _PLACE in call else None
             if result is not None:
-                message["content"] = result.get("content")
+                message.update({**result, "tool_call_id": message["tool_call_id"]})
+    last = next((message for message in reversed(rebuilt) if message["role"] == "assistant"), None)
+    if last is not None:
+        last.update({name: value for name, value in came[0].items() if name not in last and name not in _OF_ITEMS})
     return rebuilt
 
 

@@ -1,4 +1,4 @@
-"""Shows an answer while it is made: its text on stdout, the tool calls in it on stderr."""
+"""Shows an answer while it is made: its text on stdout, as Markdown on a terminal, the tool calls in it on stderr."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.status import Status
 from rich.text import Text
 
@@ -16,6 +17,9 @@ from toolplug.cli.output import echo
 from toolplug.cli.standard_output import answers
 
 _SHOWN = 160
+_FENCE = "```"
+_SEEN_LINES = 5
+"""Lines of a block that is not complete yet: a longer status could not be drawn over on a low terminal."""
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _ARGUMENTS = "_arguments.delta"
 
@@ -25,7 +29,8 @@ Json = Mapping[str, object]
 class AnswerDisplay:
     """Shows the events of one response after another. On a terminal, a status line says what it waits for.
 
-    The texts of models and tools are shown without control characters.
+    The texts of models and tools are shown without control characters. On a terminal a text is shown as it comes, and
+    each block, once it is complete, as Markdown without links: an address that a model writes is text.
     """
 
     def __init__(self) -> None:
@@ -33,6 +38,7 @@ class AnswerDisplay:
         self._status: Status | None = None
         self._calls: dict[object, tuple[float, str, str]] = {}
         self._line_open = False
+        self._block = ""
 
     def __enter__(self) -> Self:
         self._wait("thinking")
@@ -41,18 +47,19 @@ class AnswerDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        block, self._block = self._block, ""
+        self._print_block(block)
         self._end_line()
         self._calls.clear()
 
     def show(self, event: Json) -> None:
         """Show one event."""
         kind = str(event["type"])
+        if self._block and kind not in _TEXT:
+            block, self._block = self._block, ""
+            self._print_block(block)
         if kind in _TEXT:
-            self._stop()
-            answers().write(clean_text(str(event["delta"])))
-            answers().flush()
-            self._line_open = True
+            self._write(clean_text(str(event["delta"])))
         elif kind == "response.output_item.added":
             self._begin(event["output_index"], cast("Json", event["item"]))
         elif kind.endswith(_ARGUMENTS):
@@ -61,6 +68,26 @@ class AnswerDisplay:
             self._end(event["output_index"], cast("Json", event["item"]))
         elif kind in ("response.failed", "response.incomplete"):
             self._explain(cast("Json", event["response"]))
+
+    def _write(self, text: str) -> None:
+        """Write a piece of text; on a terminal, the blocks that are complete."""
+        if not answers().isatty():
+            self._stop()
+            answers().write(text)
+            answers().flush()
+            self._line_open = True
+            return
+        self._block += text
+        end = self._block.rfind("\n\n") if "\n" in text else -1
+        if end >= 0 and _closes_fences(self._block[:end]):
+            complete, self._block = self._block[:end], self._block[end:].lstrip("\n")
+            self._print_block(complete)
+        self._wait("\n".join(self._block.split("\n")[-_SEEN_LINES:]) or "answering")
+
+    def _print_block(self, text: str) -> None:
+        self._stop()
+        if text.strip():
+            Console(file=answers(), highlight=False).print(Markdown(text, hyperlinks=False))
 
     def _begin(self, index: object, item: Json) -> None:
         if "name" not in item or item["type"] == "mcp_approval_request":
@@ -125,6 +152,11 @@ class AnswerDisplay:
         if self._line_open:
             echo()
             self._line_open = False
+
+
+def _closes_fences(text: str) -> bool:
+    """Return whether every block of code in the text has its end there."""
+    return sum(line.lstrip().startswith(_FENCE) for line in text.split("\n")) % 2 == 0
 
 
 def _short(text: str) -> str:

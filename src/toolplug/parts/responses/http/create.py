@@ -29,6 +29,7 @@ from toolplug.parts.responses.builder import Event, ResponseAnswer
 from toolplug.parts.responses.http.tolerance import (
     Warnings,
     ignored_parts,
+    prepare_fields,
     refuse_ignored,
     said_in_header,
     without_unknown,
@@ -221,7 +222,7 @@ async def create_response(request: HostRequest) -> Response:
     Raises `HttpProblem`, `AccessError`, `ResponseRefused`, `BackendFailed`, `StoreError` and `ClientDisconnect`.
     """
     ignored = ignored_parts()
-    body = await read_json(request, ResponseRequest, check=lambda fields: ignored.leave_out(fields, ResponseRequest))
+    body = await read_json(request, ResponseRequest, check=partial(prepare_fields, ignored))
     body = without_unknown(body, ignored)
     service = service_of(request)
     caller = response_caller(request, body, ignored.list_warnings())

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Final, cast
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.http.bodies.foreign_requests import IgnoredParts, warning_header
 from toolplug.http.errors import invalid_request
 from toolplug.parts.responses.builder import ResponseAnswer
 from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_known_item, is_known_part
+from toolplug.parts.responses.limits import MAX_ITEMS, MAX_TOOLS
 from toolplug.parts.responses.request import ResponseRequest
 
 Warnings = Sequence[Mapping[str, object]]
 """Each with a `code`, a `message`, and in most cases the place in the request, `param`."""
+
+ADDITIONAL_TOOLS: Final = "additional_tools"
+"""The type of an input item that has tools of the client."""
 
 _LOG = logging.getLogger("toolplug.responses")
 
@@ -26,6 +30,47 @@ _LOG = logging.getLogger("toolplug.responses")
 def ignored_parts() -> IgnoredParts:
     """Return an empty list of what one request has that is ignored."""
     return IgnoredParts("/v1/responses", _LOG)
+
+
+def prepare_fields(ignored: IgnoredParts, fields: dict[str, object]) -> None:
+    """Leave out the fields of a body that are not known, and find the tools in its items. Raises `HttpProblem`."""
+    ignored.leave_out(fields, ResponseRequest)
+    _add_later_tools(fields)
+
+
+def _add_later_tools(fields: dict[str, object]) -> None:
+    """Move the tools of `additional_tools` items to those of the request, in place of earlier ones of the same name.
+
+    Codex sends its tools to the newest models in such an item. Raises `HttpProblem` for one without a list of tools.
+    """
+    items, tools = fields.get("input"), fields.get("tools")
+    if not isinstance(items, list) or not isinstance(tools, list | None):
+        return
+    given = cast("list[object]", items)
+    if len(given) > MAX_ITEMS:
+        return  # refused by the request's own limits, without a look at each
+    later: list[object] = []
+    others: list[object] = []
+    for index, item in enumerate(given):
+        if as_object(item).get("type") != ADDITIONAL_TOOLS:
+            others.append(item)
+            continue
+        listed = as_object(item).get("tools")
+        if not isinstance(listed, list):
+            place = f"input[{index}].tools"
+            raise invalid_request(f"{place}: additional_tools should have a list of tools", place)
+        later += cast("list[object]", listed)
+    if len(others) == len(given):
+        return
+    every = [*cast("list[object]", tools or ()), *later]
+    fields["input"], fields["tools"] = others, every
+    if len(every) > MAX_TOOLS:
+        return  # refused as well
+    named: dict[object, object] = {}
+    for number, tool in enumerate(every):
+        name = as_object(tool).get("name")
+        named[name if isinstance(name, str) else number] = tool
+    fields["tools"] = [*named.values()]
 
 
 def without_unknown(body: ResponseRequest, ignored: IgnoredParts) -> ResponseRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
 
 import orjson
@@ -133,15 +134,22 @@ _WAITS = "this call waits for a person's approval and has not been made"
 
 _REASONING = ("reasoning_content",)
 
+EMPTY_NOTICES: Mapping[str, str] = MappingProxyType({})
+
 _MAX_MODEL_ID = 40
 """Characters of a call's id in OpenAI's Chat Completions; the part of ours that is unique has as many."""
 
 _LastItem = Literal["text", "client call", "hosted call"]
 
 
-def messages(instructions: str | None, items: Sequence[Item]) -> list[Message]:
-    """Return the conversation as messages. Each call is followed by its output, wherever that is in the input."""
-    transcript = Transcript(items)
+def messages(
+    instructions: str | None, items: Sequence[Item], notices: Mapping[str, str] = EMPTY_NOTICES
+) -> list[Message]:
+    """Return the conversation as messages. Each call is followed by its output, wherever that is in the input.
+
+    `notices` are texts of the host for the model, by the id of the user's message or the answer that they are added to.
+    """
+    transcript = Transcript(items, notices)
     if instructions:
         transcript.messages.append({"role": "system", "content": instructions})
     for item in items:
@@ -187,8 +195,9 @@ class Transcript:
     that one's output known.
     """
 
-    def __init__(self, items: Iterable[Item] = ()) -> None:
+    def __init__(self, items: Iterable[Item] = (), notices: Mapping[str, str] = EMPTY_NOTICES) -> None:
         self.messages: list[Message] = []
+        self._notices = notices
         self._thoughts: list[Item] = []
         self._answers: dict[str, object] = {}
         self._seen: list[Message] = []
@@ -200,7 +209,7 @@ class Transcript:
             if kind == "mcp_approval_request":
                 self._answers.setdefault(call_key(item), _WAITS)
             elif kind in CLIENT_ANSWERS or is_hosted_call(kind):
-                self._answers[call_key(item)] = _answer(item)
+                self._answers[call_key(item)] = _add_text(_answer(item), notices.get(str(item.get("id"))))
 
     def add(self, item: Item) -> None:
         """Add an item; outputs are added with their calls."""
@@ -232,7 +241,8 @@ class Transcript:
                 message[name] = f"{message.get(name) or ''}{text_of(part) or ''}"
         else:
             self.end_turn()
-            self.messages.append({"role": "user" if role == "user" else "system", "content": _content(content)})
+            told = _add_text(_content(content), self._notices.get(str(item.get("id"))))
+            self.messages.append({"role": "user" if role == "user" else "system", "content": told})
 
     def _call(self, item: Item, kind: _LastItem) -> None:
         call_id = call_key(item)
@@ -310,6 +320,15 @@ def _part(part: Mapping[str, object]) -> Message:
         "type": "file",
         "file": {name: part[name] for name in ("file_id", "file_data", "filename") if part.get(name)},
     }
+
+
+def _add_text(content: object, text: str | None) -> object:
+    """Return the content of a message with a text after it."""
+    if text is None:
+        return content
+    if isinstance(content, str):
+        return f"{content}\n\n{text}" if content else text
+    return [*_as_list(content), {"type": "text", "text": text}]
 
 
 def _answer(item: Item) -> object:

@@ -1,0 +1,135 @@
+"""Words of names, descriptions and queries: how runs of letters are divided, and which say nothing about a tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+RUN: re.Pattern[str] = re.compile(r"[^\W_]+")
+"""Letters and digits that are written together."""
+_ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+"""Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
+_NO_LETTERS = bytes(code if code > 127 or chr(code).isalnum() else 32 for code in range(256))
+"""A space for each byte that divides runs."""
+_LOWER = bytes(range(256)).lower()
+_NO_NAME = bytes(code for code in range(128) if not chr(code).isalnum())
+"""Bytes between the words of a name."""
+
+_STOP = (
+    "a about all am an and any are as at be by can could do does doing done for from get give had has have how i if in"
+    " into is it its let like m make me my need no not of on one or our out please re s so some t than that the their"
+    " them then there these this to too tool tools up us use using ve want was we were what when where which who whose"
+    " why will with would you your d ll now just it's i'm"
+    " aber als am an auf aus bei bitte das dass dem den der des die dies diese diesem diesen dieser ein eine einem"
+    " einen einer er es für hat haben ich ihm ihr ihre ist kann können mach mache mein meine meinem meinen meiner mich"
+    " mir mit nach nicht oder sich sie sind so soll über um und uns unsere unser vom von vor war was wer wem wann wie"
+    " will wir wird wo zu zum zur"
+    " au aux avec ce ces cet cette dans de des du elle en est et il ils j je l la le les leur ma mais me mes moi mon n"
+    " ne nos notre nous on où par pas pour qu que quel quelle quelles quels qui quand sa se ses son sont sur ta te tes"
+    " toi ton tu un une vos votre vous y à combien comment faire fais peux veux"
+    " al algo como con cuál cuánto cuándo del donde dónde el ella es esa ese eso esta este esto está están hacer haz he"
+    " hay las lo los más mi mis muy no nos o para pero por puede puedo qué que quién quiero se ser si sin sobre su sus"
+    " te tengo tiene una unas unos yo"
+)
+STOP_WORDS: frozenset[str] = frozenset(_STOP.split())
+"""Words that say nothing about which tool is meant: English, German, French and Spanish."""
+
+_TALK = (
+    "away back big later left much next now open please quickly say says show soon today tomorrow tonight until week"
+    " yesterday monday tuesday wednesday thursday friday saturday sunday morgen gestern heute jetzt bis egal nächste"
+    " woche montag dienstag mittwoch donnerstag freitag samstag sonntag demain hier aujourd hui maintenant lundi mardi"
+    " mercredi jeudi vendredi samedi dimanche hoy ayer mañana ahora hasta semana lunes martes miércoles jueves viernes"
+    " sábado domingo"
+)
+SMALL_TALK: frozenset[str] = frozenset(_TALK.split())
+"""Words of time and of politeness: a request has them, and that no tool has one says nothing."""
+
+
+@cache
+def _without_spaces() -> re.Pattern[str]:
+    return re.compile(_WITHOUT_SPACES)
+
+
+def split_text(text: str) -> list[str]:
+    """Return what is written together in a text, in order, for `divide_run`.
+
+    In bytes, as an expression takes four times as long. Signs that are not ASCII stay at what they are written at.
+    """
+    return text.encode().translate(_NO_LETTERS).decode().split()
+
+
+def split_name(name: str) -> list[str]:
+    """Return the runs of letters and digits of a tool's name, in order."""
+    runs = name.split("_")
+    # A point, a hyphen or a slash stays where it is until `divide_run`.
+    return split_text(name) if "" in runs else runs
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words of a text, folded: lower case and without a plural `s`.
+
+    A run of letters that is written in `camelCase` is yielded whole after its parts: `MySQL` is my, sql and mysql.
+    """
+    for run in split_text(text):
+        yield from divide_run(run)
+
+
+def divide_run(run: str) -> list[str]:
+    """Return the words of what is written together."""
+    if run.isascii() and run.isalnum():
+        if run.islower() and run.isalpha():
+            return [_singular(run)]
+        if run.isdigit():
+            return [run]
+        parts = [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
+        return parts if len(parts) < 2 else [*parts, _singular(run.lower())]
+    return [word for each in RUN.findall(run) for word in _divide_letters(each)]
+
+
+def _divide_letters(run: str) -> list[str]:
+    if run.isascii():
+        return divide_run(run)
+    if _without_spaces().search(run):
+        return list(_divide_without_spaces(run))
+    return [_singular(run.casefold())]
+
+
+def _divide_without_spaces(run: str) -> Iterator[str]:
+    """Yield pairs of characters where words are not separated, and the words of other scripts between them."""
+    at = 0
+    for match in _without_spaces().finditer(run):
+        if match.start() > at:
+            yield from divide_run(run[at : match.start()])
+        part, at = match[0], match.end()
+        yield from (part[place : place + 2] for place in range(max(len(part) - 1, 1)))
+    if at < len(run):
+        yield from divide_run(run[at:])
+
+
+def _singular(word: str) -> str:
+    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+
+
+def is_word(run: str) -> bool:
+    """Return True for most runs that are a word as they are; others are divided by `divide_run`."""
+    return run.isdigit() or (run.islower() and run.isalpha() and run[-1] != "s" and run.isascii())
+
+
+def fold_name(name: str) -> bytes:
+    """Return a name as queries are compared with it: `shareInvoice` and `share_invoice` are the same."""
+    return name.encode(errors="ignore").translate(_LOWER, _NO_NAME)
+
+
+def name_words(name: str) -> Iterator[str]:
+    """Yield the words of a name, without the runs that have several."""
+    for run in RUN.findall(name):
+        yield from map(_singular, map(str.lower, _ASCII_WORD.findall(run))) if run.isascii() else (run,)
+
+
+def is_camel(word: str) -> bool:
+    """Return whether a word is one of several, such as `sendMail`."""
+    return word.isascii() and len(_ASCII_WORD.findall(word)) > 1
