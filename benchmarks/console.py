@@ -27,6 +27,7 @@ from benchmarks.tools import TEXT
 from toolplug import FunctionRegistry, ToolCall
 from toolplug_console.feed import Viewer
 from toolplug_console.provider import Console
+from toolplug_console.settings import Settings
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 LOOKERS = 50
@@ -43,9 +44,9 @@ async def _read(viewer: Viewer) -> None:
 
 
 @asynccontextmanager
-async def with_console(*, looking: bool) -> AsyncGenerator[Batch]:
+async def with_console(*, looking: bool, remember: bool = True) -> AsyncGenerator[Batch]:
     """Call the trivial tool next to a console, while a visitor of the caller's tenant follows the calls or not."""
-    console = Console()
+    console = Console(Settings(remember=remember))
     async with FunctionRegistry({"trivial": Trivial(), "console": console}) as registry:
         with ExitStack() as life:
             if looking:
@@ -126,12 +127,20 @@ async def painted(application: str) -> AsyncGenerator[Batch]:
 
 ROWS = (
     Row(
-        name="a call while nobody looks at the console",
-        ours=partial(with_console, looking=False),
+        name="a call while nobody looks at the console, and it remembers nothing",
+        ours=partial(with_console, looking=False, remember=False),
         other=trivial,
         against="no console",
         hold=1.05,
         aim=1.0,
+    ),
+    Row(
+        name="a call that the console remembers, while nobody looks",
+        ours=partial(with_console, looking=False),
+        other=trivial,
+        against="no console",
+        hold=3,
+        aim=2,
     ),
     Row(
         name="a call while a visitor follows the calls",

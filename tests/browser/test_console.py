@@ -5,12 +5,15 @@ Screenshots of every page are kept in build/screenshots.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -35,6 +38,7 @@ PAGES = [
     "tools",
     "tools/count",
     "calls",
+    "waterfall",
     "approvals",
     "sessions",
     "servers/broken",
@@ -109,9 +113,10 @@ async def opened(chromium: Browser, screen: str = "light") -> AsyncIterator[Page
     assert failures == []
 
 
-async def call(url: str, name: str, **arguments: object) -> Any:
-    """Call a tool from elsewhere."""
-    async with AsyncClient(base_url=url, timeout=30) as client:
+async def call(url: str, name: str, request: str | None = None, **arguments: object) -> Any:
+    """Call a tool from elsewhere, in a request of this id."""
+    headers = {"x-request-id": request} if request else {}
+    async with AsyncClient(base_url=url, timeout=30, headers=headers) as client:
         return (await client.post("/v1/tool-calls", json={"name": name, "arguments": arguments})).json()
 
 
@@ -165,16 +170,106 @@ async def test_calls_appear_as_they_are_made_and_a_crash_shows_its_place(chromiu
     async with opened(chromium) as page:
         await page.goto(f"{url}/console#/calls")
         await expect(page.locator(".live")).to_have_text("live")
+        request, rows = uuid4().hex, page.locator(".virtual-row")
+        # The host remembers the calls of other tests.
+        await page.get_by_label("Search tools, callers, sessions and ids").fill(request)
+        await call(url, "picture", request)
+        await expect(rows).to_have_count(1)
         await page.get_by_role("button", name="Clear").click()
-        await call(url, "count", seconds=0)
-        await call(url, "crash")
-        rows = page.locator(".virtual-row")
+        await expect(rows).to_have_count(0)
+        await call(url, "count", request, seconds=0)
+        await call(url, "crash", request)
         await expect(rows).to_have_count(2)
         await page.get_by_label("Status").select_option("panic")
         await expect(rows).to_have_count(1)
         await rows.first.click()
         await expect(page.get_by_role("region", name="Where it crashed").last).to_contain_text("ValueError at")
         await expect(page.locator("body")).not_to_contain_text("a secret text")
+
+
+@pytest.mark.requirement("I33-waterfall")
+async def test_calls_of_a_request_are_bars_that_open_their_line(chromium: Browser, url: str, link: str) -> None:
+    trace = f"{uuid4().hex}"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "x-toolplug-decide": link.partition("#decide=")[2]}
+    async with AsyncClient(base_url=url, timeout=30, headers=headers) as client, opened(chromium) as page:
+
+        async def make(name: str, approval: str | None = None, **arguments: object) -> Any:
+            body = {"name": name, "arguments": arguments, "approval": approval}
+            return (await client.post("/v1/tool-calls", json=body)).json()
+
+        await asyncio.gather(make("count", seconds=0.1), make("picture"))
+        for _ in range(2):
+            await make("crash")
+        ticket = (await make("erase", everything=False))["metadata"]["approval"]["id"]
+        await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+        assert (await make("erase", ticket, everything=False))["status"] == "success"
+        await page.goto(f"{url}/console#/waterfall/trace/{trace}")
+        lanes = page.locator(".lane")
+        await expect(lanes).to_have_count(4)
+        names = await lanes.locator("strong").all_inner_texts()
+        marked = [await page.locator(f".bar.{tone}").count() for tone in ("crashed", "wait", "asked")]
+        await lanes.filter(has_text="crash").get_by_role("button").click()
+        await expect(page.get_by_role("region", name="Where it crashed").last).to_contain_text("ValueError at")
+        await expect(page.locator(".gates > li")).not_to_have_count(0)
+        called = page.url
+        async with page.expect_download() as saved:
+            await page.get_by_role("button", name="Save picture").click()
+        picture = (await (await saved.value).path()).read_text("utf-8")
+        await page.goto(f"{url}/console#/overview")
+        await page.goto(called)
+        await expect(page.get_by_role("heading", name="crash", exact=True)).to_be_visible()
+    assert sorted(names) == ["count", "crash", "erase", "picture"]
+    assert marked == [2, 1, 1]
+    assert all(f">{name}<" in picture for name in names)
+
+
+@pytest.mark.requirement("I33-forms")
+async def test_forms_show_the_lines_of_the_file_and_write_nothing(chromium: Browser, url: str, axe: str) -> None:
+    async with opened(chromium) as page, AsyncClient(base_url=url) as client:
+        before = (await client.get("/v1/configuration")).json()["values"]
+        difference = page.get_by_role("region", name="What changes in providers.yaml")
+        shown: dict[str, str] = {}
+
+        async def look(form: str) -> None:
+            await expect(difference).to_be_visible()
+            shown[form] = await difference.inner_text()
+            await page.evaluate(axe)
+            result = await page.evaluate("axe.run(document.querySelector('dialog'), {resultTypes: ['violations']})")
+            assert [each["id"] for each in result["violations"]] == []
+            await page.keyboard.press("Escape")
+
+        await page.goto(f"{url}/console#/servers")
+        await page.get_by_role("button", name="Add a server").click()
+        await page.get_by_label("Name").fill("docs")
+        await page.get_by_label("URL", exact=True).fill("http://127.0.0.1:9/mcp")
+        await page.get_by_role("button", name="Show its tools").click()
+        await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("egress.allow")
+        await expect(difference).to_contain_text("broken: …")
+        await look("server")
+        await page.goto(f"{url}/console#/configuration")
+        await page.get_by_role("button", name="Add a key").click()
+        await page.get_by_label("Who has it").fill("ada")
+        await page.get_by_role("button", name="Make a key").click()
+        key = await page.locator(".secret").inner_text()
+        await look("key")
+        await page.goto(f"{url}/console#/overview")
+        await page.get_by_text("only installed").click()
+        await (
+            page.get_by_role("listitem").filter(has_text="toolplug-hello").get_by_role("button", name="Enable").click()
+        )
+        await expect(difference).to_contain_text("journal: …")
+        await look("package")
+        after = (await client.get("/v1/configuration")).json()["values"]
+    added = {form: [line[2:] for line in text.split("\n") if "+ " in line[:12]] for form, text in shown.items()}
+    assert before == after
+    assert [line.strip() for line in added["server"]][-3:] == [
+        "url: http://127.0.0.1:9/mcp",
+        "policy: ask",
+        "pin: true",
+    ]
+    assert sha256(key.encode()).hexdigest() in shown["key"]
+    assert key not in shown["key"]
+    assert [line.strip() for line in added["package"]][-2:] == ["hello:", "enabled: true"]
 
 
 async def test_a_waiting_call_is_approved(chromium: Browser, url: str, link: str) -> None:
@@ -251,6 +346,8 @@ async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url:
         assert (await client.post(f"{path}/update-tools", json=change, headers=own)).status_code == 200
         await expect(page.locator(".lent > li")).to_have_count(1)
         await expect(page.locator(".events")).to_contain_text("removed draw (emptied)")
+        await page.get_by_role("button", name="Prompt for a model").click()
+        await expect(page.get_by_role("region", name="Prompt")).to_contain_text("# Tools of table")
         await page.get_by_role("link", name="Chat with its tools").click()
         await expect(page.get_by_role("heading", name="Chat")).to_be_visible()
         assert page.url.endswith(f"#/chat/{session['code']}")

@@ -155,7 +155,14 @@ async def test_a_hundred_calls_a_second(chromium: Browser, tmp_path: Path, show:
                     await asyncio.sleep(max(0.0, began + (number + 1) / 5 - loop.time()))
             await expect(page.locator(".list .note")).to_contain_text("600 calls")
             assert await page.locator(".virtual-row").count() < 60
+            await page.goto(f"{service.url}/console#/waterfall")
+            await expect(page.locator(".lane").nth(99)).to_be_attached()
+            async with measured(page) as falling:
+                for _ in range(5):
+                    await asyncio.gather(*(client.post("/v1/tool-calls", json=body) for _ in range(20)))
+                    await asyncio.sleep(0.1)
     show("a hundred calls a second", following)
+    show("the waterfall of a hundred calls a second", falling)
 
 
 async def test_a_result_of_ten_megabytes_is_cut(chromium: Browser, tmp_path: Path, show: Show) -> None:

@@ -42,6 +42,7 @@ async def test_anyone_gets_the_page_and_its_files_and_nothing_else(serve: Serve)
         "scopes": ["tools:read"],
         "version": "",
         "keep_calls": 0,
+        "remember": True,
         "pages": [],
     }
 

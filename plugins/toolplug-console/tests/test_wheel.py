@@ -5,39 +5,29 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-import venv
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx2
 import pytest
+from tests.environments import install_wheels
 
 pytestmark = pytest.mark.judge
 
 PACKAGE = Path(__file__).parent.parent
-ROOT = PACKAGE.parent.parent
 STATIC = PACKAGE / "src" / "toolplug_console" / "static"
 
 
 def test_the_wheels_install_and_serve_the_console(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip"]
-    wheels = tmp_path / "wheels"
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
-    subprocess.run([*build, str(ROOT), str(PACKAGE)], check=True)
-    core, plugin = (next(wheels.glob(f"{name}-*.whl")) for name in ("toolplug", "toolplug_console"))
-    with ZipFile(plugin) as wheel:
-        names = wheel.namelist()
+    scripts, wheel = install_wheels(tmp_path, "server", "", PACKAGE)
+    with ZipFile(wheel) as files:
+        names = files.namelist()
     assert {f"toolplug_console/static/{file.relative_to(STATIC)}" for file in STATIC.rglob("*") if file.is_file()} <= {
         *names
     }
     assert {"LICENSE.htm", "LICENSE.preact", "LICENSE.uplot"} <= {
         Path(name).name for name in names if "/licenses/" in name
     }
-    venv.create(tmp_path / "venv", with_pip=False)
-    scripts = tmp_path / "venv" / "bin"
-    install = [*pip, "--python", str(scripts / "python"), "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{core}[server]", str(plugin)], check=True)
     config = {"providers": {"console": {"enabled": True, "public_routes": True}}, "store": "memory://"}
     (tmp_path / "providers.yaml").write_text(json.dumps(config))
     command = [str(scripts / "toolplug"), "serve", "--port", "0"]

@@ -1,6 +1,7 @@
-"""The calls that visitors follow. While nobody looks and no calls are kept, the hooks around calls are switched off.
+"""The calls that visitors follow, and the newest ones, which are remembered.
 
-A call costs what it takes to note it. What visitors see is made of the notes a few times a second.
+A call costs what it takes to note it. What visitors see is made of the notes a few times a second. While nobody looks,
+and calls are neither remembered nor kept, the hooks around calls are switched off.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain, islice, zip_longest
-from operator import itemgetter
-from time import time
+from operator import attrgetter, itemgetter
+from time import time, time_ns
 
 import orjson
 
 from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
-from toolplug_console.seen_call import HOSTS_OWN, OPERATOR, Note, SeenCall, quick_note, seen_call
+from toolplug_console.hour import Hour
+from toolplug_console.seen_call import HOSTS_OWN, OPERATOR, Note, SeenCall, approval_of, quick_note, seen_call
 
 FLUSH_S = 0.25
 FLUSH_S_EACH = 0.015
@@ -27,13 +30,18 @@ MAX_SHOWN = 100
 MAX_NOTED = 10_000
 """Calls that are noted between two batches; beyond, the tenant with the most of them loses its oldest."""
 RECENT = 200
-"""Calls that are remembered while somebody looks; beyond, the tenant with the most of them loses its oldest."""
+"""Calls that are remembered; beyond, the tenant with the most of them loses its oldest."""
 MAX_BACKLOG = 40
 """Batches that wait for a slow visitor, which then loses them and learns how many calls there were."""
 MAX_VIEWERS = 200
 MAX_VIEWERS_OF_TENANT = 100
 MAX_VIEWERS_OF_SUBJECT = 50
 MAX_PLACES = 200
+MAX_CRASHES = 50
+"""Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
+
+# Members of an enumeration are looked up slowly, and every call asks for them.
+_SUCCESS, _DENIED = ToolStatus.SUCCESS, ToolStatus.DENIED
 
 
 class TooManyViewers(Exception):
@@ -121,21 +129,35 @@ class Viewer:
 class CallFeed:
     """Notes calls and passes them on to visitors.
 
-    `switch` switches the hooks around calls; the newest `keep` calls are kept with arguments and results, but for those
-    of `sensitive` tools, given by name, and of tools that are marked so.
+    `switch` switches the hooks around calls. With an `hour`, each call is counted in it, and the newest are remembered
+    while nobody looks. The newest `keep` calls are kept with arguments and results, but for those of `sensitive` tools,
+    given by name, and of tools that are marked so.
     """
 
-    def __init__(self, switch: Callable[[bool], None], keep: int, sensitive: frozenset[str]) -> None:
+    def __init__(
+        self,
+        switch: Callable[[bool], None],
+        keep: int,
+        sensitive: frozenset[str],
+        hour: Hour | None = None,
+        clock: Callable[[], float] = time,
+    ) -> None:
         self._switch = switch
         self._keep = keep
         self._sensitive = sensitive
+        self._hour = hour
+        self._clock = clock
+        self.remembered: int = max(keep, RECENT)
+        """Calls that are remembered at most."""
         self._noted: dict[str, NotesOfTenant] = {}  # since the last batch, by tenant
         self._noted_in_all = 0
         self._viewers: set[Viewer] = set()
         self._places_of_viewers = ViewerPlaces()
         self._seen: dict[int, SeenCall] = {}
         self._seen_of: dict[str, deque[int]] = {}  # their numbers by tenant, the oldest first
-        self._last_id = int(time() * 1_000_000)  # rises over restarts, so that pages know which calls are new
+        self._with_texts: deque[int] = deque()
+        self._unshared: deque[SeenCall] = deque(maxlen=RECENT)
+        self._last_id = time_ns() // 1_000  # rises over restarts, so that pages know which calls are new
         self._flushing: asyncio.TimerHandle | None = None
         self._places = CrashPlaces()
         self._look()
@@ -157,6 +179,13 @@ class CallFeed:
         noted.answered += 1
         texts = (call.arguments, result.output) if self._keep else None
         reason = result.output if status in HOSTS_OWN else ""
+        now, approval = self._clock(), approval_of(context.approval, result.metadata)
+        if self._hour is not None:
+            ref = None if tool is None else tool.ref
+            called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, call.name)
+            # A question is no failure.
+            failed = status is not _SUCCESS and not (approval and status is _DENIED)
+            self._hour.count(called, duration_s, failed=failed, at=now)
         note = quick_note(
             Note,
             (
@@ -167,16 +196,18 @@ class CallFeed:
                 context.session,
                 context.request_id,
                 context.trace_context,
+                context.conversation,
+                approval,
                 status,
                 reason,
                 tool,
-                time(),
+                now,
                 duration_s,
                 texts,
             ),
         )
         self._last_id += 1
-        queue = noted.others if status is ToolStatus.SUCCESS else noted.failed
+        queue = noted.others if status is _SUCCESS else noted.failed
         if len(queue) < (queue.maxlen or 0):
             self._noted_in_all += 1
         queue.append((self._last_id, note))
@@ -201,13 +232,13 @@ class CallFeed:
 
     @contextmanager
     def viewer(self, visitor: Principal) -> Generator[Viewer]:
-        """Follow the calls that a visitor may see; its first batch are the recent ones. Raises `TooManyViewers`."""
+        """Follow the calls that a visitor may see; its first batch are the remembered ones. Raises `TooManyViewers`."""
         with self._places_of_viewers.place(visitor):
             yield from self._followed(visitor)
 
     def _followed(self, visitor: Principal) -> Generator[Viewer]:
         viewer = Viewer(None if visitor.has_scope(OPERATOR) else visitor.tenant)
-        recent = _of_tenant(self._seen.values(), viewer.tenant)
+        recent = sorted(_of_tenant(self._seen.values(), viewer.tenant), key=attrgetter("ts"))
         viewer.take(calls_event(recent, 0), len(recent))
         self._viewers.add(viewer)
         self._look()
@@ -224,9 +255,32 @@ class CallFeed:
             return None
         return seen.detail(visitor)
 
+    def take_shared(self) -> list[SeenCall]:
+        """Return the calls that other processes have not been told of, the oldest first, and count them as told."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flush()
+        calls = list(self._unshared)
+        self._unshared.clear()
+        return calls
+
+    def share_later(self, calls: Iterable[SeenCall]) -> None:
+        """Return calls that could not be told yet."""
+        self._unshared.extendleft(reversed(list(calls)))
+
+    def add(self, calls: Sequence[SeenCall]) -> None:
+        """Remember calls of another process or of an earlier one, and pass them on to visitors."""
+        fresh = [call for call in calls if call.id not in self._seen]
+        for call in fresh:
+            self._remember(call)
+        for viewer in self._viewers:
+            found = _of_tenant(fresh, viewer.tenant)
+            if found:
+                viewer.take(calls_event(found, 0), len(found))
+
     def _look(self) -> None:
-        """Note calls only while they are kept or somebody looks."""
-        on = bool(self._viewers) or self._keep > 0
+        """Note calls only while they are remembered or kept, or somebody looks."""
+        on = bool(self._viewers) or self._keep > 0 or self._hour is not None
         if not on:
             self._noted.clear()
             self._noted_in_all = 0
@@ -240,16 +294,18 @@ class CallFeed:
         self._flushing = None
         noted, self._noted, self._noted_in_all = self._noted, {}, 0
         tenants = {viewer.tenant for viewer in self._viewers}
+        if self._hour is not None:
+            tenants.add(None)
         chosen = {tenant: _most_telling(_of(noted, tenant)) for tenant in tenants}
         wanted = {number: note for notes in chosen.values() for number, note in notes}
         if self._keep:
             wanted.update(note for notes in noted.values() for queue in (notes.failed, notes.others) for note in queue)
         seen = {number: self._see(number, wanted[number]) for number in sorted(wanted)}
         batches: dict[str | None, tuple[bytes, int]] = {}
-        for tenant, notes in chosen.items():
+        for tenant in {viewer.tenant for viewer in self._viewers}:
             answered = sum(each.answered for each in _of(noted, tenant))
             if answered:
-                calls = [seen[number] for number, _ in notes]
+                calls = [seen[number] for number, _ in chosen[tenant]]
                 batches[tenant] = (calls_event(calls, answered - len(calls)), answered)
         for viewer in self._viewers:
             if viewer.tenant in batches:
@@ -261,14 +317,62 @@ class CallFeed:
             tool is not None and (tool.hints.sensitive or tool.name in self._sensitive)
         )
         place = self._places.of(note.call_id, note.request_id)
-        seen = self._seen[number] = seen_call(note, number, place, sensitive=sensitive)
-        self._seen_of.setdefault(seen.tenant, deque()).append(number)
-        if len(self._seen) > (self._keep or RECENT):
+        seen = seen_call(note, number, place, sensitive=sensitive)
+        self._remember(seen)
+        if self._hour is not None:
+            self._unshared.append(seen)
+        return seen
+
+    def _remember(self, call: SeenCall) -> None:
+        self._seen[call.id] = call
+        self._seen_of.setdefault(call.tenant, deque()).append(call.id)
+        if call.arguments is not None:
+            self._with_texts.append(call.id)
+            if len(self._with_texts) > self._keep:
+                self._forget_texts(self._with_texts.popleft())
+        if len(self._seen) > self.remembered:
             tenant, most = max(self._seen_of.items(), key=lambda item: len(item[1]))
             del self._seen[most.popleft()]
             if not most:
                 del self._seen_of[tenant]
-        return seen
+
+    def _forget_texts(self, number: int) -> None:
+        call = self._seen.get(number)
+        if call is not None:
+            self._seen[number] = replace(call, arguments=None, output=None)
+
+
+class RecentCrashes(logging.Handler):
+    """The newest crashes by the ids of their call and request, which a visitor that tries a tool asks for.
+
+    Of each its line in the log; with `traces` its trace too, in which secrets are masked.
+    """
+
+    def __init__(self, *, traces: bool) -> None:
+        super().__init__(logging.ERROR)
+        self._traces = traces
+        self._found: OrderedDict[tuple[str, str], dict[str, str]] = OrderedDict()
+        self._logger = logging.getLogger("toolplug.crashes")
+        self._logger.addHandler(self)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._logger.removeHandler(self)
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a crash. That of the tool comes first; a hook that fails after it does not replace it."""
+        crash = getattr(record, "crash", None)
+        if crash is None or not crash.call_id or (crash.call_id, crash.request_id) in self._found:
+            return
+        trace = {"trace": crash.trace()} if self._traces else {}
+        self._found[crash.call_id, crash.request_id] = {"line": crash.line, **trace}
+        if len(self._found) > MAX_CRASHES:
+            self._found.popitem(last=False)
+
+    def get(self, call_id: str, request_id: str) -> dict[str, str] | None:
+        """Return the crash of a call; None for one that did not crash or is forgotten."""
+        return self._found.get((call_id, request_id))
 
 
 class CrashPlaces(logging.Handler):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from importlib.metadata import version
+from time import time
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -24,8 +27,11 @@ from toolplug import (
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
-from toolplug_console.feed import CallFeed, TooManyViewers, Viewer, ViewerPlaces, event
+from toolplug_console.feed import CallFeed, RecentCrashes, TooManyViewers, Viewer, ViewerPlaces, event
+from toolplug_console.hour import Hour
+from toolplug_console.seen_call import OPERATOR
 from toolplug_console.settings import Settings
+from toolplug_console.shared_hour import OWNER, SharedHour, call_log
 
 READ = "tools:read"
 HEARTBEAT_S = 15.0
@@ -48,12 +54,26 @@ class Console(FunctionProvider):
         self._states: dict[str, str] = {}
         self._followers: set[Viewer] = set()
         self._places = ViewerPlaces()
-        self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive))
+        self.crashes = RecentCrashes(traces=self.config.traces)
+        self._homes: dict[str, str] = {}
+        self._hour = Hour(time) if self.config.remember else None
+        self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive), self._hour)
+        self._shared: SharedHour | None = None
+        self._filled: set[str] = set()
+        if self._hour is not None:
+            self._shared = SharedHour(self.feed, self._hour, site.store(OWNER), self.log)
+            self._sharing = asyncio.create_task(self._shared.run(), name="toolplug-console-hour")
 
     async def aclose(self) -> None:
         """Let the visitors go."""
         if hasattr(self, "feed"):
+            if self._shared is not None:
+                self._sharing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._sharing
+                await self._shared.write_rest()
             self.feed.close()
+            self.crashes.close()
 
     def after_call(
         self,
@@ -66,11 +86,25 @@ class Console(FunctionProvider):
         """Note how a call was answered."""
         self.feed.note(call, context, result, tool, duration_s)
 
-    def provider_changed(self, record: ProviderRecord) -> None:
-        """Let every open overview know that a provider has changed."""
+    async def provider_changed(self, record: ProviderRecord) -> None:
+        """Let every open overview know that a provider has changed, and read a journal that has started."""
         self._states[record.key] = record.state
+        self._homes.update(dict.fromkeys(record.tools, record.key))
         for follower in self._followers:
             follower.take(event("provider", {"key": record.key, "state": record.state}), 0)
+        if record.type == "journal" and record.state == "active":
+            await self._fill(record.key)
+
+    async def _fill(self, journal: str) -> None:
+        """Add the calls of before the start that this journal has kept, once."""
+        log = call_log(self._site.plugins.get_plugin(journal))
+        if self._shared is None or log is None or journal in self._filled:
+            return
+        self._filled.add(journal)
+        try:
+            await self._shared.fill(log, self._homes)
+        except sqlite3.Error as error:
+            self.log.warning("the calls of the last hour are not read from %r: %s", journal, error)
 
     @route("GET", "/console", public=True)
     async def page(self, request: Request) -> Response:
@@ -92,6 +126,7 @@ class Console(FunctionProvider):
             "scopes": sorted(principal.scopes),
             "version": version("toolplug"),
             "keep_calls": self.config.keep_calls,
+            "remember": self.config.remember,
             "pages": [asdict(page) for page in self._site.console_pages() if principal.has_scope(page.scope)],
         }
 
@@ -120,12 +155,30 @@ class Console(FunctionProvider):
             raise _too_many() from None
         return self._stream(viewer, life)
 
+    @route("GET", "/console/hour", scope=READ)
+    async def hour(self, request: Request) -> Response:
+        """The last hour in numbers, of the visitor's tenant, of all for `operator`."""
+        if self._hour is None:
+            raise HTTPException(404, "this console remembers no calls; its setting remember is false")
+        visitor: Principal = request.state.principal
+        numbers = self._hour.numbers(None if visitor.has_scope(OPERATOR) else visitor.tenant)
+        return Response(orjson.dumps(numbers), headers={"cache-control": "no-store"}, media_type="application/json")
+
     @route("GET", "/console/calls/{id:int}", scope=READ)
     async def call(self, request: Request) -> dict[str, object]:
         """One call that was seen; arguments and result as far as they are kept and the visitor may see them."""
         found = self.feed.detail(request.path_params["id"], request.state.principal)
         if found is None:
             raise HTTPException(404, "this call is not remembered any longer")
+        return found
+
+    @route("GET", "/console/crashes/{request}/{call:path}", scope=OPERATOR)
+    async def crash(self, request: Request) -> dict[str, str]:
+        """Where a call has just crashed; with the setting `traces` its whole trace. Calls of every tenant are there."""
+        ids = request.path_params
+        found = self.crashes.get(ids["call"], ids["request"])
+        if found is None:
+            raise HTTPException(404, "no crash of this call is remembered")
         return found
 
     def _stream(self, viewer: Viewer, life: ExitStack) -> Response:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from hashlib import blake2s
+from typing import NamedTuple, cast
 
 from toolplug import Principal, ToolDefinition, ToolStatus
 
@@ -34,6 +35,8 @@ class Note(NamedTuple):
     session: str | None
     request_id: str
     trace_context: Mapping[str, str]
+    conversation: str
+    approval: str
     status: ToolStatus
     reason: str
     tool: ToolDefinition | None
@@ -48,7 +51,11 @@ quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCall:
-    """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept."""
+    """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept.
+
+    `conversation` names that of the Responses API in which it was made, and `approval` the ticket that it waits for or
+    was made with; both are empty for none.
+    """
 
     id: int
     ts: float
@@ -62,6 +69,8 @@ class SeenCall:
     call_id: str
     request_id: str
     trace_id: str
+    conversation: str
+    approval: str
     status: str
     reason: str
     duration_s: float
@@ -73,6 +82,10 @@ class SeenCall:
     def listed(self) -> dict[str, object]:
         """Return the call as it is listed for everyone who may see it, without what is empty."""
         return {name: value for name in _LISTED if (value := getattr(self, name)) not in _EMPTY}
+
+    def shared(self) -> dict[str, object]:
+        """Return the call as other processes are told of it: without its arguments, its output and its line."""
+        return {name: getattr(self, name) for name in _LISTED}
 
     def detail(self, visitor: Principal) -> dict[str, object]:
         """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`.
@@ -105,6 +118,8 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         call_id=note.call_id[:MAX_NAME],
         request_id=note.request_id,
         trace_id=_trace_id(note.trace_context),
+        conversation=_name_of(note.conversation),
+        approval=note.approval[:MAX_NAME],
         status=note.status.value,
         reason=note.reason[:_REASON],
         duration_s=round(note.duration_s, 7),
@@ -113,6 +128,18 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         arguments=None if texts is None else _argument_text(texts[0]),
         output=None if texts is None else _cut(texts[1]),
     )
+
+
+def approval_of(given: str | None, metadata: Mapping[str, object]) -> str:
+    """Return the ticket that a call was made with, or else the one that its answer names; empty for none."""
+    asked = metadata.get("approval") if metadata else None
+    named = cast("Mapping[str, object]", asked).get("id") if isinstance(asked, Mapping) else None
+    return given or (named if isinstance(named, str) else "")
+
+
+def _name_of(conversation: str) -> str:
+    """Return a short name of a conversation. Its key finds open toolsets, and is for nobody to read."""
+    return blake2s(conversation.encode(), digest_size=6).hexdigest() if conversation else ""
 
 
 def _trace_id(headers: Mapping[str, str]) -> str:

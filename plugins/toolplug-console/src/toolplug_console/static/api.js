@@ -86,6 +86,7 @@ export async function askText(path, options) {
 /** Yield the events of a stream as `{event, data, id}` until it ends. */
 export async function* events(method, path, options = {}) {
   const answer = await send(method, path, { ...options, headers: { accept: "text/event-stream", ...options.headers } });
+  options.onAnswer?.(answer);
   if (!(answer.headers.get("content-type") || "").startsWith("text/event-stream")) {
     yield { event: "result", data: await answer.json(), id: "" };
     return;

@@ -1,6 +1,7 @@
 // The shell of the console: who looks, which page, light or dark, and whether the host answers.
 import { ApiProblem, ask, connection, storedKey, takeDecisionKey, useKey } from "./api.js";
 import { html, render, Text, useCallback, useEffect, useRef, useState } from "./ui.js";
+import { Keyboard } from "./keyboard.js";
 import { PAGES } from "./pages.js";
 
 const THEME = "toolplug-console-theme";
@@ -11,6 +12,7 @@ const ICONS = {
   tools: "M12.5 3.5a4 4 0 0 0-3.8 5.3L3.5 14l2.5 2.5 5.2-5.2a4 4 0 0 0 5.3-3.8l-2.4 1.2-2.3-2.3z",
   chat: "M4 4h12v9H9l-4 3.5V13H4zM7.5 7.5h5M7.5 10h3",
   calls: "M3 10h3l2.5-6 3.5 12 2.5-6H17",
+  waterfall: "M3 4.5h7M6 8h8M9 11.5h5M12 15h5",
   approvals: "M10 3l6 2.5v4.2c0 3.6-2.5 6-6 7.3-3.5-1.3-6-3.7-6-7.3V5.5zM7.5 10l1.8 1.8 3.4-3.4",
   sessions: "M3 5h14v8H3zM7 17h6M10 13v4",
   servers: "M4 4h12v5H4zM4 11h12v5H4zM7 6.5h.01M7 13.5h.01",
@@ -131,6 +133,12 @@ function App() {
     firstPage.current = false;
     scrollTo(0, 0);
   }, [page?.id]);
+  // On a phone the pages are one row, which is wider than the screen.
+  useEffect(() => {
+    const at = document.querySelector("nav a[aria-current]");
+    const row = at?.parentElement;
+    if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = at.offsetLeft - (row.clientWidth - at.offsetWidth) / 2;
+  }, [page?.id, Boolean(visitor)]);
 
   if (!visitor) {
     return host.state === "refused"
@@ -142,6 +150,7 @@ function App() {
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>Skip to the page</a>
     <aside>
       <a class="brand" href="#/overview"><${Mark}/><span>toolplug</span><small>${visitor.version}</small></a>
+      <${Keyboard} pages=${pages} visitor=${visitor}/>
       <nav aria-label="Pages">${pages.map((each) => html`<a key=${each.id} href=${`#/${each.id}`} aria-current=${each === page ? "page" : undefined}>
         <${Icon} name=${each.id}/><span>${each.title}</span>${each.count && html`<${each.count} visitor=${visitor}/>`}</a>`)}</nav>
       <div class="who">

@@ -6,8 +6,8 @@ const AROUND = 3;
 
 /** The lines of both texts as `[sign, line]`, where the sign is "+", "-" or " "; null for texts that are too long. */
 export function differences(before, after) {
-  const old = before.split("\n");
-  const now = after.split("\n");
+  const old = before ? before.split("\n") : [];
+  const now = after ? after.split("\n") : [];
   let first = 0;
   while (first < old.length && first < now.length && old[first] === now[first]) first += 1;
   let same = 0;

@@ -1,80 +1,43 @@
-// Calls a second, errors and latency, from what the host counts for Prometheus; and small charts of them.
-import { askText, connection } from "./api.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
+// The last hour as the host remembers it: calls, failures and latency; as charts, and as small lines of bars.
+import { useAnswer } from "./api.js";
+import { count, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
-const EVERY_MS = 2_000;
-const KEPT = 151;
-const LINE = /^(\w+)(?:\{(.*)\})? (\S+)/;
-const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
+const EVERY_MS = 5_000;
+const HOUR_S = 3_600;
+const FEW = 40;
 
-function totals(text) {
-  const found = { calls: 0, errors: 0, buckets: new Map() };
-  for (const line of text.split("\n")) {
-    if (!line.includes("builtin_tool_")) continue;
-    const match = LINE.exec(line);
-    if (!match) continue;
-    const [, name, labels = "", value] = match;
-    const given = Object.fromEntries([...labels.matchAll(LABEL)].map(([, key, text_]) => [key, text_]));
-    if (name.endsWith("_builtin_tool_executions_total")) {
-      found.calls += Number(value);
-      if (given.status !== "success") found.errors += Number(value);
-    } else if (name.endsWith("_builtin_tool_duration_seconds_bucket")) {
-      const upTo = given.le === "+Inf" ? Infinity : Number(given.le);
-      found.buckets.set(upTo, (found.buckets.get(upTo) ?? 0) + Number(value));
-    }
-  }
-  return found;
-}
-
-/** The latency below which this share of the new calls ended, from the buckets; NaN without calls. */
-function quantile(share, now, before) {
-  const limits = [...now.buckets.keys()].sort((a, b) => a - b);
-  const added = limits.map((limit) => now.buckets.get(limit) - (before.buckets.get(limit) ?? 0));
-  const all = added.at(-1) ?? 0;
-  if (!(all > 0)) return NaN;
-  const at = added.findIndex((each) => each >= share * all);
-  const low = at ? limits[at - 1] : 0;
-  const high = Number.isFinite(limits[at]) ? limits[at] : low * 2;
-  const below = at ? added[at - 1] : 0;
-  return low + (high - low) * ((share * all - below) / Math.max(1, added[at] - below));
-}
-
-/** What was measured since the page was opened: times, calls and errors a second, and latencies. */
-export function useMeasures() {
-  const [series, setSeries] = useState({ at: [], calls: [], errors: [], middle: [], high: [], total: null });
-  useEffect(() => {
-    let before = null;
-    let then = 0;
-    let timer;
-    const control = new AbortController();
-    const look = async () => {
-      if (!document.hidden && connection.state !== "away") {
-        const now = performance.now();
-        const found = await askText("/metrics", { signal: control.signal }).then(totals).catch(() => null);
-        if (control.signal.aborted) return;
-        if (found && before && found.calls >= before.calls && now > then) {
-          const seconds = (now - then) / 1000;
-          const last = before;
-          setSeries((old) => {
-            const add = (name, value) => [...old[name], value].slice(-KEPT);
-            const number = (value) => (Number.isNaN(value) ? null : value * 1000);
-            return {
-              at: add("at", Date.now() / 1000), calls: add("calls", (found.calls - last.calls) / seconds),
-              errors: add("errors", (found.errors - last.errors) / seconds),
-              middle: add("middle", number(quantile(0.5, found, last))), high: add("high", number(quantile(0.95, found, last))),
-              total: found,
-            };
-          });
-        } else if (found) setSeries((old) => ({ ...old, total: found }));
-        before = found;
-        then = now;
-      }
-      timer = setTimeout(look, EVERY_MS);
+/** The hour: `{at, calls, failed, p50, p95, tools}`, with rates a second; null until it is known or if none is. */
+export function useHour() {
+  const { data, error } = useAnswer("/console/hour", { every: EVERY_MS });
+  return useMemo(() => {
+    if (!data) return error?.status === 404 ? { none: true } : null;
+    const first = data.ends - data.calls.length * data.step_s;
+    const rate = (numbers) => numbers.map((each) => each / data.step_s);
+    return {
+      at: data.calls.map((_, n) => first + (n + 1) * data.step_s), calls: rate(data.calls), failed: rate(data.failed), p50: data.p50, p95: data.p95,
+      sum: sumOf(data.calls), failures: sumOf(data.failed), tools: data.tools,
     };
-    look();
-    return () => { control.abort(); clearTimeout(timer); };
-  }, []);
-  return series;
+  }, [data, error]);
+}
+
+const sumOf = (numbers) => numbers.reduce((sum, each) => sum + each, 0);
+
+/** The numbers of the tools for which `wanted` says so, together; null without calls. */
+export function hourOf(hour, wanted) {
+  const found = (hour?.tools ?? []).filter(wanted);
+  if (!found.length) return null;
+  const add = (name) => found[0][name].map((_, n) => sumOf(found.map((each) => each[name][n])));
+  return { calls: add("calls"), failed: add("failed") };
+}
+
+/** An hour as sixty bars, failures in another colour. The text next to it, or its label, has the numbers. */
+export function Spark({ numbers }) {
+  const sums = numbers ? [sumOf(numbers.calls), sumOf(numbers.failed)] : [0, 0];
+  const text = `${count(sums[0], "call")} in the last hour${sums[1] ? `, ${sums[1].toLocaleString("en")} failed` : ""}`;
+  const most = Math.max(1, ...(numbers?.calls ?? []));
+  const bars = (values) => values.map((value, n) => (value ? `M${n * 2 + 1} 20V${20 - Math.max(2.5, (value / most) * 18)}` : "")).join("");
+  return html`<span class="spark" role="img" aria-label=${text} title=${text}><svg viewBox="0 0 120 20" preserveAspectRatio="none" aria-hidden="true"><path class="ground" d="M0 19.75H120"/>${
+    numbers && html`<path d=${bars(numbers.calls)}/><path class="bad" d=${bars(numbers.failed)}/>`}</svg></span>`;
 }
 
 const colour = (name) => {
@@ -99,14 +62,21 @@ function useTheme() {
   return theme;
 }
 
-/** The last five minutes; the last one while the page is younger than that. */
+/** The last hour; the last minutes alone while there is nothing before them. */
 function shownTime(plot) {
-  const now = Date.now() / 1000;
-  const since = plot.data?.[0]?.[0] ?? now;
-  return [now - Math.min(300, Math.max(60, now - since)), now];
+  const at = plot.data?.[0] ?? [];
+  const until = at.at(-1) ?? Date.now() / 1000;
+  const first = at.find((_, n) => plot.data.slice(1).some((values) => values[n]));
+  return [until - (first === undefined ? HOUR_S : Math.min(HOUR_S, Math.max(300, (until - first) * 1.1))), until];
 }
 
-/** A line chart without axes of numbers: its values are next to it, and in its label. */
+const clockOf = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+/** A tick of an axis of durations: one unit for its number, without digits that say nothing. */
+const durationTick = (value) => (value === 0 ? "0" : value < 0.001 ? `${+(value * 1e6).toPrecision(2)} µs` : value < 1 ? `${+(value * 1000).toPrecision(3)} ms` : `${+value.toPrecision(3)} s`);
+const rateTick = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
+
+/** A chart of an hour. `unit` is "rate" for numbers a second, or "duration" for seconds. */
 export function Chart({ at, lines, label, unit }) {
   const box = useRef(null);
   const plot = useRef(null);
@@ -116,17 +86,18 @@ export function Chart({ at, lines, label, unit }) {
     const grid = colour("line");
     const size = () => ({ width: Math.max(120, box.current.clientWidth), height: 136 });
     const axis = { stroke: quiet, font: "11px system-ui", ticks: { show: false } };
+    const few = (_, index) => plot.current?.data[index].filter((value) => value).length < FEW;
     plot.current = new window.uPlot({
       ...size(), legend: { show: false }, cursor: { show: false },
-      scales: { x: { time: true, range: shownTime }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, unit === "ms" ? 1 : 0.5)] } },
+      scales: { x: { time: true, range: shownTime }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, unit === "duration" ? 0.001 : 0.2)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 72, size: 28, gap: 8, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")) },
-        { ...axis, grid: { stroke: grid, width: 1 }, size: unit ? 48 : 36, space: 34, gap: 6,
-          values: (_, ticks) => ticks.map((tick) => (unit ? `${tick} ${unit}` : String(tick))) },
+        { ...axis, grid: { show: false }, space: 64, size: 28, gap: 8, values: (_, ticks) => ticks.map(clockOf) },
+        { ...axis, grid: { stroke: grid, width: 1 }, size: (_, values) => 14 + 6.2 * Math.max(2, ...(values ?? []).map((each) => each.length)), space: 34, gap: 6,
+          values: (_, ticks) => ticks.map(unit === "duration" ? durationTick : rateTick) },
       ],
-      padding: [8, 26, 0, 0],
+      padding: [8, 22, 0, 0],
       series: [{}, ...lines.map((line) => ({
-        stroke: colour(line.colour), width: 1.75, points: { show: false }, spanGaps: true,
+        stroke: colour(line.colour), width: 1.75, points: { show: unit === "duration" && few, size: 5, width: 1, fill: colour(line.colour) }, spanGaps: true,
         fill: line.fill ? colour(line.colour).replace(/^rgb\((.*)\)$/, "rgba($1, .1)") : undefined,
       }))],
     }, [at, ...lines.map((line) => line.values)], box.current);

@@ -8,6 +8,7 @@ import { PluginPage } from "./pages/plugin_page.js";
 import { Servers } from "./pages/servers.js";
 import { Sessions } from "./pages/sessions.js";
 import { Tools } from "./pages/tools.js";
+import { Waterfall } from "./pages/waterfall.js";
 
 /** The pages that this visitor can use. */
 export function PAGES(visitor) {
@@ -16,6 +17,7 @@ export function PAGES(visitor) {
     { id: "tools", title: "Tools", view: Tools },
     { id: "chat", title: "Chat", view: Chat, scope: "tools:call" },
     { id: "calls", title: "Calls", view: Calls },
+    { id: "waterfall", title: "Waterfall", view: Waterfall },
     { id: "approvals", title: "Approvals", view: Approvals, count: WaitingCount, scope: "approvals:write" },
     { id: "sessions", title: "Sessions", view: Sessions },
     { id: "servers", title: "Servers", view: Servers },

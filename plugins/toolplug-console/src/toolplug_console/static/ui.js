@@ -28,8 +28,16 @@ export function Text({ value, longest = 2_000 }) {
 export function Code({ value, label, longest = LONGEST }) {
   const text = useMemo(() => (typeof value === "string" ? value : pretty(value)), [value]);
   const more = text.length - longest;
-  return html`<pre class="code" tabindex="0" role="region" aria-label=${label}><code dir="auto">${shown(text, longest)}</code>${
-    more > 0 && html`<em class="more">\n… ${count(more, "more character")}</em>`}</pre>`;
+  return html`<div class="copied"><pre class="code" tabindex="0" role="region" aria-label=${label}><code dir="auto">${shown(text, longest)}</code>${
+    more > 0 && html`<em class="more">\n… ${count(more, "more character")}</em>`}</pre><${Copy} text=${text} label=${label}/></div>`;
+}
+
+/** A button that copies a text; none where the browser has no clipboard for the page, as over http from elsewhere. */
+export function Copy({ text, label, children }) {
+  const [done, setDone] = useState(false);
+  if (!navigator.clipboard) return null;
+  const copy = () => navigator.clipboard.writeText(text).then(() => { setDone(true); setTimeout(() => setDone(false), 1_500); }, () => {});
+  return html`<button type="button" class=${children ? "" : "copy"} aria-label=${children ? undefined : `Copy: ${label}`} onClick=${copy}>${done ? "Copied" : children ?? "Copy"}</button>`;
 }
 
 /** The JSON value in a text; the text itself if it is not JSON. */
@@ -55,6 +63,12 @@ export function duration(seconds) {
   return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }
 
+/** A time to read at a glance, which does not tick in decimals. */
+export function roughly(seconds) {
+  if (seconds < 100) return `${Math.round(seconds)} s`;
+  return seconds < 5_400 ? `${Math.round(seconds / 60)} min` : seconds < 129_600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
+}
+
 export function clock(moment) {
   const at = typeof moment === "number" ? new Date(moment * 1000) : new Date(moment);
   return Number.isNaN(at.getTime()) ? "–" : at.toLocaleTimeString("en-GB");
@@ -69,7 +83,7 @@ export function Since({ moment }) {
   }, []);
   if (Number.isNaN(at)) return html`<span class="quiet">–</span>`;
   const seconds = (at - Date.now()) / 1000;
-  const text = Math.abs(seconds) < 5 ? "now" : seconds < 0 ? `${duration(-seconds)} ago` : `in ${duration(seconds)}`;
+  const text = Math.abs(seconds) < 5 ? "now" : seconds < 0 ? `${roughly(-seconds)} ago` : `in ${roughly(seconds)}`;
   return html`<time datetime=${new Date(at).toISOString()} title=${new Date(at).toLocaleString("en-GB")}>${text}</time>`;
 }
 
@@ -79,11 +93,13 @@ const TONES = {
     "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered"],
 };
 
+const WORDS = { panic: "crashed", tool_error: "failed" };
+
 /** A state as a coloured label; the text says it too. */
 export function Badge({ value, tone, children }) {
   const found = tone ?? (Object.keys(TONES).find((name) => TONES[name].includes(value)) || "bad");
   const calm = !tone && ["installed-not-enabled", "disabled", "never"].includes(value) ? " calm" : "";
-  return html`<span class=${`badge ${found}${calm}`}>${children ?? shown(String(value).replaceAll("_", " ").replaceAll("-", " "), 60)}</span>`;
+  return html`<span class=${`badge ${found}${calm}`}>${children ?? shown((WORDS[value] ?? String(value)).replaceAll("_", " ").replaceAll("-", " "), 60)}</span>`;
 }
 
 export function Card({ title, label, note, actions, children, class: name = "", id }) {
@@ -125,7 +141,10 @@ export function Search({ value, onInput, label }) {
     <input type="search" placeholder=${label} value=${value} spellcheck="false" onInput=${(event) => onInput(event.target.value)}/></label>`;
 }
 
-/** A list of any length, of which only what is visible is in the page. Rows have one height; arrows move through them. */
+/**
+ * A list of any length, of which only what is visible is in the page. Rows have one height; arrows move through them.
+ * An item with `heads` is the heading of what follows.
+ */
 export function VirtualList({ items, height, row, label, selected, onSelect, keyOf, class: name = "" }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, size: 600 });
@@ -138,24 +157,30 @@ export function VirtualList({ items, height, row, label, selected, onSelect, key
   }, []);
   const first = Math.max(0, Math.min(Math.floor(view.top / height) - 6, items.length - 1));
   const last = Math.min(items.length, Math.ceil((view.top + view.size) / height) + 6);
-  const current = items.findIndex((item) => keyOf(item) === selected);
+  const current = items.findIndex((item) => !item.heads && keyOf(item) === selected);
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity }[event.key];
     if (step === undefined || !items.length) return;
     event.preventDefault();
-    const next = Math.max(0, Math.min(items.length - 1, Number.isFinite(step) ? current + step : step < 0 ? 0 : items.length - 1));
-    onSelect(items[next]);
-    const top = next * height;
-    if (top < box.current.scrollTop) box.current.scrollTop = top;
-    else if (top + height > box.current.scrollTop + box.current.clientHeight) box.current.scrollTop = top + height - box.current.clientHeight;
+    let next = Math.max(0, Math.min(items.length - 1, Number.isFinite(step) ? current + step : step < 0 ? 0 : items.length - 1));
+    if (items[next].heads) next += step < 0 && next > 0 ? -1 : 1;
+    if (items[next]) onSelect(items[next]);
   };
+  // What is chosen is in sight, also where a link or another list has chosen it.
+  useLayoutEffect(() => {
+    if (current < 0) return;
+    const top = current * height;
+    const { scrollTop, clientHeight } = box.current;
+    if (top < scrollTop) box.current.scrollTop = current === 1 && items[0].heads ? 0 : top;
+    else if (top + height > scrollTop + clientHeight) box.current.scrollTop = top + height - clientHeight;
+  }, [selected, current < 0]);
   const id = useMemo(() => `list-${Math.random().toString(36).slice(2)}`, []);
   const inView = current >= first && current < last;
   return html`<div class=${`virtual ${name}`} ref=${box} tabindex="0" role="listbox" aria-label=${label} onKeyDown=${move}
       aria-activedescendant=${inView ? `${id}-${current}` : undefined}
       onScroll=${() => setView({ top: box.current.scrollTop, size: box.current.clientHeight })}>
     <div role="presentation" style=${{ height: `${items.length * height}px` }}>
-      ${items.slice(first, last).map((item, n) => html`<div key=${keyOf(item)} id=${`${id}-${first + n}`} role="option"
+      ${items.slice(first, last).map((item, n) => item.heads ? html`<div key=${`head ${item.heads}`} role="presentation" class="virtual-head" style=${{ top: `${(first + n) * height}px`, height: `${height}px` }}><b><${Text} value=${item.heads} longest=${80}/></b><small>${item.note}</small></div>` : html`<div key=${keyOf(item)} id=${`${id}-${first + n}`} role="option"
         aria-selected=${keyOf(item) === selected} aria-setsize=${items.length} aria-posinset=${first + n + 1}
         class="virtual-row" style=${{ top: `${(first + n) * height}px`, height: `${height}px` }}
         onClick=${() => onSelect(item)}>${row(item)}</div>`)}

@@ -1,9 +1,13 @@
 // Approvals: calls that wait for a person, with their arguments; and a notification of the browser for new ones.
 import { ask, decisionHeaders, useAnswer } from "../api.js";
-import { Badge, Card, Code, count, Empty, html, Loading, Problem, Since, Text, useEffect, useRef, useState } from "../ui.js";
+import { fitsSentence, Sentence } from "../sentence.js";
+import { AllowLike, Grants } from "./grants.js";
+import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useEffect, useMemo, useRef, useState } from "../ui.js";
 
 const PATH = "/v1/approvals";
 const EVERY_MS = 3_000;
+const LIFE_MS = 300_000;  // of a question, by the host
+const SETTLED_MS = 400;  // a key that was meant for the call before does not decide about this one
 
 const waitingOf = (data) => (data?.approvals ?? []).filter((each) => each.state === "waiting" && new Date(each.expires_at) > new Date());
 
@@ -18,45 +22,102 @@ export function WaitingCount() {
     known.current = new Set(waiting.map((each) => each.id));
     if (fresh.length && "Notification" in window && Notification.permission === "granted") {
       const note = new Notification("A call waits for you", { body: `${fresh[0].subject} wants to call ${fresh[0].tool}.`.slice(0, 200), tag: fresh[0].id });
-      note.onclick = () => { window.focus(); location.hash = "#/approvals"; };
+      note.onclick = () => { window.focus(); location.hash = `#/approvals/${fresh[0].id}`; };
     }
   }, [data]);
   return waiting.length > 0 && html`<b class="pill"><span class="unseen">waiting: </span>${waiting.length > 99 ? "99+" : waiting.length}</b>`;
 }
 
-export function Approvals() {
+export function Approvals({ rest }) {
   const { data, error, reload } = useAnswer(PATH, { every: EVERY_MS });
+  const definitions = useAnswer("/v1/tools", { query: { format: "mcp" } });
+  const providers = useAnswer("/v1/providers");
   const waiting = waitingOf(data);
   const decided = (data?.approvals ?? []).filter((each) => !waiting.includes(each));
-  return html`<header class="page"><div><h1>Approvals</h1><p class="quiet">Calls of your tenant whose policy is ask. A decision holds for this call with these arguments.</p></div><${Notify}/></header>
+  const tools = useMemo(() => new Map((definitions.data?.tools ?? []).map((each) => [each._meta?.["toolplug/name"] ?? each.name, each])), [definitions.data]);
+  const homes = useMemo(() => new Map((providers.data?.providers ?? []).flatMap((each) => each.tools.map((tool) => [tool, each.key]))), [providers.data]);
+  const journal = (providers.data?.providers ?? []).some((each) => each.type === "journal" && each.state === "active");
+  const chosen = waiting.find((each) => each.id === rest[0]) ?? (rest[0] ? undefined : waiting[0]);
+  const asked = rest[0] && data?.approvals.find((each) => each.id === rest[0]);
+  const alike = (ticket) => waiting.filter((each) => each.tool === ticket.tool && each.subject === ticket.subject && each.agent === ticket.agent);
+  const [turn, setTurn] = useState(0);
+  const decide = async (tickets, decision, grant) => {
+    try {
+      for (const each of tickets) await ask("POST", `${PATH}/${encodeURIComponent(each.id)}`, { body: { decision, ...(grant && { grant }) }, headers: decisionHeaders() });
+    } finally {
+      reload();
+      if (grant) setTurn((n) => n + 1);
+    }
+  };
+  useKeys(waiting, chosen, (decision) => decide([chosen], decision).catch(() => {}));
+  return html`<header class="page"><div><h1>Approvals</h1><p class="quiet">Calls of your tenant whose policy is ask. A decision holds for this call, or by a rule for those like it.</p></div><${Notify}/></header>
     <${Problem} error=${error} retry=${reload}/>
     ${!data && !error && html`<${Card}><${Loading}/><//>`}
+    ${data && rest[0] && !chosen && html`<div class="banner" role="status"><p>${asked ? html`The call of <strong class="mono"><${Text} value=${asked.tool} longest=${120}/></strong> that this link names is ${asked.state === "waiting" ? "expired" : asked.state}.` : "The call that this link names is not known; it may have expired."}</p><a class="plain" href="#/approvals">All approvals</a></div>`}
     ${data && !waiting.length && html`<${Card}><${Empty} title="Nothing waits for you">A call that needs a person appears here by itself.<//><//>`}
-    <div class="stack" aria-live="polite">${waiting.map((each) => html`<${Waiting} key=${each.id} ticket=${each} done=${reload}/>`)}</div>
+    ${waiting.length > 0 && html`<p class="quiet keys-hint"><kbd>A</kbd> approves and <kbd>D</kbd> denies the marked call; <kbd>J</kbd> and <kbd>K</kbd> mark another.</p>`}
+    <div class="stack" aria-live="polite">${waiting.map((each) => html`<${Waiting} key=${each.id} ticket=${each} chosen=${each === chosen} tool=${tools.get(each.tool)} home=${homes.get(each.tool)} journal=${journal} alike=${alike(each)} decide=${decide}/>`)}</div>
+    <${Grants} key=${turn}/>
     ${decided.length > 0 && html`<${Card} title="Decided" note=${count(decided.length, "call")}><ul class="rows">${decided.slice(0, 100).map((each) => html`<li key=${each.id}>
       <div><strong class="mono"><${Text} value=${each.tool} longest=${120}/></strong><small class="quiet">by <${Text} value=${each.subject} longest=${60}/>${each.decided_by && html`, decided by <${Text} value=${each.decided_by} longest=${60}/>`}</small></div>
-      <span class="number">${each.decided_at ? html`<${Since} moment=${each.decided_at}/>` : html`expired <${Since} moment=${each.expires_at}/>`}</span><${Badge} value=${each.state} tone=${each.state === "denied" ? "bad" : each.state === "approved" || each.state === "used" ? "good" : "wait"}/></li>`)}</ul><//>`}`;
+      <span class="number">${each.decided_at ? html`decided <${Since} moment=${each.decided_at}/>` : html`expired <${Since} moment=${each.expires_at}/>`}</span><${Badge} value=${each.state} tone=${each.state === "denied" ? "bad" : each.state === "approved" || each.state === "used" ? "good" : "wait"}/></li>`)}</ul><//>`}`;
 }
 
-function Waiting({ ticket, done }) {
+/** A and D decide about the marked call, J and K mark the next or the one before. */
+function useKeys(waiting, chosen, decide) {
+  const since = useRef({});
+  if (since.current.id !== chosen?.id) since.current = { id: chosen?.id, at: performance.now() };
+  const latest = useRef(null);
+  latest.current = (key) => {
+    const step = { j: 1, k: -1 }[key];
+    if (step) {
+      const next = waiting[Math.max(0, Math.min(waiting.length - 1, waiting.indexOf(chosen) + step))];
+      if (next) location.hash = `#/approvals/${next.id}`;
+    } else if (chosen && performance.now() - since.current.at > SETTLED_MS) {
+      if (location.hash !== "#/approvals") location.hash = "#/approvals";
+      decide(key === "a" ? "approve" : "deny");
+    }
+  };
+  useEffect(() => {
+    const press = (event) => {
+      if (!["a", "d", "j", "k"].includes(event.key) || event.repeat || event.metaKey || event.ctrlKey || event.altKey) return;
+      if (event.target.closest("input, textarea, select, dialog") || document.querySelector("dialog[open]")) return;
+      latest.current(event.key);
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const [state, setState] = useState({});
-  const decide = async (decision) => {
+  const box = useRef(null);
+  useEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
+  const act = (tickets, decision) => async () => {
     setState({ busy: decision });
     try {
-      await ask("POST", `${PATH}/${encodeURIComponent(ticket.id)}`, { body: { decision }, headers: decisionHeaders() });
+      await decide(tickets, decision);
       setState({ decided: decision });
     } catch (error) {
       setState({ error });
     }
-    done();
   };
   const busy = Boolean(state.busy || state.decided);
-  return html`<${Card} class="approval" label="A call that waits" title=${html`<span class="mono"><${Text} value=${ticket.tool} longest=${120}/></span>`} note=${html`expires <${Since} moment=${ticket.expires_at}/>`}>
-    <p><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call it${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && " in a session"}.</p>
-    <${Code} value=${ticket.arguments} label="Arguments"/>
+  const said = fitsSentence(ticket.arguments);
+  const many = alike.length > 1 && alike[0] === ticket;
+  const asked = new Date(ticket.expires_at).getTime() - LIFE_MS;
+  return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label="A call that waits">
+    <div class="line"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
+      <small>asked <${Since} moment=${asked}/>, expires <${Since} moment=${ticket.expires_at}/></small></div>
+    ${said ? html`<${Sentence} tool=${ticket.tool} given=${ticket.arguments} schema=${tool?.inputSchema}/>` : html`<p class="sentence"><strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong></p>`}
+    ${(tool?.description || home) && html`<p class="quiet cut-2">${home && html`<span class="mono">${shown(home, 64)}</span>${tool?.description && " · "}`}<${Text} value=${tool?.description ?? ""} longest=${240}/></p>`}
+    <details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>
+    <${AllowLike} ticket=${ticket} tool=${tool} journal=${journal} busy=${busy} done=${(grant) => decide([ticket], "approve", grant)}/>
     <${Problem} error=${state.error}/>
-    <div class="actions"><button type="button" class="primary" disabled=${busy} onClick=${() => decide("approve")}>${state.busy === "approve" ? "Approving …" : "Approve"}</button>
-      <button type="button" class="danger" disabled=${busy} onClick=${() => decide("deny")}>${state.busy === "deny" ? "Denying …" : "Deny"}</button></div><//>`;
+    <div class="actions"><button type="button" class="primary" disabled=${busy} onClick=${act([ticket], "approve")}>${state.busy === "approve" ? "Approving …" : "Approve"}</button>
+      <button type="button" class="danger" disabled=${busy} onClick=${act([ticket], "deny")}>${state.busy === "deny" ? "Denying …" : "Deny"}</button>
+      ${many && html`<span class="apart"></span><button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Allow all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Refuse all</button>`}
+      <span class="apart"></span><a class="plain" href=${`#/approvals/${ticket.id}`}>Link</a></div><//></div>`;
 }
 
 function Notify() {

@@ -1,11 +1,11 @@
 // Chat: a conversation with the configured model, the tool calls in it, and approvals asked for in place.
 import { events, useAnswer } from "../api.js";
 import { Conversation, explained } from "../conversation.js";
+import { Markdown } from "../markdown.js";
 import { Code, duration, Empty, html, parsed, Part, shown, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const LONGEST = 100_000;
 const NEAR_END_PX = 80;
-const FENCE = /^ {0,3}```[^`\n]*(?:\n|$)/m;
 const MARKS = { running: "…", done: "✓", failed: "✗", stopped: "–" };
 const STATES = { running: "running", done: "answered", failed: "failed", stopped: "stopped" };
 
@@ -39,9 +39,13 @@ export function Chat({ visitor, rest }) {
     return () => { mine.changed = () => {}; cancelAnimationFrame(frame); };
   }, [mine]);
   const [missing, setMissing] = useState(false);
-  const models = useAnswer("/v1/models", { every: missing ? 5_000 : 0 });
+  // Who sees the configuration asks a host without a model nothing that it has to refuse.
+  const admin = visitor.can("admin");
+  const configuration = useAnswer("/v1/configuration", { every: missing ? 5_000 : 0, skip: !admin });
+  const without = admin && Boolean(configuration.data) && !configuration.data.values.some((each) => each.path.startsWith("responses."));
+  const models = useAnswer("/v1/models", { every: missing ? 5_000 : 0, skip: without || (admin && !configuration.data && !configuration.error) });
   const sessions = useAnswer("/api/sessions", { every: 15_000 });
-  useEffect(() => setMissing(models.error?.code === "not_configured"), [models.error]);
+  useEffect(() => setMissing(without || models.error?.code === "not_configured"), [models.error, without]);
   const { talk } = mine;
   const codes = (sessions.data?.sessions ?? []).map((each) => each.code);
   const names = (models.data?.data ?? []).map((each) => each.id);
@@ -86,7 +90,7 @@ function Transcript({ talk, choice, visitor }) {
 function Entry({ entry, version, last, talk, visitor }) {
   return useMemo(() => {
     if (entry.kind === "user") return html`<div class="said user"><span class="unseen">You: </span><${Text} value=${entry.text} longest=${LONGEST}/></div>`;
-    if (entry.kind === "text") return html`<div class="said"><span class="unseen">Model: </span><${Answer} text=${entry.text}/></div>`;
+    if (entry.kind === "text") return html`<div class="said answer"><span class="unseen">Model: </span><${Markdown} text=${entry.text}/></div>`;
     if (entry.kind === "call") return html`<${Call} entry=${entry}/>`;
     if (entry.kind === "approval") return html`<${Approval} entry=${entry} talk=${talk} visitor=${visitor}/>`;
     if (entry.kind === "note") return html`<p class="noted quiet"><${Text} value=${entry.text}/></p>`;
@@ -94,15 +98,6 @@ function Entry({ entry, version, last, talk, visitor }) {
       entry.lines && html`<${Code} value=${entry.lines} label="Lines of providers.yaml"/>`}</div>${
       last && !talk.busy && html`<button type="button" onClick=${() => talk.retry()}>Try again</button>`}</div>`;
   }, [entry, version, visitor]);
-}
-
-/** The text of a model as it is, without Markdown; what is between fences of three backticks is a block of code. */
-function Answer({ text }) {
-  return text.split(FENCE).map((part, n) => {
-    const inside = part.replace(n % 2 ? /\n$/ : /^\n+|\n+$/g, "");
-    if (n % 2) return html`<${Code} key=${n} value=${inside} label="Code" longest=${LONGEST}/>`;
-    return inside && html`<${Text} key=${n} value=${inside} longest=${LONGEST}/>`;
-  });
 }
 
 function Call({ entry }) {

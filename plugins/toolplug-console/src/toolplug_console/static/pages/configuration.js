@@ -1,5 +1,6 @@
 // Configuration: every value that applies now with its origin, without secrets, and what the last reload changed.
 import { useAnswer } from "../api.js";
+import { FormButton, KeyForm } from "../yaml_forms.js";
 import { Badge, Card, Code, count, Empty, html, Loading, Problem, Search, Since, Text, useMemo, useState, VirtualList } from "../ui.js";
 
 const ROW = 46;
@@ -8,7 +9,7 @@ const SOURCES = { file: "in the file", environment: "environment variable", "sec
 const TONES = { file: "fact", environment: "good", "secret file": "good", default: "calm", runtime: "wait", code: "fact" };
 const KINDS = { added: "good", removed: "bad", changed: "wait" };
 
-export function Configuration({ rest }) {
+export function Configuration({ rest, visitor }) {
   const { data, error, reload } = useAnswer("/v1/configuration", { every: 15_000 });
   const [search, setSearch] = useState("");
   const [source, setSource] = useState("");
@@ -22,7 +23,7 @@ export function Configuration({ rest }) {
   const chosen = all.find((each) => each.path === rest[0]);
   const choose = (each) => { location.hash = each ? `#/configuration/${encodeURIComponent(each.path)}` : "#/configuration"; };
   return html`<header class="page"><div><h1>Configuration</h1><p class="quiet">The values that apply now, and where each comes from. Secrets are not sent to the browser.</p></div>
-      ${data && html`<p class="quiet mono"><${Text} value=${data.file} longest=${200}/></p>`}</header>
+      <div class="actions">${data && html`<p class="quiet mono"><${Text} value=${data.file} longest=${200}/></p>`}<${FormButton} label="Add a key" title="Add an API key"><${KeyForm} visitor=${visitor}/><//></div></header>
     <${Problem} error=${error} retry=${reload}/>
     ${data && html`<${LastReload} last=${data.lastReload}/>`}
     <div class="toolbar">

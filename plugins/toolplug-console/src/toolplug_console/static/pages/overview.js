@@ -1,6 +1,8 @@
 // Overview: what runs, how it does, and what the last reload changed.
 import { ask, useAnswer, useEvents } from "../api.js";
-import { Chart, useMeasures } from "../measures.js";
+import { Chart, hourOf, Spark, useHour } from "../measures.js";
+import { FormButton, PackageForm } from "../yaml_forms.js";
+import { ServerState } from "./servers.js";
 import { Badge, Card, count, duration, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
 
 const EVERY_MS = 5_000;
@@ -11,20 +13,20 @@ export function Overview({ visitor }) {
   useEvents("/console/providers", providers.reload);
   const servers = useAnswer("/api/mcp-servers", { every: EVERY_MS });
   const sessions = useAnswer("/api/sessions", { every: EVERY_MS });
-  const series = useMeasures();
+  const hour = useHour();
   const configured = providers.data?.providers.filter((each) => each.state !== "installed-not-enabled");
   return html`<header class="page"><div><h1>Overview</h1><p class="quiet">What runs on this host, and how it does.</p></div></header>
     <div class="tiles">
       <${Tile} label="Providers" all=${configured} good=${(each) => each.state === "active"} word="active" href="#/overview"/>
       <${Tile} label="MCP servers" all=${servers.data?.servers} good=${(each) => each.state === "up"} word="up" href="#/servers"/>
       <${Tile} label="Sessions" all=${sessions.data?.sessions} good=${(each) => each.pluginStatus === "attached"} word="attached" href="#/sessions"/>
-      <div class="tile"><span class="label">Calls since the start</span><strong>${series.total ? series.total.calls.toLocaleString("en") : "–"}</strong>
-        <span class="quiet">${series.total ? `${series.total.errors.toLocaleString("en")} not successful` : " "}</span></div>
+      <a class="tile" href="#/calls"><span class="label">Calls in the last hour</span><strong>${hour?.calls ? hour.sum.toLocaleString("en") : "–"}</strong>
+        <span class=${hour?.failures ? "tone bad" : "quiet"}>${hour?.calls ? (hour.failures ? `${hour.failures.toLocaleString("en")} not successful` : hour.sum ? "all successful" : "none") : " "}</span></a>
     </div>
-    <${Traffic} series=${series}/>
+    ${hour?.none ? html`<p class="quiet">This console remembers no calls: its setting <code>remember</code> is false.</p>` : html`<${Traffic} hour=${hour}/>`}
     <div class="columns">
-      <${Providers} found=${providers} visitor=${visitor}/>
-      <div class="stack"><${Servers} found=${servers}/><${Sessions} found=${sessions}/></div>
+      <div class="stack"><${Providers} found=${providers} visitor=${visitor} hour=${hour}/><${Busiest} hour=${hour}/></div>
+      <div class="stack"><${Servers} found=${servers} hour=${hour}/><${Sessions} found=${sessions}/></div>
     </div>`;
 }
 
@@ -35,25 +37,35 @@ function Tile({ label, all, good, word, href }) {
     <span class=${bad ? "tone wait" : "quiet"}>${all ? (all.length ? `${fine.toLocaleString("en")} ${word}` : "none") : " "}</span></a>`;
 }
 
-function Traffic({ series }) {
-  const last = (name) => series[name].at(-1);
-  const calls = last("calls");
-  const errors = last("errors");
-  const middle = series.middle.findLast((each) => each != null);
-  const high = series.high.findLast((each) => each != null);
-  const rate = (value) => (value === undefined ? "–" : value.toFixed(value < 10 ? 1 : 0));
+function Traffic({ hour }) {
+  const found = hour ?? { at: [], calls: [], failed: [], p50: [], p95: [] };
+  const now = (name) => { const last = found[name].slice(-2); return last.length ? last.reduce((sum, each) => sum + each, 0) / last.length : undefined; };
+  const newest = (name) => found[name].findLast((each) => each != null);
+  const rate = (value) => (value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 }));
+  const [calls, failed, middle, high] = [now("calls"), now("failed"), newest("p50"), newest("p95")];
   return html`<div class="charts">
     <${Card} title="Calls a second" note=${html`<b>${rate(calls)}</b> now`}>
-      <${Chart} at=${series.at} label=${`Calls a second: ${rate(calls)} now`} lines=${[{ values: series.calls, colour: "accent", fill: true }]}/><//>
-    <${Card} title="Failures a second" note=${html`<b>${rate(errors)}</b> now`}>
-      <${Chart} at=${series.at} label=${`Failures a second: ${rate(errors)} now`} lines=${[{ values: series.errors, colour: "chosen", fill: true }]}/><//>
-    <${Card} title="Latency" note=${html`p50 <b>${duration(middle / 1000)}</b> · p95 <b>${duration(high / 1000)}</b>`}>
-      <${Chart} at=${series.at} unit="ms" label=${`Latency: half of the calls below ${duration(middle / 1000)}, 95 percent below ${duration(high / 1000)}`}
-        lines=${[{ values: series.middle, colour: "accent" }, { values: series.high, colour: "chosen" }]}/><//>
+      <${Chart} at=${found.at} unit="rate" label=${`Calls a second in the last hour: ${rate(calls)} now`} lines=${[{ values: found.calls, colour: "accent", fill: true }]}/><//>
+    <${Card} title="Failures a second" note=${html`<b>${rate(failed)}</b> now`}>
+      <${Chart} at=${found.at} unit="rate" label=${`Failures a second in the last hour: ${rate(failed)} now`} lines=${[{ values: found.failed, colour: "chosen", fill: true }]}/><//>
+    <${Card} title="Latency" note=${html`<span class="key accent">p50</span> <b>${duration(middle)}</b> <span class="key chosen">p95</span> <b>${duration(high)}</b>`}>
+      <${Chart} at=${found.at} unit="duration" label=${`Latency in the last hour: of the newest calls half took less than ${duration(middle)}, 95 percent less than ${duration(high)}`}
+        lines=${[{ values: found.p50, colour: "accent" }, { values: found.p95, colour: "chosen" }]}/><//>
   </div>`;
 }
 
-function Providers({ found, visitor }) {
+const MOST_BUSY = 8;
+
+/** The tools with the most calls of the hour. */
+function Busiest({ hour }) {
+  const tools = (hour?.tools ?? []).slice(0, MOST_BUSY);
+  return tools.length > 0 && html`<${Card} title="Busiest tools" note="in the last hour">
+    <ul class="rows sparks">${tools.map((each) => { const numbers = { calls: each.calls, failed: each.failed }; const sum = (name) => each[name].reduce((a, b) => a + b, 0); return html`<li key=${`${each.kind} ${each.source} ${each.tool}`}>
+      <div><a class="named" href=${`#/tools/${encodeURIComponent(each.tool)}`}><${Text} value=${each.tool} longest=${100}/></a><small class="quiet"><${Text} value=${each.source} longest=${60}/></small></div>
+      <${Spark} numbers=${numbers}/><span class="number">${sum("calls").toLocaleString("en")}${sum("failed") > 0 && html` <span class="tone bad">${sum("failed").toLocaleString("en")} failed</span>`}</span></li>`; })}</ul><//>`;
+}
+
+function Providers({ found, visitor, hour }) {
   const [all, setAll] = useState(false);
   const rows = found.data?.providers ?? [];
   const configured = rows.filter((each) => each.state !== "installed-not-enabled");
@@ -61,10 +73,13 @@ function Providers({ found, visitor }) {
   return html`<${Card} title="Providers" note=${found.data && count(configured.length, "provider")} actions=${visitor.can("operator") && html`<${Reload} done=${found.reload}/>`}>
     <${Problem} error=${found.error} retry=${found.reload}/>
     ${!found.data && !found.error && html`<${Loading}/>`}
-    <ul class="rows">${(all ? rows : configured).slice(0, SHOWN).map((each) => html`<li key=${each.key}>
+    <ul class="rows sparks">${configured.slice(0, SHOWN).map((each) => html`<li key=${each.key}>
       <div><strong><${Text} value=${each.key} longest=${64}/></strong><small class="quiet">${each.distribution ? `${each.distribution} ${each.version}` : each.type}</small></div>
-      <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
+      ${hour?.calls ? html`<${Spark} numbers=${hourOf(hour, (tool) => tool.kind === "native" && tool.source === each.key)}/>` : html`<span></span>`}<span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
       ${each.reason && html`<p class="reason"><${Text} value=${each.reason} longest=${300}/>${each.fix && html` <em><${Text} value=${each.fix} longest=${200}/></em>`}</p>`}</li>`)}</ul>
+    ${all && html`<ul class="rows installed">${rows.filter((each) => !configured.includes(each)).slice(0, SHOWN).map((each) => html`<li key=${each.key}>
+      <div><strong><${Text} value=${each.key} longest=${64}/></strong><small class="quiet">${each.distribution} ${each.version}</small></div>
+      ${visitor.can("admin") && html`<${FormButton} label="Enable" title=${`Enable ${each.distribution || each.key}`}><${PackageForm} provider=${each} visitor=${visitor}/><//>`}</li>`)}</ul>`}
     ${found.data && !configured.length && html`<${Empty} title="No provider is configured">Add one to <code>providers.yaml</code>, then reload.<//>`}
     ${installed > 0 && html`<button type="button" class="plain" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Hide" : "Show"} ${count(installed, "package")} that ${installed === 1 ? "is" : "are"} only installed</button>`}
   <//>`;
@@ -90,14 +105,14 @@ function Reload({ done }) {
     </div>`}`;
 }
 
-function Servers({ found }) {
+function Servers({ found, hour }) {
   const rows = found.data?.servers ?? [];
   return html`<${Card} title="MCP servers" note=${found.data && rows.length > 0 && count(rows.length, "server")}>
     <${Problem} error=${found.error} retry=${found.reload}/>
     ${!found.data && !found.error && html`<${Loading} rows=${2}/>`}
     ${found.data && !rows.length && html`<${Empty} title="No MCP servers">Servers under <code>mcp_servers</code>, and those added over HTTP, appear here.<//>`}
-    <ul class="rows">${rows.slice(0, SHOWN).map((each) => html`<li key=${each.id}><div><strong><${Text} value=${each.id} longest=${64}/></strong></div>
-      <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
+    <ul class="rows sparks">${rows.slice(0, SHOWN).map((each) => html`<li key=${each.id}><div><a class="named" href=${`#/servers/${encodeURIComponent(each.id)}`}><${Text} value=${each.id} longest=${64}/></a></div>
+      ${hour?.calls ? html`<${Spark} numbers=${hourOf(hour, (tool) => tool.kind === "mcp" && tool.source === each.id)}/>` : html`<span></span>`}<span class="number">${count(each.tools.length, "tool")}</span><${ServerState} server=${each}/>
       ${each.error && html`<p class="reason"><${Text} value=${each.error} longest=${300}/></p>`}</li>`)}</ul><//>`;
 }
 

@@ -1,27 +1,37 @@
 // Servers: MCP servers with their status and tools; quarantined definitions, which an operator may accept.
 import { ask, useAnswer } from "../api.js";
 import { Difference } from "../difference.js";
-import { Badge, Card, Code, count, Empty, html, Loading, pretty, Problem, Since, Text, useState } from "../ui.js";
+import { FormButton, ServerForm } from "../yaml_forms.js";
+import { Badge, Card, count, Code, Empty, html, Loading, pretty, Problem, Since, Text, useState } from "../ui.js";
+
+const EXAMPLE = "mcp_servers:\n  time: {command: uvx, args: [mcp-server-time]}\n  docs: {url: https://mcp.example/mcp}";
 
 export function Servers({ visitor, rest }) {
   const { data, error, reload } = useAnswer("/api/mcp-servers", { every: 4_000 });
-  const servers = data?.servers ?? [];
+  const servers = (data?.servers ?? []).filter((each) => !each.id.startsWith("preview-"));
   const chosen = servers.find((each) => each.id === rest[0]);
-  return html`<header class="page"><div><h1>Servers</h1><p class="quiet">MCP servers, what was found of their tools, and what waits to be accepted.</p></div></header>
+  return html`<header class="page"><div><h1>Servers</h1><p class="quiet">MCP servers, what was found of their tools, and what waits to be accepted.</p></div>
+      <${FormButton} label="Add a server" title="Add an MCP server"><${ServerForm} visitor=${visitor} done=${reload}/><//></header>
     <${Problem} error=${error} retry=${reload}/>
     <div class="split" data-open=${Boolean(chosen)}>
       <${Card} title="MCP servers" note=${data && count(servers.length, "server")}>
         ${!data && !error && html`<${Loading}/>`}
-        ${data && !servers.length && html`<${Empty} title="No MCP servers">Name one under <code>mcp_servers</code> in the configuration, or add one with <code>POST /api/mcp-servers</code>.<//>`}
+        ${data && !servers.length && html`<${Empty} title="No MCP servers"><em>Add a server</em> gives the lines for one, as here.<//><${Code} value=${EXAMPLE} label="Lines of providers.yaml"/>`}
         <ul class="rows pick">${servers.map((each) => html`<li key=${each.id} class=${each === chosen ? "chosen" : ""}>
           <div><a href=${`#/servers/${encodeURIComponent(each.id)}`} aria-current=${each === chosen ? "true" : undefined}><${Text} value=${each.id} longest=${64}/></a></div>
-          <span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
+          <span class="number">${count(each.tools.length, "tool")}</span><${ServerState} server=${each}/>
           <p class="reason">${quarantined(each).length > 0 ? html`<span class="tone wait">${quarantined(each).length} of ${count(each.tools.length, "tool")} in quarantine</span>` : html`checked <${Since} moment=${each.lastDiscovery}/>`}</p></li>`)}</ul><//>
       ${chosen ? html`<${Detail} key=${chosen.id} server=${chosen} visitor=${visitor} done=${reload}/>` : html`<${Card}><${Empty} title="Choose a server">Its tools and its status appear here.<//><//>`}
     </div>`;
 }
 
 const MOST_WAITING = 50;
+
+/** How a server is; one that is up and whose tools are all in quarantine serves nothing. */
+export function ServerState({ server }) {
+  const held = quarantined(server).length;
+  return server.state === "up" && held > 0 && held === server.tools.length ? html`<${Badge} tone="wait">${held} of ${held} quarantined<//>` : html`<${Badge} value=${server.state}/>`;
+}
 
 const quarantined = (server) => server.tools.filter((tool) => tool.quarantined);
 
@@ -45,7 +55,7 @@ function Detail({ server, visitor, done }) {
     <a class="plain back" href="#/servers">‹ All servers</a>
     <${Card}>
       <div class="line"><h2 class="name"><${Text} value=${server.id} longest=${64}/></h2>${manages && server.enabled && html`<button type="button" disabled=${Boolean(state.busy)} onClick=${() => act("discover", "discover?wait=true")}>${state.busy === "discover" ? "Discovering …" : "Discover again"}</button>`}</div>
-      <div class="labels"><${Badge} value=${server.state}/>${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
+      <div class="labels"><${ServerState} server=${server}/>${server.pin && html`<${Badge} tone="fact">pinned<//>`}<${Badge} tone="fact">from ${server.source === "file" ? "the file" : "the API"}<//></div>
       <${Problem} error=${state.error}/>
       ${server.error && html`<p class="why"><${Text} value=${server.error} longest=${1_000}/></p>`}
       <dl class="facts"><dt>Last discovery</dt><dd><${Since} moment=${server.lastDiscovery}/></dd>

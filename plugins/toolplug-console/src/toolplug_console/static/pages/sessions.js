@@ -1,9 +1,10 @@
 // Sessions: applications that lend their tools, the tools as they appear and go, and the events of one.
-import { useAnswer, useEvents } from "../api.js";
+import { askText, useAnswer, useEvents } from "../api.js";
 import { Badge, Card, clock, Code, count, Empty, html, Loading, Problem, Search, Since, Text, useMemo, useState, VirtualList } from "../ui.js";
 
 const ROW = 58;
 const MOST_EVENTS = 300;
+const MOST_PROMPT = 60_000;
 
 export function Sessions({ rest, visitor }) {
   const { data, error, reload } = useAnswer("/api/sessions", { every: 4_000 });
@@ -42,6 +43,11 @@ function Detail({ code, visitor, back }) {
     if (event !== "connected") setLive((before) => [{ event, data, id, at: Date.now() / 1000 }, ...before].slice(0, MOST_EVENTS));
   }, { skip: Boolean(over) });
   const session = metadata.data;
+  const [prompt, setPrompt] = useState("");
+  const [problem, setProblem] = useState(null);
+  // Asked again each time: the tools may be others by then.
+  const showPrompt = () => (prompt ? setPrompt("") : askText(`/api/sessions/${code}/prompt`, { headers: { accept: "text/markdown" } })
+    .then((text) => { setPrompt(text); setProblem(null); }, setProblem));
   const events = [...live, ...[...(log.data?.events ?? [])].reverse().filter((old) => !live.some((each) => each.id === String(old.id)))].slice(0, MOST_EVENTS);
   if (metadata.error) return html`<div class="detail"><button type="button" class="plain back" onClick=${back}>‹ All sessions</button><${Problem} error=${metadata.error} retry=${metadata.reload}/></div>`;
   return html`<div class="detail">
@@ -54,7 +60,9 @@ function Detail({ code, visitor, back }) {
         <dt>Expires</dt><dd><${Since} moment=${session.expiresAt}/></dd>
         ${session.capabilities.length > 0 && html`<dt>Capabilities</dt><dd><div class="labels">${session.capabilities.map((each) => html`<${Badge} key=${each.type} tone="fact">${each.type} ${each.level}<//>`)}</div></dd>`}
       </dl>
-      ${visitor.can("tools:call") && html`<div class="actions"><a class="plain" href=${`#/chat/${code}`}>Chat with its tools</a></div>`}`}<//>
+      <div class="actions">${visitor.can("tools:call") && html`<a class="plain" href=${`#/chat/${code}`}>Chat with its tools</a>`}
+        <button type="button" aria-expanded=${Boolean(prompt)} onClick=${showPrompt}>Prompt for a model</button></div>
+      <${Problem} error=${problem}/>${prompt && html`<${Code} value=${prompt} label="Prompt" longest=${MOST_PROMPT}/>`}`}<//>
     <${Card} title="Tools" note=${session && count(session.tools.length, "tool")}>
       ${session && !session.tools.length && html`<${Empty} title=${session.registered ? "It lends nothing now" : "Not registered yet"}/>`}
       <ul class="rows lent" aria-live="polite">${(session?.tools ?? []).map((each) => html`<li key=${each.name}><div><strong class="mono"><${Text} value=${each.name} longest=${130}/></strong>

@@ -1,0 +1,210 @@
+"""The last hour: remembered while nobody looks, in all processes of a store, and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug.providers.site import ProviderRecords
+from toolplug.stores.memory import MemoryStore
+from toolplug_console.feed import CallFeed
+from toolplug_console.hour import BOUNDS_S, MAX_TENANTS, MAX_TOOLS_OF_TENANT, TICKS, CalledTool, Hour, quantile
+from toolplug_console.shared_hour import SharedHour
+
+from .test_calls import ALICE, BOB, ROOT, listed
+
+pytestmark = pytest.mark.anyio
+
+Serve = Callable[..., AbstractAsyncContextManager[Any]]
+
+NOW = 1_800_000_000.0
+PRICE = CalledTool("t1", "native", "shop", "price")
+HOUR = "/console/hour"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sums(numbers: Any) -> tuple[int, int, list[tuple[str, int, int]]]:
+    """The calls and failures of an hour, in all and by tool."""
+    tools = [(each["tool"], sum(each["calls"]), sum(each["failed"])) for each in numbers["tools"]]
+    return sum(numbers["calls"]), sum(numbers["failed"]), sorted(tools)
+
+
+async def hour_of(caller: Any, calls: int) -> Any:
+    """The hour as a visitor sees it, once its ticks have ended."""
+    for _ in range(100):
+        found = (await caller.client.get(HOUR)).json()
+        if sum(found["calls"]) >= calls:
+            return found
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"no {calls} calls in {found}")
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_a_visitor_sees_the_calls_from_before_it_came_without_arguments(serve: Serve) -> None:
+    async with serve(ALICE, BOB, ROOT) as host:
+        alice, bob, root = (host.callers[name] for name in ("alice", "bob", "root"))
+        await alice.call("echo", text="a secret text")
+        await bob.call("fail")
+        await asyncio.sleep(0.3)
+        hers, his, all_of_them = [await listed(host, caller) for caller in (alice, bob, root)]
+        detail = (await alice.client.get(f"/console/calls/{hers[0]['id']}")).json()
+    assert [call["tool"] for call in hers] == ["echo"]
+    assert [call["tool"] for call in his] == ["fail"]
+    assert [call["tool"] for call in all_of_them] == ["echo", "fail"]
+    assert ("arguments" in detail, "a secret text" in str(detail)) == (False, False)
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_the_calls_are_there_after_a_restart_each_for_its_tenant(serve: Serve, tmp_path: Path) -> None:
+    config = {"store": f"sqlite:///{tmp_path}/state.db"}
+    async with serve(ALICE, BOB, host=config, keep_calls=5) as host:
+        await host.callers["alice"].call("crash")
+        await host.callers["bob"].call("echo", text="a secret text")
+    async with serve(ALICE, BOB, host=config, keep_calls=5) as host:
+        alice, bob = host.callers["alice"], host.callers["bob"]
+        assert sums(await hour_of(alice, 1)) == (1, 1, [("crash", 1, 1)])
+        hers, his = await listed(host, alice), await listed(host, bob)
+        detail = (await bob.client.get(f"/console/calls/{his[0]['id']}")).json()
+    assert [(call["tool"], call["status"]) for call in hers] == [("crash", "panic")]
+    assert [call["tool"] for call in his] == ["echo"]
+    assert "arguments" not in detail, "they are kept in the memory of a process alone"
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_the_journal_has_the_calls_of_which_the_console_knows_nothing(serve: Serve, tmp_path: Path) -> None:
+    providers = {
+        "console": {"enabled": True, "public_routes": True},
+        "sample": {"type": f"{Path(__file__).parent / 'conftest.py'}:Sample", "enabled": True},
+        "journal": {"enabled": True},
+    }
+    config = {"providers": providers, "store": f"sqlite:///{tmp_path}/state.db"}
+    without = {**config, "providers": {**providers, "console": {"enabled": False}}}
+    async with serve(ALICE, BOB, host=without) as host:
+        await host.callers["alice"].call("echo", text="x")
+        await host.callers["alice"].call("nothing")
+        await host.callers["bob"].call("fail")
+    async with serve(ALICE, BOB, host=config) as host:
+        alice = host.callers["alice"]
+        numbers = await hour_of(alice, 2)
+        hers = await listed(host, alice)
+        await alice.call("echo", text="x")
+        await asyncio.sleep(0.3)
+        later = await listed(host, alice)
+    assert sums(numbers) == (2, 1, [("echo", 1, 0)])
+    assert [(call["tool"], call["status"], call.get("source")) for call in hers] == [
+        ("echo", "success", "sample"),
+        ("nothing", "unknown_tool", None),
+    ]
+    assert [call["tool"] for call in later] == ["echo", "nothing", "echo"]
+
+
+def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
+    call = ToolCall("c", "price")
+    context = CallContext(principal=Principal(tenant=tenant))
+    feed.note(call, context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
+
+
+@asynccontextmanager
+async def process(store: MemoryStore, clock: Clock) -> AsyncGenerator[tuple[CallFeed, Hour, SharedHour]]:
+    """The feed, the hour and their exchange in one process of a store."""
+    hour = Hour(clock)
+    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
+    records = ProviderRecords(store, "provider/console/*/")
+    yield feed, hour, SharedHour(feed, hour, records, logging.getLogger("console"), clock)
+    feed.close()
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_processes_of_a_store_tell_each_other_of_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    async with (
+        MemoryStore() as store,
+        process(store, clock) as (feed, hour, shared),
+        process(store, clock) as (other_feed, other_hour, other_shared),
+    ):
+        with other_feed.viewer(ALICE) as viewer, other_feed.viewer(BOB) as foreign:
+            await viewer.batches(1)
+            await foreign.batches(1)
+            answered(feed, "t1", ToolStatus.PANIC)
+            answered(feed, "t1")
+            answered(other_feed, "t2")
+            clock.now += 5
+            for each in (shared, other_shared, shared):
+                await each.exchange()
+            batch = b"".join(await viewer.batches(1))
+            his = b"".join(await foreign.batches(1))
+        seen = [sums(each.numbers(tenant)) for tenant in ("t1", "t2", None) for each in (hour, other_hour)]
+        clock.now += 5
+        for each in (shared, other_shared):
+            await each.exchange()
+        again = sums(hour.numbers(None))
+    assert batch.count(b'"tool":"price"') == 2
+    assert his.count(b'"tool":"price"') == 1
+    assert seen == [(2, 1, [("price", 2, 1)])] * 2 + [(1, 0, [("price", 1, 0)])] * 2 + [(3, 1, [("price", 3, 1)])] * 2
+    assert again == (3, 1, [("price", 3, 1)])
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_a_store_that_fails_costs_the_exchange_alone(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    store = MemoryStore()  # not open: it refuses everything
+    async with process(store, clock) as (feed, hour, shared):
+        for _ in range(3):
+            answered(feed, "t1")
+            clock.now += 5
+            await shared.exchange()
+        numbers = sums(hour.numbers("t1"))
+    assert numbers == (3, 0, [("price", 3, 0)])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("the last hour is not shared with other processes: ")
+
+
+def test_an_hour_is_remembered_in_ticks_of_five_seconds() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    hour.count(PRICE, 0.02, failed=False, at=clock.now)
+    hour.count(PRICE, 0.02, failed=True, at=clock.now + 4.9)
+    clock.now += 5
+    numbers = hour.numbers("t1")
+    assert (numbers["ends"], len(numbers["calls"]), numbers["calls"][-1], numbers["failed"][-1]) == (NOW + 5, 720, 2, 1)
+    clock.now += 5 * (TICKS - 1)
+    assert hour.numbers("t1")["calls"][0] == 2
+    clock.now += 5
+    assert sum(hour.numbers("t1")["calls"]) == 0
+
+
+def test_what_is_counted_is_bounded_whatever_callers_name() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    for number in range(1_000):
+        hour.count(CalledTool(f"t{number}", "native", "shop", "price"), 0.1, failed=False, at=clock.now)
+        hour.count(CalledTool("t0", "native", "shop", f"tool_{number}"), 0.1, failed=False, at=clock.now)
+    clock.now += 5
+    of_all, of_first, of_last = (hour.numbers(tenant) for tenant in (None, "t0", "t999"))
+    [(_, numbers)] = hour.take_ended()
+    assert (of_all["calls"][-1], of_first["calls"][-1], of_last["calls"][-1]) == (2_000, 1_001, 0)
+    assert len(numbers["totals"]) == MAX_TENANTS + 1
+    assert len(of_first["tools"]) == MAX_TOOLS_OF_TENANT
+
+
+@pytest.mark.parametrize(
+    ("buckets", "share", "expected"),
+    [({}, 0.5, None), ({0: 2}, 0.5, 0.0005), ({3: 10, 7: 1}, 0.95, 0.1675), ({16: 1}, 0.5, 450.0)],
+)
+def test_a_percentile_is_read_off_the_buckets(buckets: dict[int, int], share: float, expected: float | None) -> None:
+    assert quantile(share, [buckets.get(place, 0) for place in range(len(BOUNDS_S) + 1)]) == expected
