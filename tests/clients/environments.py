@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.environments import make_environment
 from tests.node.installed import installed, node
 
 REQUIREMENTS = Path(__file__).with_name("requirements")
 PROGRAMS = Path(__file__).with_name("programs")
-INSTALL_S = 600
 
 CLIENTS = (
     "openai",
@@ -31,16 +29,39 @@ CLIENTS = (
     "haystack",
     "agno",
     "strands",
+    "agent_framework",
+    "pi.mjs",
     "ai_sdk_openai.mjs",
     "ai_sdk_open_responses.mjs",
     "openai chat",
     "langchain chat",
     "litellm chat",
+    "codex",
 )
 """Each has a program and an environment of its name; with `chat` it is the same client with chat completions."""
 
+LARGE_CLIENTS = ("open_webui", "open_webui chat")
+"""Too large for each `make judge`: 1.7 GB, and a minute to start. `TOOLPLUG_CLIENTS=all` runs them too.
+
+`requirements/open_webui.txt` has no `torch`, which 0.12.4 needs for embeddings of its own only and is as large again.
+"""
+
 FRAMEWORKS = ("pydantic_ai", "langchain", "openai_agents", "llama_index")
 """Those that there is an adapter for; their environments have what toolplug needs, too."""
+
+APPLICATIONS = ("litestar", "litellm_proxy")
+"""Of a web framework that mounts a host only what the environment of the tests has not; LiteLLM's proxy is 580 MB."""
+
+PROGRAMS_OF_PAGES = ("litellm", "claude-code", "codex")
+"""Programs whose page `docs/how-to/use-with-NAME.md` is followed with the program itself."""
+
+CHECKERS = ("mypy",)
+"""Type checkers that the tests use beside pyright; each reads the packages of the tests' own environment."""
+
+
+def chosen_clients() -> Sequence[str]:
+    """The clients of this run."""
+    return (*CLIENTS, *LARGE_CLIENTS) if os.environ.get("TOOLPLUG_CLIENTS") == "all" else CLIENTS
 
 
 def command_of(client: str) -> tuple[Sequence[str], Path]:
@@ -50,8 +71,15 @@ def command_of(client: str) -> tuple[Sequence[str], Path]:
         for program in PROGRAMS.glob("*.mjs"):
             (place / program.name).write_bytes(program.read_bytes())  # packages are looked for beside the program
         return (str(node()), f"use_{client}"), place
+    if client == "codex":
+        return (sys.executable, "use_codex.py", str(codex())), PROGRAMS
     name, *arguments = client.split()
     return (str(environment(name) / "bin" / "python"), f"use_{name}.py", *arguments), PROGRAMS
+
+
+def codex() -> Path:
+    """Where the program of Codex is, installed if it is not."""
+    return next((installed("codex") / "node_modules").glob("@openai/codex-*/vendor/*/bin/codex"))
 
 
 def environment(client: str) -> Path:
@@ -64,19 +92,16 @@ def environment(client: str) -> Path:
     place.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
         made = Path(unfinished) / client
-        venv.create(made, with_pip=True)
-        command = [made / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "-r", requirements]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        assert done.returncode == 0, done.stderr
+        make_environment(made, "--no-deps", "-r", requirements)
         os.rename(made, place)
     return place
 
 
 def main() -> None:
     """Make every environment."""
-    for client in CLIENTS:
+    for client in chosen_clients():
         command_of(client)
-    for framework in FRAMEWORKS:
+    for framework in (*FRAMEWORKS, *APPLICATIONS, *CHECKERS):
         environment(framework)
 
 

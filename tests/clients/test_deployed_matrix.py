@@ -60,7 +60,7 @@ def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 async def test_a_client_has_a_conversation(hosts: DeployedHosts, client: Client, scenario: Scenario) -> None:
     hosts.clear()
     hosts.backend.plays(*scenario.says)
-    assert await client.program.do(scenario.job(f"{hosts.url}/v1")) == {"texts": list(scenario.texts)}
+    assert await client.program.do(scenario.job(f"{hosts.url}/v1", client.name)) == {"texts": list(scenario.texts)}
     assert told(hosts.backend) == list(scenario.told)
     calls = sum(ADD in getattr(turn, "calls", ()) for turn in scenario.says)
     assert hosts.added.read_text() == "add 1 2\n" * calls

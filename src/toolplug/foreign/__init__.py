@@ -1,1 +1,1 @@
-"""Tools that come from elsewhere, such as MCP servers and applications: their definitions, made harmless and valid."""
+"""What comes from elsewhere: tools, made harmless and valid, and the files of MCP servers of other programs."""

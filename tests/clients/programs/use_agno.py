@@ -17,7 +17,7 @@ def city() -> str:
 
 async def converse(job: Job) -> list[str]:
     model = OpenAIResponses(
-        id="scripted", base_url=job["url"], api_key=job["key"], max_retries=0, use_previous_response_id=False
+        id=job["model"], base_url=job["url"], api_key=job["key"], max_retries=0, use_previous_response_id=False
     )
     agent: Any = Agent(model=model, tools=[city] if job["own"] else [], telemetry=False)
     messages: list[Message] = []

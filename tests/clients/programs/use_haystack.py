@@ -22,7 +22,7 @@ async def listen(chunk: StreamingChunk) -> None:
 async def converse(job: Job) -> list[str]:
     generator = OpenAIResponsesChatGenerator(
         api_key=Secret.from_token(job["key"]),
-        model="scripted",
+        model=job["model"],
         api_base_url=job["url"],
         streaming_callback=listen if job["stream"] else None,
         max_retries=0,

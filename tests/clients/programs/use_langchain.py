@@ -20,7 +20,7 @@ def city() -> str:
 
 async def converse(job: Job) -> list[str]:
     model = ChatOpenAI(
-        model="scripted",
+        model=job["model"],
         base_url=job["url"],
         api_key=job["key"],
         **({} if "chat" in sys.argv else {"use_responses_api": True, "store": False}),

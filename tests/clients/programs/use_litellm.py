@@ -12,7 +12,7 @@ from job_loop import CHAT_CITY, CITY, Job, chat_step_by_step, run, step_by_step
 async def converse(job: Job) -> list[str]:
     async def respond(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
         response: Any = await litellm.aresponses(
-            model="openai/scripted",
+            model=f"openai/{job['model']}",
             api_base=job["url"],
             api_key=job["key"],
             input=items,
@@ -34,7 +34,7 @@ async def converse(job: Job) -> list[str]:
 async def chat(job: Job) -> list[str]:
     async def respond(messages: list[dict[str, Any]]) -> dict[str, Any]:
         completion: Any = await litellm.acompletion(
-            model="openai/scripted",
+            model=f"openai/{job['model']}",
             api_base=job["url"],
             api_key=job["key"],
             messages=messages,

@@ -10,7 +10,7 @@ await run(async (job) => {
     items.push({ role: 'user', content: prompt });
     let calls;
     do {
-      const asked = { model: 'scripted', input: items, tools: job.own ? [CITY] : [], store: false };
+      const asked = { model: job.model, input: items, tools: job.own ? [CITY] : [], store: false };
       const response = job.stream
         ? await client.responses.stream(asked).finalResponse()
         : await client.responses.create(asked);

@@ -13,7 +13,7 @@ async def converse(job: Job) -> list[str]:
     async with AsyncOpenAI(base_url=job["url"], api_key=job["key"], max_retries=0) as client:
 
         async def respond(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-            asked: Any = {"model": "scripted", "input": items, "tools": [CITY] if job["own"] else [], "store": False}
+            asked: Any = {"model": job["model"], "input": items, "tools": [CITY] if job["own"] else [], "store": False}
             if job["stream"]:
                 async with client.responses.stream(**asked) as stream:
                     response = await stream.get_final_response()
@@ -28,7 +28,7 @@ async def chat(job: Job) -> list[str]:
     async with AsyncOpenAI(base_url=job["url"], api_key=job["key"], max_retries=0) as client:
 
         async def respond(messages: list[dict[str, Any]]) -> dict[str, Any]:
-            asked: Any = {"model": "scripted", "messages": messages, **({"tools": [CHAT_CITY]} if job["own"] else {})}
+            asked: Any = {"model": job["model"], "messages": messages, **({"tools": [CHAT_CITY]} if job["own"] else {})}
             if job["stream"]:
                 async with client.chat.completions.stream(**asked) as stream:
                     completion = await stream.get_final_completion()

@@ -21,7 +21,7 @@ async def converse(job: Job) -> list[str]:
     async with AsyncOpenAI(base_url=job["url"], api_key=job["key"], max_retries=0) as client:
         agent = Agent(
             name="a",
-            model=OpenAIResponsesModel("scripted", client),
+            model=OpenAIResponsesModel(job["model"], client),
             model_settings=ModelSettings(store=False),
             tools=[city] if job["own"] else [],
         )

@@ -20,7 +20,7 @@ def city() -> str:
 
 async def converse(job: Job) -> list[str]:
     async with AsyncOpenAI(base_url=job["url"], api_key=job["key"], max_retries=0) as client:
-        model = OpenAIResponsesModel("scripted", provider=OpenAIProvider(openai_client=client))
+        model = OpenAIResponsesModel(job["model"], provider=OpenAIProvider(openai_client=client))
         stored = len(job["prompts"]) == 1
         settings = OpenAIResponsesModelSettings(openai_store=stored, openai_send_reasoning_ids=stored)
         agent = Agent(model, tools=[city] if job["own"] else [], model_settings=settings)

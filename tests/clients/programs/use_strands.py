@@ -17,7 +17,7 @@ def city() -> str:
 
 async def converse(job: Job) -> list[str]:
     model = OpenAIResponsesModel(
-        client_args={"base_url": job["url"], "api_key": job["key"], "max_retries": 0}, model_id="scripted"
+        client_args={"base_url": job["url"], "api_key": job["key"], "max_retries": 0}, model_id=job["model"]
     )
     agent: Any = Agent(model=model, tools=[city] if job["own"] else [], callback_handler=None)
     texts: list[str] = []

@@ -54,7 +54,7 @@ PART: HostPart[None] = HostPart(
     routes=_routes,
     paths=("/mcp", "/api/sessions", "/api/mcp-servers"),
     shared=("/mcp",),
-    commands={"discover": f"{_HERE}.commands.discover"},
+    commands={name: f"{_HERE}.commands.{name}" for name in ("discover", "connect")},
     servers=lambda: ServerKind(_read, _schema, _open_servers),
     stdio=f"{_HERE}.commands.over_stdio",
 )

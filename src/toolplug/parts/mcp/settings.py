@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.document import Document, Section, read_document
+from toolplug.config.document import Document, Section, read_document, section_keys
 from toolplug.config.environment import expand
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.problems import validate_section
@@ -25,7 +26,7 @@ from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
-from toolplug.host.file.provider_entries import origin_of, section_keys
+from toolplug.host.file.provider_entries import origin_of
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.host.file.tool_servers import SECTION, EntrySchema
 from toolplug.parts.mcp.client.connection import MISSING
@@ -207,7 +208,7 @@ class ServerEntries:
 
 def _is_there(command: Command, folder: Path) -> bool:
     program = command.command
-    if "/" in program:
+    if os.path.dirname(program):
         program = str((command.cwd or folder) / program)
     return which(program, path=command.env.get("PATH")) is not None
 

@@ -11,10 +11,12 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 from typing import NamedTuple, cast
 
 from toolplug.config.masking import find_secrets, forms_of, looks_secret, mask_secrets, secrets_in
@@ -28,6 +30,8 @@ _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _PROC = Path("/proc")
 _STARTED = 19
 """The field of `/proc/<pid>/stat` after the name, counted from the state: proc_pid_stat(5)."""
+_ENDINGS_MATTER = sys.platform == "win32"
+"""Windows looks for a program with the ending .exe only, and starts scripts by their whole name only."""
 _MAX_DESCENDANTS = 1_000
 """That are looked for in one process tree: its own group ends in any case."""
 
@@ -72,7 +76,7 @@ def _children(pid: int) -> Iterator[int]:
         return
     for thread in threads:
         with suppress(OSError):
-            yield from map(int, (_PROC / str(pid) / "task" / thread / "children").read_text().split())
+            yield from map(int, (_PROC / str(pid) / "task" / thread / "children").read_text("ascii").split())
 
 
 def _read_start_time(pid: int) -> int | None:
@@ -267,7 +271,7 @@ async def _spawn(
     try:
         process, _ = await loop.subprocess_exec(
             lambda: pipes,
-            command.command,
+            find_program(command.command, environment.get("PATH"), folder),
             *command.args,
             stdin=PIPE,
             stdout=PIPE,
@@ -279,6 +283,17 @@ async def _spawn(
     except (OSError, ValueError) as error:
         raise ConnectionFailed(_why_not(command, folder, error)) from None
     return process
+
+
+def find_program(name: str, path: str | None, folder: Path) -> str:
+    """Return what to start for a command: on Windows with its ending, as `npx` is `npx.cmd` and is not found without.
+
+    `path`: the folders to look in, as in the variable PATH. A command in a folder is found from `folder` on.
+    """
+    if not _ENDINGS_MATTER:
+        return name
+    at = str(folder / name) if os.path.dirname(name) else name
+    return which(at, path=path) or name
 
 
 def _why_not(command: Command, folder: Path, error: Exception) -> str:

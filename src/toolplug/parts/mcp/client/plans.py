@@ -146,7 +146,8 @@ class ServerPlanner:
 
     def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
-        rule, policy = server.rule(name), ToolPolicy(server.policy_of(name), server.origin_of(name, "policy"))
+        rule = server.rule(name)
+        policy = rule.policy_in(server.policy_of(name), server.origin_of(name, "policy"))
         if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is no one to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))

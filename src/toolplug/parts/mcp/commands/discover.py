@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +16,11 @@ from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem
+from toolplug.foreign.client_files import expand_path
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.inspection import open_servers_only
+from toolplug.parts.mcp.client_files.import_plan import import_fields, plan_import, print_import
 from toolplug.parts.mcp.http.servers import server_fields
-from toolplug.parts.mcp.importing.import_plan import import_fields, plan_import, print_import
 from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S
 from toolplug.parts.mcp.server_records import ServerView
 from toolplug.parts.mcp.servers import servers_of
@@ -39,7 +41,7 @@ async def discover(
         typer.Argument(metavar="[SERVER]", help="A server's id. Default: all enabled servers.", show_default=False),
     ] = None,
     file: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--import",
             metavar="FILE",
@@ -75,7 +77,7 @@ async def discover(
     if accept and server is None:
         raise typer.BadParameter("--accept needs the SERVER whose tools it names")
     files = config_file(options.config)
-    plan = None if file is None else plan_import(file, files.file)
+    plan = None if file is None else plan_import(expand_path(file, os.environ, home=Path.home()), files.file)
     if plan is not None and not dry_run:
         plan.write()
     problems = [*plan.problems] if plan is not None else []

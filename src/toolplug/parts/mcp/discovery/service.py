@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -116,9 +116,14 @@ class Discovery:
         watched = self._known[server.name] = WatchedServer(server, self._services, before)
         watched.start()
 
-    async def leave(self, name: ServerName) -> None:
-        """Stop discovering a server, for one that is disabled; a listing in progress is dropped, the record stays."""
-        watched = self._known.pop(name, None)
+    def leave(self, name: ServerName) -> Coroutine[None, None, None]:
+        """Stop discovering a server, for one that is disabled; a listing in progress is dropped, the record stays.
+
+        It is left before this returns: who enables it at once discovers it again. What is returned ends the listing.
+        """
+        return self._stop(name, self._known.pop(name, None))
+
+    async def _stop(self, name: ServerName, watched: WatchedServer | None) -> None:
         if watched is not None:
             await watched.stop()
             self._notify(name, self.record(name))

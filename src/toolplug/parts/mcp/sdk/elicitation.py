@@ -37,8 +37,17 @@ from toolplug.catalog.call import (
 )
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text
+from toolplug.config.units import format_duration
 from toolplug.errors import ApiError, StoreError
-from toolplug.execution.host_approvals import LIFE_S, Decision, HostApprovals, Ticket
+from toolplug.execution.host_approvals import (
+    LIFE_S,
+    NO_TERMS,
+    Decision,
+    DecisionTerms,
+    GrantTerms,
+    HostApprovals,
+    Ticket,
+)
 from toolplug.parts.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
 from toolplug.parts.mcp.sdk.askers import MAX_QUESTIONS
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
@@ -53,6 +62,8 @@ _UNKNOWN_STATE = (
 )
 _NOT_KEPT = "its server asks the user first, and the host cannot keep the question now; try again later"
 _DECISIONS: dict[str, Decision] = {"accept": "approve", "decline": "deny"}
+_ONCE, _SESSION, _DENY = "once", "this session", "deny"
+_FIELD = "decision"
 
 _LOG = logging.getLogger("toolplug.mcp")
 
@@ -73,24 +84,28 @@ async def call_with_approval(
     if params.request_state is not None and not is_round(params.request_state):  # repeated with the decision
         response = (params.input_responses or {}).get(_KEY)
         await _decide(ctx.lifespan_context.approvals, params.request_state, response, context)
-        return await execute(context._replace(approval=params.request_state))
-    result = await execute(context)
-    if (asked := round_of(context.ask, result)) is not None:
-        questions = await _with_questions(ctx, params, context, asked)
-        return result._replace(output=_NOT_KEPT) if questions is None else questions
-    ticket = None if result.status is not ToolStatus.DENIED else await _decidable(ctx, result, context)
-    question = None if ticket is None else question_of(ticket)
-    if ticket is None or question is None:
-        return result
-    request = types.ElicitRequest(
-        params=types.ElicitRequestFormParams(message=question, requested_schema=_NO_FIELDS)  # accept and decline do
-    )
-    if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return types.InputRequiredResult(input_requests={_KEY: request}, request_state=ticket.id)
-    response = await _answer(ctx, request)
-    if not await _decide(ctx.lifespan_context.approvals, ticket.id, response, context):
-        return result
-    return await execute(context._replace(approval=ticket.id))
+        context = context._replace(approval=params.request_state)
+    while True:
+        result = await execute(context)
+        if (asked := round_of(context.ask, result)) is not None:
+            questions = await _with_questions(ctx, params, context, asked)
+            return result._replace(output=_NOT_KEPT) if questions is None else questions
+        ticket = None if result.status is not ToolStatus.DENIED else await _decidable(ctx, result, context)
+        grant = None if ticket is None else await _session_grant(ctx.lifespan_context.approvals, ticket.id, context)
+        question = None if ticket is None else question_of(ticket, grant)
+        # What the user has just dismissed is not asked again.
+        if ticket is None or question is None or ticket.id == context.approval:
+            return result
+        # Without a grant to offer, accept and decline do.
+        form = _NO_FIELDS if grant is None else _choices()
+        request = types.ElicitRequest(params=types.ElicitRequestFormParams(message=question, requested_schema=form))
+        if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return types.InputRequiredResult(input_requests={_KEY: request}, request_state=ticket.id)
+        response = await _answer(ctx, request)
+        if not await _decide(ctx.lifespan_context.approvals, ticket.id, response, context):
+            return result
+        # A script may go on to the next question.
+        context = context._replace(approval=ticket.id)
 
 
 async def asking(
@@ -121,7 +136,8 @@ async def _rounds(
     """Return what ends the call with questions, and has the answers to those with which it has ended before."""
     state = params.request_state
     if context.approval is not None or (state is not None and not is_round(state)):
-        return NobodyToAsk("the call needs an approval, which is used by one request of a client of 2026-07-28")
+        reason = "the call needs an approval, which is used by one request of a client of 2026-07-28"
+        return NobodyToAsk(reason, approves=True)
     if state is None:
         return InputRounds()
     responses = params.input_responses or {}
@@ -168,12 +184,21 @@ def _user_answer(response: object) -> UserAnswer | None:
     return UserAnswer(response.action, response.content or EMPTY) if isinstance(response, types.ElicitResult) else None
 
 
-def question_of(ticket: Ticket) -> str | None:
+def _choices() -> dict[str, Any]:
+    """Return the form of a question whose answer may hold for a session."""
+    field = {"type": "string", "title": "Decision", "enum": [_ONCE, _SESSION, _DENY], "default": _ONCE}
+    return {"type": "object", "properties": {_FIELD: field}}
+
+
+def question_of(ticket: Ticket, grant: GrantTerms | None = None) -> str | None:
     """Return the question for the user, with invisible characters escaped; None if it is too long."""
     arguments = json.dumps(ticket.arguments, ensure_ascii=False)
     if clean_text(arguments) != arguments:
         arguments = json.dumps(ticket.arguments)
     question = f'Run the tool "{ticket.tool}" with these arguments?\n\n{arguments}'
+    if grant is not None:
+        calls = "every call of this tool" if grant.arguments is True else "calls with the same arguments"
+        question += f'\n\n"{_SESSION}" also allows {calls} in this session, for {format_duration(grant.for_s)}.'
     return question if len(question) <= MAX_QUESTION else None
 
 
@@ -191,6 +216,15 @@ async def _decidable(
         return None
 
 
+async def _session_grant(approvals: HostApprovals, ticket_id: str, context: CallContext) -> GrantTerms | None:
+    """Return the grant for its session that a call's person may make; None where the store fails."""
+    try:
+        return await approvals.session_grant(ticket_id, context.principal)
+    except StoreError as error:
+        _LOG.error("a question offers no grant, as the store of approvals fails: %s", error)
+        return None
+
+
 def _can_ask(ctx: ServerRequestContext[McpCaller, Any]) -> bool:
     """Return whether the client supports forms; a bare `elicitation: {}` is older than the URL mode and means forms."""
     capabilities = ctx.session.client_capabilities
@@ -201,7 +235,7 @@ def _can_ask(ctx: ServerRequestContext[McpCaller, Any]) -> bool:
 
 
 async def _answer(ctx: ServerRequestContext[McpCaller, Any], request: types.ElicitRequest) -> types.ElicitResult | None:
-    """Return the user's answer; None if no valid one comes before a ticket would expire."""
+    """Return the user's answer; None if no valid one comes in five minutes: a ticket may wait for days."""
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     try:
         return await ctx.session.send_request(request, types.ElicitResult, LIFE_S, related)
@@ -213,12 +247,17 @@ async def _answer(ctx: ServerRequestContext[McpCaller, Any], request: types.Elic
 async def _decide(approvals: HostApprovals, ticket_id: str, response: object, context: CallContext) -> bool:
     """Decide the ticket by the user's answer if the caller may; return whether it is decided."""
     decision = _DECISIONS.get(response.action) if isinstance(response, types.ElicitResult) else None
-    principal = context.principal
+    chosen = (response.content or EMPTY).get(_FIELD, _ONCE) if isinstance(response, types.ElicitResult) else _ONCE
+    principal, terms = context.principal, NO_TERMS
+    if chosen == _DENY and decision is not None:
+        decision = "deny"
     try:
         if decision is None or await approvals.decidable(ticket_id, principal) is None:
             return False
+        if chosen == _SESSION and decision == "approve":
+            terms = DecisionTerms(grant=await approvals.session_grant(ticket_id, principal))
         await approvals.decide(
-            ticket_id, decision, principal, decided="elicitation", request_id=context.request_id, own=None
+            ticket_id, decision, principal, decided="elicitation", request_id=context.request_id, own=None, terms=terms
         )
     except ApiError:
         return True  # another decision came first, and holds

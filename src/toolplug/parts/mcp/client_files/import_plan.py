@@ -11,9 +11,9 @@ from toolplug.cli.output import echo
 from toolplug.config.document import parse_document, read_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
-from toolplug.parts.mcp.importing.client_config import Variables, legal_ids, remarks, server_entry
-from toolplug.parts.mcp.importing.client_files import read_client_file
-from toolplug.parts.mcp.importing.yaml_insertion import section_text, with_servers
+from toolplug.parts.mcp.client_files.imported_entries import Variables, legal_ids, remarks, server_entry
+from toolplug.parts.mcp.client_files.reading import read_client_file
+from toolplug.parts.mcp.client_files.yaml_insertion import section_text, with_servers
 from toolplug.parts.mcp.settings import SECTION
 
 MAX_PREFIX = 32

@@ -1,12 +1,11 @@
 """Reads the MCP servers of other programs' files: editors, desktop clients and agents, in JSON, YAML and TOML.
 
-Each program has its own place and words for the same few facts; they become one `ClientServer`. The shapes are those
-that the programs document: Claude Desktop and Code, Cursor, VS Code, Zed, Windsurf, Gemini CLI, opencode, Codex,
-Continue, Goose and LibreChat.
+Each program has its own place and words for the same few facts (`formats.py`); they become one `ClientServer`.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
@@ -22,31 +21,14 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.wording import own_text, right_shape
 from toolplug.config.yaml_tree import Mark, problem_at, shown_path
 from toolplug.errors import ConfigError, Problem
-
-MAX_FILE_BYTES = 1024 * 1024
-"""Of a file to import; a larger one is refused."""
-
-SECTIONS: tuple[tuple[str, ...], ...] = (
-    ("mcpServers",),  # Claude, Cursor, Windsurf, Gemini, LibreChat; a list in Continue's
-    ("servers",),  # VS Code: mcp.json
-    ("mcp", "servers"),  # VS Code: settings.json
-    ("context_servers",),  # Zed
-    ("mcp_servers",),  # Codex
-    ("extensions",),  # Goose
-    ("mcp",),  # opencode
+from toolplug.foreign.client_files import (
+    BEARER_VARIABLE,
+    ENV_VARIABLES,
+    HEADER_VARIABLES,
+    MAX_FILE_BYTES,
+    SECTIONS,
+    WORDS,
 )
-"""The places of servers, each a mapping by name, or a list of mappings with a `name`."""
-
-_WORDS: Mapping[str, str] = {
-    "cmd": "command",
-    "envs": "env",
-    "environment": "env",
-    "uri": "url",
-    "httpUrl": "url",
-    "serverUrl": "url",
-    "http_headers": "headers",
-}
-"""What other programs call a key."""
 
 _OF_PROGRAM = frozenset({"builtin", "platform", "extension", "frontend", "inline_python"})
 """Kinds of servers that are part of the program itself."""
@@ -95,7 +77,7 @@ def read_client_file(file: Path) -> Reading:
     servers: dict[str, ClientServer] = {}
     own: list[str] = []
     problems: list[Problem] = []
-    for path, name, value in _entries(file, _parse(file)):
+    for path, name, value in _entries(file, parse_client_file(read_bytes(file), file)):
         entry = _mapping(value)
         if _is_of_program(entry):
             own.append(name)
@@ -113,13 +95,19 @@ def read_client_file(file: Path) -> Reading:
     return Reading(servers, tuple(own), tuple(problems))
 
 
-def _parse(file: Path) -> Mapping[str, object]:
-    """Return the whole file as a mapping. Raises `OSError` and `ConfigError`."""
+def read_bytes(file: Path) -> bytes:
+    """Return the bytes of a file, its byte order mark included. Raises `OSError` and `ConfigError`."""
     with file.open("rb") as stream:
-        data = stream.read(MAX_FILE_BYTES + 1).removeprefix(BOM_UTF8)
+        data = stream.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         hint = "is it the file of settings?"
         raise ConfigError([Problem(code="too_large", message="larger than 1 MiB", file=str(file), hint=hint)])
+    return data
+
+
+def parse_client_file(data: bytes, file: Path) -> Mapping[str, object]:
+    """Return the whole file as a mapping; its ending says how it is written. Raises `ConfigError`."""
+    data = data.removeprefix(BOM_UTF8)
     if file.suffix in (".yaml", ".yml"):
         return parse_document(data, file=str(file)).value
     try:
@@ -127,9 +115,17 @@ def _parse(file: Path) -> Mapping[str, object]:
             return tomllib.loads(data.decode())
         return _mapping(_json(data, file))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem(code="not_toml", message=f"not TOML: {error}", file=str(file))]) from None
-    except UnicodeDecodeError:
-        raise ConfigError([Problem(code="not_utf8", message="not UTF-8 text", file=str(file))]) from None
+        raise ConfigError([_not_toml(error, file)]) from None
+    except UnicodeDecodeError as error:
+        mark = Mark(line=data.count(b"\n", 0, error.start) + 1, column=1)
+        raise ConfigError([problem_at(str(file), mark, "not_utf8", "not UTF-8 text", "save it as UTF-8")]) from None
+
+
+def _not_toml(error: tomllib.TOMLDecodeError, file: Path) -> Problem:
+    reason, _, place = str(error).partition(" (at line ")
+    found = re.match(r"(\d+), column (\d+)", place)
+    mark = Mark(line=int(found[1]), column=int(found[2])) if found else Mark(line=0, column=0)
+    return problem_at(str(file), mark, "not_toml", f"not TOML: {reason}")
 
 
 def _json(data: bytes, file: Path) -> object:
@@ -137,9 +133,10 @@ def _json(data: bytes, file: Path) -> object:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
+        text = data.decode()
         try:
             # It takes JavaScript's words too; orjson's place is that of the fault where neither reads the text.
-            return cast("object", json5.loads(data.decode()))
+            return cast("object", json5.loads(text))
         except (ValueError, RecursionError):
             mark = Mark(line=error.lineno, column=error.colno)
             raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
@@ -199,7 +196,7 @@ def _is_of_program(entry: Mapping[str, object]) -> bool:
 
 def _in_our_words(entry: Mapping[str, object]) -> Mapping[str, object]:
     """Return a server's entry in the words of `ClientServer`; what is null counts as absent."""
-    found = {_WORDS.get(key, key): item for key, item in entry.items() if item is not None}
+    found = {WORDS.get(key, key): item for key, item in entry.items() if item is not None}
     found.pop("name", None)
     if found.get("source") == "custom":  # Zed
         del found["source"]
@@ -217,12 +214,12 @@ def _in_our_words(entry: Mapping[str, object]) -> Mapping[str, object]:
 
 def _add_named_variables(found: dict[str, object]) -> None:
     """Add the environment and headers that an entry takes from variables by their names (Goose, Codex)."""
-    names = found.pop("env_keys", None) or found.pop("env_vars", None)
+    names = found.pop("env_keys", None) or found.pop(ENV_VARIABLES, None)
     if isinstance(names, list):
         taken = {name: f"${{input:{name}}}" for name in cast("list[object]", names) if isinstance(name, str)}
         found["env"] = {**taken, **_mapping(found.get("env"))}
-    headers = {name: f"${{{of}}}" for name, of in _mapping(found.pop("env_http_headers", None)).items()}
-    if isinstance(token := found.pop("bearer_token_env_var", None), str):
+    headers = {name: f"${{{of}}}" for name, of in _mapping(found.pop(HEADER_VARIABLES, None)).items()}
+    if isinstance(token := found.pop(BEARER_VARIABLE, None), str):
         headers["Authorization"] = f"Bearer ${{{token}}}"
     if headers:
         found["headers"] = {**headers, **_mapping(found.get("headers"))}

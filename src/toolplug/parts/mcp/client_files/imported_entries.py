@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from toolplug.config.masking import find_secrets, named_arguments
 from toolplug.config.yaml_tree import Value
-from toolplug.parts.mcp.importing.client_files import ClientServer
+from toolplug.parts.mcp.client_files.reading import ClientServer
 
 MAX_ID = 64
 

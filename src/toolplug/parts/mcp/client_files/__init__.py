@@ -1,0 +1,1 @@
+"""Reads and writes the files in which other programs keep their MCP servers."""

@@ -1,1 +1,0 @@
-"""Imports MCP servers from another program's file, without changing the other text of the configuration."""
