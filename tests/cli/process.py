@@ -94,11 +94,15 @@ class Serving:
 
 @contextmanager
 def serving(
-    *arguments: str, folder: Path, site: Path | None = None, environ: Mapping[str, str] = MappingProxyType({})
+    *arguments: str,
+    folder: Path,
+    site: Path | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    command: str = "serve",
 ) -> Iterator[Serving]:
     """`toolplug serve` on a free port, killed at the end of the block if it has not ended by then."""
     process = subprocess.Popen(
-        [TOOLPLUG, "serve", "--port", "0", *arguments],
+        [TOOLPLUG, command, "--port", "0", *arguments],
         cwd=folder,
         env={**_environment(site), **environ},
         stdin=subprocess.DEVNULL,

@@ -60,11 +60,13 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
         if key
         not in (
             "code_interpreter",
+            "code_mode",
             "console",
             "file_search",
             "guard",
             "host",
             "journal",
+            "notify",
             "openapi",
             "otel",
             "postgres",

@@ -195,3 +195,84 @@ def test_without_a_model_or_with_one_that_fails_it_says_so(
     assert failed.code == 1
     assert "there is no model to ask" in failed.err
     assert "responses: {backend:" in failed.err
+
+
+def test_saved_answers_are_judged_again_without_a_model_and_tools_without_a_case_are_named(
+    run: Run, backend: ScriptedBackend, tmp_path: Path
+) -> None:
+    backend.plays(calls(Call("weather", '{"city": "Cork"}')))
+    done = run("eval", cases(tmp_path, {"ask": "Rain in Cork?", "tool": "weather"}), "--save", "answers.json")
+    assert done.out.splitlines()[-2:] == ["1 of 1 right", "1 of 2 tools are in no case: mail"]
+    changed = cases(tmp_path, {"ask": "Rain in Cork?", "tool": "mail"}, {"ask": "And mail?", "tool": "mail"})
+    again = run("eval", changed, "--saved", "answers.json", "--json")
+    assert len(backend.asked) == 1
+    assert [case["why"] for case in again.json["cases"]] == ["another tool was called", "there is no saved answer"]
+    assert again.json["uncovered"] == ["weather"]
+    (tmp_path / "answers.json").write_text("{}")
+    assert "no answers that --save has written" in run("eval", changed, "--saved", "answers.json").err
+
+
+MAIL_THE_WEATHER = {
+    "ask": "Mail Ada the weather in Cork.",
+    "steps": [
+        {"tool": "weather", "arguments": {"city": "Cork"}, "answer": {"sky": "grey"}},
+        {"tool": ["mail", "weather"], "arguments": {"to": "Ada"}, "answer": "sent"},
+        {"tool": None},
+    ],
+}
+
+
+def a_model_of_steps(asked: Asked) -> Answer:
+    """Call the next tool by what the last one has answered."""
+    answers = [message["content"] for message in asked.messages if message["role"] == "tool"]
+    if not answers:
+        return calls(Call("weather", '{"city": "Cork"}', "call_1"))
+    assert answers[0] == '{"sky":"grey"}'
+    return calls(Call("mail", '{"to": "Ada"}', "call_2")) if len(answers) == 1 else says("It is grey, and she knows.")
+
+
+@pytest.mark.requirement("I34-eval-steps")
+def test_a_case_of_several_steps_gives_the_answers_and_is_right_when_each_call_is(
+    run: Run, backend: ScriptedBackend, tmp_path: Path
+) -> None:
+    backend.answers(a_model_of_steps)
+    file = cases(tmp_path, MAIL_THE_WEATHER)
+    done = run("eval", file, "--save", "answers.json")
+    assert done.code == 0, done.err
+    assert "weather → mail or weather → no tool" in done.out
+    assert len(backend.asked) == 3
+    assert not (tmp_path / "called").exists()
+    again = run("eval", file, "--saved", "answers.json", "--json")
+    assert (again.code, again.json["right"], again.json["uncovered"]) == (0, 1, [])
+    assert [step["called"] for step in again.json["cases"][0]["steps"]] == ["weather", "mail", None]
+
+
+@pytest.mark.requirement("I34-eval-steps")
+def test_the_first_step_that_is_wrong_ends_the_case_and_is_named(
+    run: Run, backend: ScriptedBackend, tmp_path: Path
+) -> None:
+    both = calls(Call("weather", '{"city": "Cork"}', "call_1"), Call("weather", '{"city": "Oslo"}', "call_2"))
+    backend.answers(lambda asked: both)
+    done = run("eval", cases(tmp_path, MAIL_THE_WEATHER), "--json")
+    assert (done.code, done.json["right"], len(backend.asked)) == (1, 0, 1)
+    assert done.json["cases"][0]["why"] == "step 2: the arguments differ: to=None"
+    assert [step["why"] for step in done.json["cases"][0]["steps"]] == [None, "the arguments differ: to=None"]
+    backend.answers(lambda asked: says("No."))
+    assert "step 1: no tool was called" in run("eval", cases(tmp_path, MAIL_THE_WEATHER)).out
+
+
+@pytest.mark.requirement("I34-eval-steps")
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ({**MAIL_THE_WEATHER, "tool": "mail"}, "a case has steps or tool, not both"),
+        ({"ask": "Hello", "steps": [{"tool": "wether"}]}, "nearest: 'weather'"),
+        ({"ask": "Hello", "steps": [{"answer": "x"}]}, "cases[0].steps[0].tool"),
+    ],
+)
+def test_steps_that_are_wrong_are_refused(
+    run: Run, backend: ScriptedBackend, tmp_path: Path, case: object, said: str
+) -> None:
+    done = run("eval", cases(tmp_path, case))
+    assert (done.code, backend.asked) == (1, [])
+    assert said in done.err

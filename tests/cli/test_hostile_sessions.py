@@ -14,10 +14,10 @@ from tests.hostile_corpus import FAMILIES, hostile_pairs
 
 pytestmark = pytest.mark.judge
 
-FIRST = 30
+FIRST = 20
 """Sessions until the bounded caches of a host are full: 134 MiB after 10, 147 after 20, 150 after 30 to 60."""
-SESSIONS = 60
-GROWTH = 1.2
+SESSIONS = 30
+GROWTH = 1.1
 
 
 @pytest.mark.timeout(900)

@@ -19,6 +19,9 @@ from tests.host.conftest import Package
 
 pytestmark = pytest.mark.judge
 
+PLAIN = r"\x1b\[0m"
+"""The end of a colour: the names on the start screen have one."""
+
 CODE = """
     from toolplug import FunctionProvider, tool
 
@@ -82,7 +85,7 @@ def shop(package: Package, write: Callable[..., Path], tmp_path: Path) -> Path:
 @pytest.mark.timeout(90)
 def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) -> None:
     with terminal(shop) as (seen, url):
-        seen.wait_for("auth +none")
+        seen.wait_for(rf"auth{PLAIN} +none")
         call(url, "price")
         seen.wait_for(r"price \(shop\) \x1b\[32msuccess\x1b\[0m \d+ ms")
         call(url, "fail")
@@ -97,7 +100,7 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
     assert '{"' not in shown
     for place in ("/mcp", "/metrics", "/v1/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
-    assert re.search(r"providers +shop: 2 tools\r\n", shown)
+    assert re.search(rf"providers{PLAIN} +shop: 2 tools\r\n", shown)
     assert "installed-not-enabled" not in shown
     assert "shop_mod.py:11 in Shop.fail" in shown
     assert "Traceback" not in shown
@@ -107,12 +110,15 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
 @pytest.mark.requirement("I16-1-root")
 @pytest.mark.timeout(90)
 def test_the_console_is_named_where_it_is_enabled(shop: Path, write: Callable[..., Path]) -> None:
-    with terminal(shop) as (seen, _):
-        seen.wait_for("auth +none")
+    with terminal(shop, "--no-console") as (seen, _):
+        seen.wait_for(rf"auth{PLAIN} +none")
         without = seen.shown
+    with terminal(shop) as (seen, url):
+        seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")
+        seen.wait_for(rf"providers{PLAIN} +shop: 2 tools\r\n")
     write("providers:\n  shop: {enabled: true}\n  console: {enabled: true, public_routes: true}")
     with terminal(shop) as (seen, url):
-        seen.wait_for(rf"console +{url}/console#decide=[\w-]+\r\n")
+        seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")
     assert "console" not in without
 
 

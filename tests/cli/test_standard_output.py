@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,8 +54,12 @@ HELLO = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
     '"clientInfo":{"name":"t","version":"1"}}}\n'
     '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-    '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"say","arguments":{}}}\n'
+    '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"say","arguments":{"text":"☕"}}}\n'
 )
+
+
+PIPES_OF_WINDOWS = {"PYTHONIOENCODING": "cp1252"}
+"""Its encoding of pipes, in which most texts cannot be written."""
 
 
 @pytest.fixture
@@ -66,8 +71,8 @@ def noisy(write: Write, tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.usefixtures("noisy")
 def test_json_is_one_document_whatever_a_package_prints(tmp_path: Path) -> None:
-    done = toolplug("call", "say", "text=hi", "--json", folder=tmp_path)
-    assert (done.code, json.loads(done.out)["output"]) == (0, "hi")
+    done = toolplug("call", "say", "text=☕", "--json", folder=tmp_path, environ=PIPES_OF_WINDOWS)
+    assert (done.code, json.loads(done.out)["output"]) == (0, "☕")
     for printed in ("printed at import", "a child at the start", "written by the tool", "printed at the end"):
         assert printed in done.err
 
@@ -76,9 +81,19 @@ def test_json_is_one_document_whatever_a_package_prints(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("noisy")
 def test_the_protocol_over_pipes_has_its_own_lines_from_the_first_byte(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "toolplug", "serve", "--stdio"]
-    done = subprocess.run(command, cwd=tmp_path, input=HELLO, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        input=HELLO,
+        env={**os.environ, **PIPES_OF_WINDOWS},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line).get("id") for line in done.stdout.splitlines()] == [1, 2]
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["id"], second["id"], second["result"]["content"][0]["text"]) == (1, 2, "☕")
     assert "printed at import" in done.stderr
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx2
@@ -269,6 +269,13 @@ def test_the_workers_of_another_server_share_the_store(
                 time.sleep(0.1)
                 folder = tmp_path / "state.db-wake"
                 sockets = len(list(folder.iterdir())) - 1 if folder.exists() else 0
+            # A worker has opened the store before it listens.
+            while True:
+                with suppress(httpx2.ConnectError):
+                    httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S)
+                    break
+                assert time.monotonic() < give_up_at
+                time.sleep(0.1)
             body = {"name": "hello", "arguments": {}}
             for _ in range(10):
                 answer = httpx2.post(f"http://127.0.0.1:{port}/v1/tool-calls", json=body, timeout=PATIENCE_S)

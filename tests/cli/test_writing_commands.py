@@ -9,7 +9,6 @@ import pty
 import re
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version
@@ -21,6 +20,7 @@ import pytest
 import yaml
 from packaging.version import Version
 from tests.cli.conftest import Run
+from tests.environments import make_environment
 from tests.providers.fake_distribution import install, provides
 from tests.requirement_table import ROOT
 
@@ -389,11 +389,8 @@ def test_a_type_that_is_installed_already_is_remarked(run: Run) -> None:
 @pytest.mark.requirement("C-10-new-provider", "I2-done-wheel-listed")
 def test_a_new_package_installs_into_a_fresh_environment_and_is_found_there(run: Run, tmp_path: Path) -> None:
     run("new-provider", "weather")
-    venv.create(tmp_path / "venv", with_pip=True)
-    scripts = tmp_path / "venv" / "bin"
     package = tmp_path / "toolplug-weather"
-    core = f"{ROOT}[server]"
-    _must(scripts / "python", "-m", "pip", "install", "--quiet", core, package, "pytest", "httpx2", folder=tmp_path)
+    scripts = make_environment(tmp_path / "venv", f"{ROOT}[server]", package, "pytest", "httpx2")
     _must(scripts / "python", "-m", "pytest", "-q", folder=package)
     assert "installed-not-enabled" in _must(scripts / "toolplug", "providers", folder=tmp_path)
     (tmp_path / "providers.yaml").write_text("providers: {weather: {enabled: true}}")
@@ -405,3 +402,21 @@ def _must(*command: str | Path, folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.mark.requirement("I38-host-key")
+def test_key_rotate_puts_a_new_key_first_and_shows_none_unless_asked(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text("store: sqlite:///./kept/state.db\n", "utf-8")
+    made = json.loads(run("key", "rotate", "--json").out)
+    key = tmp_path / "kept" / "host.key"
+    assert made == {"file": str(key), "keys": 1}
+    first = key.read_text("utf-8")
+    assert json.loads(run("key", "rotate", "--json").out)["keys"] == 2
+    assert key.read_text("utf-8").endswith(first)
+    shown = json.loads(run("key", "rotate", "--show", "--json").out)["key"]
+    file.write_text(f"key: {shown}\n", "utf-8")
+    refused = run("key", "rotate")
+    assert refused.code == 1
+    assert "key: names no file" in refused.err
+    assert shown not in refused.err

@@ -22,6 +22,7 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         "Application",
         "Backoff",
         "Capability",
+        "Difference",
         "Environment",
         "HostError",
         "HostRefused",
@@ -34,6 +35,8 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         "Tool",
         "ToolUpdates",
         "ToolsChanged",
+        "compare_tools",
+        "needed_capabilities",
         "watch",
     ]
     assert [name for name in client.__all__ if not getattr(client, name).__doc__] == []

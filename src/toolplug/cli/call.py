@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,9 +42,16 @@ async def call(
     and `toolplug why cli` prints it again. If the tools of the MCP server that the name begins with are not known yet,
     they are listed first, as toolplug discover does.
 
+    A Python file before the name is called without a configuration, as toolplug serve takes it.
+
     Examples: toolplug call hello name=Ada · toolplug call search '{"query": "otters"}' · toolplug call
     clock.get_time --agent researcher
     """
+    # As `serve` and `dev` take a file of code.
+    if name.endswith(".py") and options.config is None:
+        if not arguments:
+            raise typer.BadParameter(f"name a tool of {name}: toolplug call {name} TOOL")
+        options, name, arguments = replace(options, config=Path(name)), arguments[0], arguments[1:]
     log_warnings(options.config, traces=True)
     caller, agent, session = operator(options.tenant), options.agent, options.session
     async with (

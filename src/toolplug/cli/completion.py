@@ -24,6 +24,10 @@ MAX_TOOLS = 2_000
 """Tools that the cache keeps of one catalog."""
 
 
+MAX_CALLERS = 20
+"""Tenants with agents whose catalogs a cache keeps, the last listed: each has up to 2,000 tools, and none expires."""
+
+
 class _Parameter(BaseModel):
     """The part of a parameter's schema that names its values."""
 
@@ -48,12 +52,16 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
         return
     cache = _read(file)
     tools = list(catalog.items())[:MAX_TOOLS]
-    cache.catalogs[_caller_key(tenant, agent)] = {name: _words(tool.definition.parameters.text) for name, tool in tools}
+    key = _caller_key(tenant, agent)
+    cache.catalogs.pop(key, None)  # so that it is the newest
+    cache.catalogs[key] = {name: _words(tool.definition.parameters.text) for name, tool in tools}
+    for oldest in [*cache.catalogs][:-MAX_CALLERS]:
+        del cache.catalogs[oldest]
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder: a rename within one file system, so that a shell that completes now reads the old file or
         # the new one.
-        with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
+        with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8", newline="\n") as written:
             try:
                 written.write(cache.model_dump_json())
                 written.flush()

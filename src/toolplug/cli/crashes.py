@@ -53,7 +53,8 @@ class CrashFiles(logging.Handler):
             "trace": crash.trace(),
         }
         file = self._folder / f"{created:.6f}-{os.getpid()}-{next(self._written):06d}.json"
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
             json.dump(fields, stream, ensure_ascii=False)
         for old in sorted(self._folder.glob("*.json"))[:-KEPT]:
             old.unlink(missing_ok=True)

@@ -56,10 +56,10 @@ def dashboard(
         return
     folder = output or files.file.parent
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / BOARD_FILE).write_text(json.dumps(shown, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / BOARD_FILE).write_text(json.dumps(shown, indent=2, ensure_ascii=False) + "\n", "utf-8", newline="\n")
     # Wide, so that no expression of PromQL is folded into several lines.
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=1_000)
-    (folder / RULES_FILE).write_text(text, "utf-8")
+    (folder / RULES_FILE).write_text(text, "utf-8", newline="\n")
     panels = sum(panel["type"] != "row" for row in shown["panels"] for panel in (row, *row.get("panels", ())))
     echo(f"{folder / BOARD_FILE} is written, with {pluralize(panels, 'panel')}")
     echo(f"{folder / RULES_FILE} is written, with {pluralize(len(rules['groups'][0]['rules']), 'alert')}")

@@ -14,9 +14,10 @@ from starlette.authentication import AuthenticationError
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
+from toolplug.cli.log_options import log_options
 from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
-from toolplug.cli.output import echo, print_json, print_table, problem_fields, problems_in
+from toolplug.cli.output import COLOURS, echo, list_names, paint, print_json, print_table, problem_fields, problems_in
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem, StoreMisused, ToolplugError
 from toolplug.host.file.settings import Auth
@@ -27,6 +28,9 @@ from toolplug.providers.entry_points import find_installed
 
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
 """Packages whose versions affect behaviour; the last two come with extras."""
+
+MAX_FINDINGS = 50
+"""Errors, and warnings, that are printed without `-v`: a server with hundreds of poor tools has as many warnings."""
 
 app: typer.Typer = typer.Typer()
 
@@ -42,7 +46,7 @@ async def doctor(
     """Report all errors and warnings in the configuration and the installed packages.
 
     Reads the whole configuration, starts the enabled providers, opens the store and fetches the key set of tokens.
-    Warns about tools that a model cannot understand. Exits 1 if there is an error.
+    Warns about tools that a model cannot understand. -v prints all where there are many. Exits 1 if there is an error.
 
     Example: toolplug doctor
     """
@@ -102,15 +106,18 @@ def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
     echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
     if records:
         echo("")
-        rows = [(record.key, record.state, ", ".join(record.tools) or "-") for record in records]
+        rows = [(record.key, record.state, list_names(record.tools, "tool")) for record in records]
         print_table(("provider", "state", "tools"), rows)
     _print_findings(found)
 
 
 def _print_findings(found: Findings) -> None:
     for title, problems in (("error", found.errors), ("warning", found.warnings)):
-        for problem in problems:
-            echo(f"\n{title}: {problem}")
+        most = len(problems) if log_options().verbose else MAX_FINDINGS
+        for problem in problems[:most]:
+            echo(f"\n{paint(title, COLOURS[title])}: {problem}")
+        if len(problems) > most:
+            echo(f"\nand {pluralize(len(problems) - most, title)} more; -v shows all")
     echo(f"\n{pluralize(len(found.errors), 'error')}, {pluralize(len(found.warnings), 'warning')}")
 
 

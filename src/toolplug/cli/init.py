@@ -29,12 +29,16 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     log_warnings(config)
     file = config or Path(DEFAULT_FILE)
     try:
-        with file.open("x", encoding="utf-8") as stream:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
             stream.write(_text(name for name, packages in find_installed().types.items() if len(packages) == 1))
     except FileExistsError:
         message, hint = "exists already and is unchanged", "give another name with -c"
         raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
-    print_answer(as_json, {"file": str(file)}, f"Created {file}. Next steps: toolplug providers, toolplug serve")
+    print_answer(
+        as_json,
+        {"file": str(file)},
+        f"Created {file}. Next steps: enable a provider in it, toolplug providers, toolplug serve",
+    )
 
 
 def _text(types: Iterable[str]) -> str:

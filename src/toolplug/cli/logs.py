@@ -121,17 +121,17 @@ def log_warnings(config: Path | None = None, *, traces: bool = False) -> None:
     _keep_crashes(config, traces)
 
 
-def log_service(config: Path | None, *, terminal: bool, traces: bool, worker: int | None = None) -> None:
-    """Log from INFO on, for `serve`: lines on a terminal, else JSON, as audit lines are already.
+def log_service(config: Path | None, *, people: bool, traces: bool, worker: int | None = None) -> None:
+    """Log from INFO on, for `serve`: lines for `people`, else JSON, as audit lines are already.
 
     `worker`: the number of this process in the lines, if it is one of several.
     """
     traces = traces or log_options().debug
-    formatter = HumanLines if terminal else JsonLines
+    formatter = HumanLines if people else JsonLines
     _log(formatter(traces=traces, worker=worker), logging.INFO)
     _keep_crashes(config, traces)
     audit = logging.getLogger(AUDIT)
-    audit.handlers = [_handler(AuditLines(worker=worker) if terminal else logging.Formatter("%(message)s"))]
+    audit.handlers = [_handler(AuditLines(worker=worker) if people else logging.Formatter("%(message)s"))]
     # Else the handler of the root would write each line a second time, as a line of the log.
     audit.propagate = False
 

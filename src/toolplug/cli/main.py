@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = threading.enumerate()
     # Only for the command itself: a program or a test that passes arguments goes on afterwards.
     last_step = LastStep() if arguments is None else None
-    if arguments is None and sys.argv[1:2] == ["serve"]:
+    if arguments is None and sys.argv[1:2] in (["serve"], ["dev"]):
         # The server sets its own handlers after the imports. A supervisor that stops it meanwhile is to see exit code
         # 0.
         end_at_signals()

@@ -21,7 +21,7 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_c
 from toolplug.cli.output import echo, print_answer, print_problems, problem_fields
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.providers.entry_points import InstalledProvider, find_installed
-from toolplug.providers.loading import file_module, load, names_file, provider_file
+from toolplug.providers.loading import file_module, file_of, load, names_file, provider_file
 
 TEMPLATES = "provider_package"
 FILES = {
@@ -129,7 +129,7 @@ def _key_of(name: str | None, from_file: str | None) -> str:
     """Return the provider's key in the configuration, by its name or that of the file. Raises `typer.BadParameter`."""
     if name is None and from_file is None:
         raise typer.BadParameter("give NAME, or --from FILE")
-    name = name or Path((from_file or "").partition(":")[0]).stem
+    name = name or Path(file_of(from_file or "")).stem
     key = name.replace("-", "_").removeprefix(_PREFIX)
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
         wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
@@ -186,7 +186,7 @@ def _code_of(from_file: str, key: str) -> _Code:
         words={
             "class_name": "".join(names[:1]),
             "entry_point": ":".join((f"toolplug_{key}.provider", *names[:1])),
-            "file": from_file.partition(":")[0],
+            "file": file_of(from_file),
             "tool": loaded.tools[0] if loaded.tools else "TOOL",
             "tools": ", ".join(f'"{tool}"' for tool in loaded.tools),
             "required": f"  # its Config needs {', '.join(required)}" if required else "",
@@ -277,5 +277,5 @@ def _write(folder: Path, key: str, code: _Code | None, parts: frozenset[Part]) -
         texts[folder / "src" / f"toolplug_{key}" / "provider.py"] = code.source
     for file, text in texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
+        file.write_text(text, "utf-8", newline="")  # the code of a file has its own line ends
     return list(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -35,6 +35,10 @@ ConfigOption: TypeAlias = Annotated[
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")]
+LogFormatOption: TypeAlias = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option("--log-format", help="Lines for people, or JSON. Default: by whether stderr is a terminal."),
+]
 AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
 SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import islice
 from types import MappingProxyType
 
 import typer
 
+from toolplug.catalog.text import clean_text, pluralize
+from toolplug.cli.log_options import log_options
 from toolplug.cli.standard_output import answers
+from toolplug.config.masking import find_secrets, looks_secret
 from toolplug.errors import ApiError, ConfigError, Problem
 
 COLOURS = MappingProxyType(
@@ -19,6 +24,7 @@ COLOURS = MappingProxyType(
         "active": "green",
         "installed-not-enabled": "cyan",
         "disabled": "dim",
+        "restarting": "yellow",
         "shadowed": "yellow",
         "import-failed": "red",
         "config-invalid": "red",
@@ -44,6 +50,13 @@ COLOURS = MappingProxyType(
 
 STATUS_COLOURS = MappingProxyType({"success": "green", "panic": "red", "timeout": "red", "unavailable": "red"})
 """Colours of statuses of calls; the others, errors of the caller, are yellow."""
+
+MAX_NAMES = 8
+"""Names in one cell of a table: a provider may have hundreds of tools, which make a cell of hundreds of lines."""
+_MAX_LINE = 200
+"""Characters of the line that a problem shows, which may be a whole document of JSON."""
+_KEYS = re.compile(r"([A-Za-z_][\w-]*)[\"']?\s*:\s+(\S*)")
+"""Keys on a line of YAML, and the begin of what follows each."""
 
 _TERMINAL_TABLE = "toolplug.cli.terminal_table"
 """Imports Rich, which takes longer than the rest of what most commands print with."""
@@ -88,6 +101,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     import_module(_TERMINAL_TABLE).print_on_terminal(columns, rows, COLOURS, answers())
 
 
+def list_names(names: Sequence[str], noun: str) -> str:
+    """Return the names for a cell of a table: without `-v` only their number where there are more than eight."""
+    if len(names) > MAX_NAMES and not log_options().verbose:
+        return pluralize(len(names), noun)
+    return ", ".join(names) or "-"
+
+
 def problems_in(error: Exception) -> Sequence[Problem]:
     """Convert an error to problems, at least one."""
     match error:
@@ -97,6 +117,9 @@ def problems_in(error: Exception) -> Sequence[Problem]:
             return [Problem(code="os_error", message=error.strerror or str(error), file=str(error.filename or ""))]
         case ApiError(code="approval_not_found" | "approval_decided"):
             hint = "`toolplug approvals list --all-tenants` shows every one; --tenant names the tenant of the call"
+            return [Problem(code=error.code, message=str(error), hint=hint)]
+        case ApiError(code="grant_not_found"):
+            hint = "`toolplug grants list` shows those of this tenant; --tenant names another one"
             return [Problem(code=error.code, message=str(error), hint=hint)]
         case ApiError(code="toolset_not_found"):
             hint = "--subject names the caller that saved it: anonymous, if it was saved over HTTP without auth"
@@ -112,8 +135,35 @@ def print_problems(problems: Sequence[Problem], *, as_json: bool, answer: bool =
     if as_json:
         print_json({"problems": problem_fields(problems)})
         return
+    terminal = (answers() if answer else sys.stderr).isatty()
     for problem in problems:
         echo(str(problem), err=not answer)
+        for line in _show_place(problem) if terminal else ():
+            echo(line, err=not answer)
+
+
+def _show_place(problem: Problem) -> Iterator[str]:
+    """Yield the line of a problem with a caret below its column; nothing for a line that holds a secret."""
+    if not problem.file or not problem.line or looks_secret(problem.path.split(".")):
+        return
+    try:
+        with open(problem.file, encoding="utf-8", errors="replace") as file:
+            line = next(islice(file, problem.line - 1, None), "")[:_MAX_LINE]
+    except (OSError, ValueError):
+        return
+    text = clean_text(line.rstrip()).replace("\t", " ")
+    if not text.strip() or _holds_secret(text):
+        return
+    number = f"{problem.line:>5} | "
+    yield paint(number, "cyan") + text
+    if 0 < problem.column <= len(text) + 1:
+        yield " " * (len(number) + problem.column - 1) + paint("^", "red")
+
+
+def _holds_secret(text: str) -> bool:
+    """Return whether a value on the line is secret, or a key on it says so."""
+    named = any(looks_secret((name,)) and not value.startswith(("${", "{", "[")) for name, value in _KEYS.findall(text))
+    return named or bool(find_secrets(text.strip()))
 
 
 def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
@@ -123,8 +173,13 @@ def problem_fields(problems: Sequence[Problem]) -> list[dict[str, object]]:
 
 
 def print_result(output: str, status: str | None, hint: str = "") -> None:
-    """Print the output of a call on stdout, and its status, None for a success, on stderr."""
-    echo(output)
+    """Print the output of a call on stdout, and its status, None for a success, on stderr.
+
+    On a terminal an object or a list is indented and in colour; elsewhere it is as compact as the tool's answer.
+    """
+    pretty = output.startswith(("{", "[")) and answers().isatty()
+    if not (pretty and import_module(_TERMINAL_TABLE).print_json_on_terminal(output, answers())):
+        echo(output)
     if status is not None:
         shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         echo(f"{shown} ({hint})" if hint else shown, err=True)

@@ -10,7 +10,7 @@ import typer
 
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
+from toolplug.cli.output import echo, list_names, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.inspection import open_inspected
 from toolplug.providers.entry import ProviderRecord
@@ -27,8 +27,8 @@ async def providers(config: ConfigOption = None, hooks: HooksOption = False, as_
     """List every provider: those of the configuration, then the other installed packages.
 
     Starts the enabled providers to check that they run. Shows the reason and the fix for each that does not run, and
-    the YAML to paste for an installed package that is not enabled; with --hooks the hooks in place of the tools. Works
-    without a configuration; exits 1 if it is invalid.
+    the YAML to paste for an installed package that is not enabled; with --hooks the hooks in place of the tools. Names
+    all tools and routes only with -v, or where they are few. Works without a configuration; exits 1 if it is invalid.
 
     Example: toolplug providers --json
     """
@@ -69,5 +69,5 @@ def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:
 
 def _row(record: ProviderRecord, *, hooks: bool) -> tuple[str, ...]:
     package = f"{record.distribution} {record.version}".strip()
-    offered, routes = ", ".join(record.hooks if hooks else record.tools), ", ".join(record.routes)
-    return record.key, record.type, record.state, offered or "-", routes or "-", package or "-"
+    offered = list_names(record.hooks, "hook") if hooks else list_names(record.tools, "tool")
+    return record.key, record.type, record.state, offered, list_names(record.routes, "route"), package or "-"

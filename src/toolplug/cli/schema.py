@@ -57,5 +57,5 @@ def schema(
         print_json(document)
         return
     file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
-    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8", newline="\n")
     echo(f"{file} is written, with {pluralize(len(found), 'provider type')}")

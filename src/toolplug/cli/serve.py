@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,12 +14,17 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
-from toolplug.cli.options import ConfigOption, JsonOption, config_file, missing_package
+from toolplug.cli.options import ConfigOption, JsonOption, LogFormatOption, config_file, missing_package
 from toolplug.host.file.part_sections import built_in
 
 app: typer.Typer = typer.Typer()
 
-_SERVING = "toolplug.cli.serving.over_http"
+CodeArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE.py]", help="A Python file to serve in place of a configuration.", show_default=False),
+]
+
+SERVING = "toolplug.cli.serving.over_http"
 """Imports packages of the extra `server`, which the help and a wrong configuration do not need."""
 _WORKERS = "toolplug.cli.serving.workers"
 
@@ -32,14 +38,18 @@ def served_file(code: Path, config: Path | None) -> Path:
     return code
 
 
+def _check_workers(others: Mapping[str, bool]) -> None:
+    """Raise `BadParameter` where several processes cannot be, or next to another option that is given."""
+    if not hasattr(signal, "SIGHUP"):
+        raise typer.BadParameter("this system runs one process; --workers needs Linux or macOS")
+    for name, given in others.items():
+        if given:
+            raise typer.BadParameter(f"--{name} runs one process; leave out --workers")
+
+
 @app.command()
 def serve(
-    code: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE.py]", help="A Python file to serve in place of a configuration.", show_default=False
-        ),
-    ] = None,
+    code: CodeArgument = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
@@ -63,6 +73,12 @@ def serve(
         int,
         typer.Option("--workers", min=1, max=64, metavar="N", help="Serve with N processes, which share the store."),
     ] = 1,
+    console: Annotated[
+        bool,
+        typer.Option("--console/--no-console", help="On loopback without `auth`: serve the console by default."),
+    ] = True,
+    opens: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
+    log_format: LogFormatOption = None,
     worker: Annotated[str | None, typer.Option("--worker", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,8 +87,11 @@ def serve(
     A Python file is served by itself: its functions with @tool, or its FunctionProvider.
 
     SIGTERM and SIGINT drain and exit 0, a second one exits at once. SIGHUP reloads the configuration; an invalid one
-    changes nothing. Logs go to stderr; --json makes them one JSON object a line also on a terminal. A terminal shows
-    where everything is, and one line for each call; with --reload also the whole trace of a crash.
+    changes nothing. Logs go to stderr: on a terminal as lines for people, else one JSON object a line; --log-format
+    says which. A terminal shows where everything is, and one line for each call; with --reload also the whole trace of
+    a crash.
+
+    On loopback without `auth` it serves the console, a web page that shows and tries tools, and prints its address.
 
     Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve notes.py --reload
     """
@@ -80,24 +99,22 @@ def serve(
         config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
-    if workers > 1 and not hasattr(signal, "SIGHUP"):
-        raise typer.BadParameter("this system runs one process; --workers needs Linux or macOS")
-    if workers > 1 and (reload or stdio):
-        raise typer.BadParameter(f"{'--reload' if reload else '--stdio'} runs one process; leave out --workers")
+    if workers > 1:
+        _check_workers({"reload": reload, "stdio": stdio, "open": opens})
     if reload:
         # A compiled module is taken for current where its source was saved again in the same second at the same size.
         sys.dont_write_bytecode = True
     file = config_file(config)
-    terminal = sys.stderr.isatty() and not as_json
+    terminal = sys.stderr.isatty() and not as_json and log_format != "json"
     number = None if worker is None else json.loads(worker)["number"]
-    log_service(config, terminal=terminal, traces=reload and terminal, worker=number)
+    log_service(config, people=terminal or log_format == "text", traces=reload and terminal, worker=number)
     if stdio:
         raise typer.Exit(_over_stdio().serve_stdio(file, agent))
     options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth}
     if workers > 1 and worker is None:
-        raise typer.Exit(_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
-    shows = terminal and not quiet
-    raise typer.Exit(_serving(_SERVING).serve(file, watch=reload, shows=shows, worker=worker, **options))
+        raise typer.Exit(import_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
+    options |= {"watch": reload, "shows": terminal and not quiet, "console": console, "opens": opens, "worker": worker}
+    raise typer.Exit(import_serving(SERVING).serve(file, **options))
 
 
 def _over_stdio() -> ModuleType:
@@ -108,7 +125,7 @@ def _over_stdio() -> ModuleType:
     return import_module(module)
 
 
-def _serving(module: str) -> ModuleType:
+def import_serving(module: str) -> ModuleType:
     """Import a module that needs the extra `server`. Raises `ConfigError` without it."""
     try:
         return import_module(module)

@@ -51,7 +51,8 @@ def packages_print_to_stderr() -> Generator[TextIO]:
 
 
 def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    return open(os.dup(descriptor), "w", encoding=stream.encoding, errors=stream.errors)
+    """Return a stream for what programs read, in UTF-8 and with plain line ends; Windows has neither for pipes."""
+    return open(os.dup(descriptor), "w", encoding="utf-8", errors=stream.errors, newline="")
 
 
 def _descriptor(stream: TextIO) -> int | None:

@@ -1,4 +1,4 @@
-"""Tables on a terminal: in colour, and fitted to its width."""
+"""Tables and JSON on a terminal: in colour, tables fitted to its width."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import IO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.json import JSON
 from rich.table import Table
 from rich.text import Text
 
@@ -19,3 +20,14 @@ def print_on_terminal(
     for row in rows:
         table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
     Console(file=file).print(table)
+
+
+def print_json_on_terminal(text: str, file: IO[str]) -> bool:
+    """Print a JSON text indented and in colour; return False, with nothing printed, for a text that is no JSON."""
+    try:
+        value = JSON(text, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return False
+    # Not folded at the width of the terminal: what is copied from it should be the value.
+    Console(file=file, soft_wrap=True).print(value)
+    return True

@@ -8,18 +8,26 @@ from typing import Annotated, Literal, cast
 import typer
 
 from toolplug.catalog.call import Principal
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import pluralize
 from toolplug.cli.completion import keep_for_completion
 from toolplug.cli.event_loop import async_command, enter_host
+from toolplug.cli.log_options import log_options
 from toolplug.cli.options import CallerOptions, config_file, operator
 from toolplug.cli.output import echo, print_json, print_table
+from toolplug.cli.standard_output import answers
 from toolplug.host.host import Host, open_host
 from toolplug.providers.entry import ProviderState
 
 app: typer.Typer = typer.Typer()
 
+
+MAX_ROWS = 60
+"""Tools that a terminal lists whole, two screens of a small one."""
+MAX_OF_PROVIDER = 10
+"""Tools of one provider where there are more in all."""
 
 Format = Literal["chat", "responses", "anthropic", "mcp"]
 """The dialects of model APIs."""
@@ -34,7 +42,8 @@ async def tools(
 ) -> None:
     """List the tools that a caller of this tenant can call, in the order in which models see them.
 
-    Without --agent and --session it also shows the number of tools of each agent, and the MCP servers whose tools are
+    A terminal shows them by their providers, and where there are many, ten of each: -v lists all. Without --agent and
+    --session it also shows the number of tools of each agent, and the MCP servers whose tools are
     not known yet.
 
     Examples: toolplug tools --format anthropic · toolplug tools --agent researcher
@@ -51,14 +60,32 @@ async def tools(
         if dialect is not None:
             print_json({"tools": json.loads(catalog.render(dialect))})
         elif catalog:
-            shown = [(name, tool.definition) for name, tool in catalog.items()]
-            rows = [(name, item.ref.source, _parameters(item.parameters), item.description) for name, item in shown]
-            print_table(("tool", "provider", "parameters", "description"), rows)
+            _print_tools(catalog)
         else:
             echo(_reason(host, agent, session))
         if dialect is None and agent is None and session is None:
             for line in await _elsewhere(host, caller):
                 echo(line, err=True)
+
+
+def _print_tools(catalog: Catalog) -> None:
+    """Print the tools: on a terminal by their providers, and of each so many that all of them can be seen."""
+    rows = [
+        (name, tool.definition.ref.source, _parameters(tool.definition.parameters), tool.definition.description)
+        for name, tool in catalog.items()
+    ]
+    left: dict[str, int] = {}
+    # What another program reads has every tool, in the order of models.
+    if answers().isatty():
+        by_source: dict[str, list[tuple[str, str, str, str]]] = {}
+        for row in rows:
+            by_source.setdefault(row[1], []).append(row)
+        most = len(rows) if log_options().verbose or len(rows) <= MAX_ROWS else MAX_OF_PROVIDER
+        rows = [row for group in by_source.values() for row in group[:most]]
+        left = {source: len(group) - most for source, group in by_source.items() if len(group) > most}
+    print_table(("tool", "provider", "parameters", "description"), rows)
+    for source, number in left.items():
+        echo(f"and {number} more of {source}; toolplug tools -v lists all", err=True)
 
 
 def _reason(host: Host, agent: str | None, session: str | None) -> str:

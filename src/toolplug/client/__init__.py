@@ -3,6 +3,7 @@
 from toolplug.client.application import Application
 from toolplug.client.backoff import Backoff
 from toolplug.client.events import OfferedTool, Snapshot, StatusChanged, ToolsChanged, ToolUpdates, watch
+from toolplug.client.session_requests import Difference, compare_tools, needed_capabilities
 from toolplug.client.tool import Capability, Environment, Requirement, Tool
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
 
@@ -10,6 +11,7 @@ __all__ = [
     "Application",
     "Backoff",
     "Capability",
+    "Difference",
     "Environment",
     "HostError",
     "HostRefused",
@@ -22,5 +24,7 @@ __all__ = [
     "Tool",
     "ToolUpdates",
     "ToolsChanged",
+    "compare_tools",
+    "needed_capabilities",
     "watch",
 ]

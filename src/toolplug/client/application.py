@@ -24,6 +24,7 @@ from toolplug.client.session import OpenSession
 from toolplug.client.session_requests import RegistrationInfo, create, end
 from toolplug.client.tool import Capability, CapabilityType, Environment, Function, Requirement, Tool
 from toolplug.errors import HostError
+from toolplug.runtime.slips import require_async_with, suggest_options
 from toolplug.signatures.annotations import names_around
 
 Lent = TypeVar("Lent", bound=Function)
@@ -61,6 +62,7 @@ def _registration(**described: object) -> RegistrationInfo:
         raise TypeError(f"Application: {name} should be {_EXPECTED[name]}, not {what}") from None
 
 
+@require_async_with
 class Application:
     """Lends functions as tools of a session, while it is entered (`async with application`).
 
@@ -89,6 +91,7 @@ class Application:
     ```
     """
 
+    @suggest_options
     def __init__(
         self,
         url: str,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -12,14 +12,31 @@ from pydantic.alias_generators import to_camel
 from toolplug.client.answering import Answer
 from toolplug.client.events import OfferedTool
 from toolplug.client.host_requests import HostRequests
-from toolplug.client.tool import Capability, Definition, Environment
+from toolplug.client.tool import Capability, CapabilityLevel, Definition, Environment, Function, Tool
 
 Definitions = Mapping[str, Definition]
 """Definitions by name, in their order."""
 
 
 class Difference(NamedTuple):
-    """The difference between two sets of tools; false if there is none."""
+    """The difference between two sets of tools; false if there is none.
+
+    ```python
+    from toolplug.client import Difference, Tool, compare_tools
+
+    def add(row: str) -> int:
+        "Add a row."
+        return 1
+
+    def drop(row: str) -> int:
+        "Drop a row."
+        return 1
+
+    found: Difference = compare_tools([Tool(add)], [Tool(add, name="append"), Tool(drop)])
+    assert found.removed == ("add",)
+    assert [tool["name"] for tool in found.added] == ["append", "drop"]
+    ```
+    """
 
     added: tuple[Definition, ...]
     removed: tuple[str, ...]
@@ -29,7 +46,7 @@ class Difference(NamedTuple):
         return bool(self.added or self.removed or self.modified)
 
     def wire(self) -> dict[str, object]:
-        """Return the body of an update, without empty fields."""
+        """Return the `toolUpdates` of an update, without empty fields."""
         return {key: list(part) for key, part in self._asdict().items() if part}
 
 
@@ -42,6 +59,50 @@ def difference(old: Definitions, new: Definitions) -> Difference:
             definition for name, definition in new.items() if name in old and _text(old[name]) != _text(definition)
         ),
     )
+
+
+Described = Tool | Function | OfferedTool | Definition
+"""A tool in any form in which an application has one: its own, a function, that of an event, or a definition."""
+
+
+def compare_tools(before: Iterable[Described], after: Iterable[Described]) -> Difference:
+    """Return what was added, removed and modified between two lists of tools.
+
+    For an application that sends its own requests; an `Application` does this by itself (`replace`).
+    """
+    return difference(_by_name(before), _by_name(after))
+
+
+def needed_capabilities(tools: Iterable[Described]) -> list[Capability]:
+    """Return the capabilities that the tools require, each at the highest level that one of them needs.
+
+    An application that offers these tools declares them. Raises pydantic's `ValidationError` for an unknown type.
+    """
+    needed: dict[str, Capability] = {}
+    for definition in map(_define, tools):
+        for item in cast("Iterable[str | Definition]", definition.get("requires") or ()):
+            given = {"type": item} if isinstance(item, str) else item
+            # A level of None is any, which the default is.
+            found = Capability.model_validate({key: value for key, value in given.items() if value is not None})
+            known = needed.get(found.type)
+            if known is None or _LEVELS.index(found.level) > _LEVELS.index(known.level):
+                needed[found.type] = found
+    return list(needed.values())
+
+
+def _by_name(tools: Iterable[Described]) -> Definitions:
+    return {str(definition["name"]): definition for definition in map(_define, tools)}
+
+
+def _define(tool: Described) -> Definition:
+    if isinstance(tool, OfferedTool):
+        return tool.definition()
+    if isinstance(tool, Tool):
+        return tool.definition
+    return Tool(tool).definition if callable(tool) else tool
+
+
+_LEVELS: tuple[CapabilityLevel, ...] = get_args(CapabilityLevel)
 
 
 def _text(definition: Definition) -> bytes:

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import html
 import socket
+import tempfile
+import webbrowser
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 from toolplug.errors import ConfigError, Problem
 from toolplug.http.request_checks import is_loopback
+from toolplug.runtime.threads import in_own_thread
 
 
 def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
     """Raise `ConfigError` if anyone on the network could call every tool."""
-    if has_auth or insecure_no_auth or address == "localhost" or is_loopback(address):
+    if has_auth or insecure_no_auth or is_local(address):
         return
     message = f"{address!r} is reachable from other machines, and the configuration has no auth"
     hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"
     raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+
+
+def is_local(address: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    return address == "localhost" or is_loopback(address)
+
+
+@contextmanager
+def page_opener(url: str) -> Generator[Callable[[], Awaitable[object]]]:
+    """Return what opens a page in the user's browser.
+
+    The browser gets the name of a file that leads to the page: the key in the address must not stand in the command
+    line of a process, which every user of the machine can read.
+    """
+    with tempfile.TemporaryDirectory(prefix="toolplug-") as folder:
+        page = Path(folder, "console.html")
+        page.touch(0o600)
+        target = html.escape(url)
+        page.write_text(
+            f'<!DOCTYPE html><meta charset="utf-8"><title>toolplug</title>'
+            f'<meta http-equiv="refresh" content="0;url={target}"><a href="{target}">Open the console</a>\n',
+            "utf-8",
+            newline="\n",
+        )
+        yield partial(in_own_thread, partial(webbrowser.open, page.as_uri()))
 
 
 def bind(address: str, port: int, *, joins: bool = False) -> socket.socket:

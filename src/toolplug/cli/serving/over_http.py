@@ -9,8 +9,9 @@ import math
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +24,7 @@ from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, paint
 from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
-from toolplug.cli.serving.listening import bind, check_reach, url_of
+from toolplug.cli.serving.listening import bind, check_reach, is_local, page_opener, url_of
 from toolplug.cli.serving.reload import (
     Reloading,
     Watched,
@@ -49,6 +50,8 @@ SLACK_S = 2.0
 """Seconds from the end of the drain and the close to the end of the process."""
 FIRST_REQUEST_MS = 250
 """During the end of a server: how long a new connection may take to send its first request."""
+SLOW_START_S = 1.0
+"""How long a start may take before a terminal shows that it goes on."""
 ANSWERS_S = 1
 """Seconds to send responses after the time to drain."""
 THRESHOLDS = (10_000, 20, 50)
@@ -57,6 +60,9 @@ THRESHOLDS = (10_000, 20, 50)
 A full collection visits every live object and stops the loop for that time: 0.1 s with a thousand sessions. Our own
 objects are freed without it.
 """
+
+_CONSOLE = "console"
+"""The type of the plugin with the console, and the key of its entry."""
 
 _LOG = logging.getLogger("toolplug.cli.serve")
 _CALLS = logging.getLogger("toolplug.calls")
@@ -70,19 +76,26 @@ def serve(
     watch: bool,
     insecure_no_auth: bool,
     shows: bool = False,
+    console: bool = True,
+    traces: bool = False,
+    opens: bool = False,
     worker: str | None = None,
 ) -> int:
     """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
 
-    `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal.
+    `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal. `console`:
+    on loopback, a console that the configuration does not mention is served too. `traces`: it shows the whole traces of
+    crashes. `opens`: open the page in a browser.
     `worker`: the place of this process among several workers, as the text of `Place`.
     """
+    if console and is_local(address):
+        files = replace(files, defaults={_CONSOLE: {"traces": True} if traces else {}})
     place = None if worker is None else WorkerPlace.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
     app = AnswersWhenCancelled(create_app(host, insecure_no_auth=insecure_no_auth))
     config = EdgeConfig(app, Edge(lambda: host.settings.http))
-    service = Service(host, files.file.resolve(), config, shows=shows, place=place)
+    service = Service(host, files.file.resolve(), config, shows=shows, opens=opens, place=place)
     running = service.run(address, port, watch=watch, insecure_no_auth=insecure_no_auth)
     return run_to_end(running, loop_factory=config.get_loop_factory())
 
@@ -91,10 +104,18 @@ class Service:
     """A host behind one socket; `run` can be called once."""
 
     def __init__(
-        self, host: Host, file: Path, config: uvicorn.Config, *, shows: bool = False, place: WorkerPlace | None = None
+        self,
+        host: Host,
+        file: Path,
+        config: uvicorn.Config,
+        *,
+        shows: bool = False,
+        opens: bool = False,
+        place: WorkerPlace | None = None,
     ) -> None:
         self._host = host
         self._shows = shows
+        self._opens = opens
         self._place = place
         self._file = file
         self._server = _Server(config)
@@ -128,6 +149,9 @@ class Service:
             port = listening.getsockname()[1]
             screen = _start_screen if self._shows else _console_line
             self._server.screen = screen(self._host, url_of(listening))
+            if self._opens:
+                page = _console_url(self._host, url_of(listening)) or url_of(listening)
+                self._server.open_page = life.enter_context(page_opener(page))
             life.enter_context(left_running(self._host))
             # After the start: what providers have imported and made is frozen with the rest.
             life.enter_context(rarely_collected())
@@ -150,7 +174,8 @@ class Service:
             # A timeout that `_stop` brings forward breaks off the start, and leaves this task uncancelled.
             async with asyncio.timeout(None) as self._starting:
                 if not self._server.should_exit:
-                    await life.enter_async_context(self._host)
+                    with self._note_slow_start():
+                        await life.enter_async_context(self._host)
         except Exception:
             if not self._server.should_exit:
                 raise
@@ -159,6 +184,21 @@ class Service:
         if self._server.should_exit:
             _LOG.info("the start was broken off by a signal")
         return not self._server.should_exit
+
+    @contextmanager
+    def _note_slow_start(self) -> Generator[None]:
+        """Within the block, tell a person at a terminal after a second that the start goes on."""
+        # A line, not a moving bar: the log of the providers is on the same terminal.
+        waiting = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow_start)
+        try:
+            yield
+        finally:
+            waiting.cancel()
+
+    def _tell_slow_start(self) -> None:
+        if self._shows:
+            sys.stderr.write(f"starting the providers of {self._file.name}; Ctrl-C breaks it off\n")
+            sys.stderr.flush()
 
     def _stop(self) -> None:
         # uvicorn takes whole seconds.
@@ -217,6 +257,7 @@ class _Server(uvicorn.Server):
     take_signals_back: Callable[[], None]
     tell: Callable[[str], None] | None = None
     screen = ""
+    open_page: Callable[[], Awaitable[object]] | None = None
 
     async def on_tick(self, counter: int) -> bool:
         """Take the signals back ten times a second, since a provider's library may take them at any time."""
@@ -237,6 +278,8 @@ class _Server(uvicorn.Server):
         for listening in sockets or ():
             sys.stderr.write(f"toolplug listening on {url_of(listening)}\n{self.screen}")
         sys.stderr.flush()
+        if self.open_page is not None:
+            await self.open_page()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running calls, but not for clients that do not read their responses."""
@@ -331,8 +374,12 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
 
 
 def _console_line(host: Host, url: str) -> str:
-    """Return the line that names the console; empty without one."""
-    console = _console_url(host, url)
+    """Return the line that names the console; empty without one.
+
+    And for one that the configuration does not name: its key is for the person at a terminal, not for a file of logs.
+    """
+    named = _CONSOLE in host.entry_keys
+    console = _console_url(host, url) if named else ""
     return f"the console is at {console}\n" if console else ""
 
 
@@ -368,11 +415,12 @@ def _start_screen(host: Host, url: str) -> str:
         "auth": _auth(host),
         "decisions": _decisions(host),
     }
-    return "".join(f"  {name:<12} {text}\n" for name, text in rows.items() if text)
+    # Names without a colour for their padding, which would be a bar where a theme draws the background.
+    return "".join(f"  {paint(name, 'cyan')}{' ' * (12 - len(name))} {text}\n" for name, text in rows.items() if text)
 
 
 def _providers(host: Host) -> str:
-    running = host.registry.running()
+    running = [key for key in host.registry.running() if key in host.entry_keys]
     if not running:
         return "none; toolplug providers lists what is installed"
     return f"{', '.join(running)}: {pluralize(len(host.registry.catalog), 'tool')}"

@@ -19,7 +19,7 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # t
 from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
-from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.settings import changed_sections
 from toolplug.host.host import Host
 from toolplug.providers.loading import file_of_module
 from toolplug.providers.registry import FunctionRegistry
@@ -51,7 +51,10 @@ def replace_process(port: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     # The same process id, which supervisors and terminals know.
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--port", str(port)])
+    command = [argument for argument in sys.orig_argv[1:] if argument != "--open"]  # the page is open
+    if "dev" in command:
+        command.append("--no-open")
+    os.execv(sys.executable, [sys.executable, *command, "--port", str(port)])
 
 
 LOOK_EVERY_MS = 1_000
@@ -159,14 +162,9 @@ class Reloading:
             except Exception:  # noqa: BLE001  an error in a package's code must not end the service
                 _LOG.exception("configuration not reloaded")
             else:
-                parts = ((done.started, "started"), (done.stopped, "stopped"), (done.kept, "unchanged"))
+                kept = [key for key in done.kept if key in self._host.entry_keys]
+                parts = ((done.started, "started"), (done.stopped, "stopped"), (kept, "unchanged"))
                 changes = [f"{', '.join(keys)} {what}" for keys, what in parts if keys] or ["no providers"]
-                if sections := _changed_sections(before, self._host.settings):
+                if sections := changed_sections(before, self._host.settings):
                     changes.append(f"other sections that changed: {', '.join(sections)}")
                 _LOG.info("configuration reloaded: %s", "; ".join(changes))
-
-
-def _changed_sections(before: HostSettings, now: HostSettings) -> list[str]:
-    """Return the keys of the configuration whose values differ; providers are listed one by one."""
-    named = type(now).section_names()
-    return [name for name in named if getattr(before, name, None) != getattr(now, name)]

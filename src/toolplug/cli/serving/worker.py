@@ -218,7 +218,7 @@ class WorkerMetrics:
         path = self._folder / f"{name}.json"
         # Several workers may file the answer of one at the same time.
         new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps([family for family in families if family[2] in _SUMMED]))
+        new.write_text(json.dumps([family for family in families if family[2] in _SUMMED]), "utf-8", newline="\n")
         new.replace(path)
 
 

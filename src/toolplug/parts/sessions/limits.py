@@ -36,6 +36,27 @@ MAX_WAITING_BYTES = 1024 * 1024
 MAX_EXECUTORS = 1_000
 """Executors of sessions that are kept while nobody uses them: those that were used last."""
 
+# What is shown of sessions
+
+MAX_PROMPT_TOOLS = 100
+"""Tools in the text of `prompt`; the others are counted."""
+MAX_PROMPT_BYTES = 32 * 1024
+"""Bytes of the tools in that text, which a person pastes into a chat."""
+MAX_PROMPT_LINES = 12
+"""Lines of a tool's description there."""
+MAX_PROMPT_LINE = 300
+"""Characters of one of them, and of the description of an argument."""
+MAX_PROMPT_ARGUMENTS = 20
+"""Arguments of a tool there."""
+MAX_TYPES = 50
+"""Kinds of applications of one tenant that are remembered: those that were seen last."""
+MAX_ALL_TYPES = 1000
+"""The same of all tenants, some 16 MB at the worst."""
+MAX_TYPE_TOOLS = 50
+"""Tools that are remembered of one kind."""
+MAX_TYPE_TEXT = 200
+"""Characters of the description of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:

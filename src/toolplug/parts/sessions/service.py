@@ -37,7 +37,7 @@ from toolplug.parts.sessions.record import (
     token_digest,
 )
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices
+from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices, SessionTypes
 from toolplug.parts.sessions.stored import stored_codes
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
@@ -119,6 +119,11 @@ class Sessions:
     def counters(self) -> SessionCounters:
         """The counters of all sessions since the start."""
         return self._shared.counters
+
+    @property
+    def types(self) -> SessionTypes:
+        """The kinds of applications that this process has seen."""
+        return self._shared.types
 
     @property
     def live(self) -> tuple[Session, ...]:

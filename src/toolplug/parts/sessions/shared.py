@@ -19,6 +19,7 @@ from toolplug.parts.sessions.peers.presences import PresenceRecords
 from toolplug.parts.sessions.streams.events import LogEntry
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_types import SessionTypes
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.stores.store import Record, Store
 
@@ -164,4 +165,5 @@ class SessionServices:
     background: SessionTasks = field(default_factory=SessionTasks)
     counters: SessionCounters = field(default_factory=SessionCounters)
     pool: DefinitionCache = field(default_factory=DefinitionCache)
+    types: SessionTypes = field(default_factory=SessionTypes)
     executors: RecentExecutors = field(default_factory=lambda: RecentExecutors(MAX_EXECUTORS))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, Timeout
@@ -46,21 +47,38 @@ class _ShownProgress(BaseModel):
 
 def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], *, as_json: bool) -> int:
     """Call the tool, print its result and return the exit code. Raises `HostError` and `typer.BadParameter`."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    try:
-        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
-            schemas = _schemas(client, code)
-            answer = _answer(client, code, tool, arguments_from(words, schemas.get(tool, {})))
-    except InvalidURL as error:
-        raise typer.BadParameter(f"--url {url!r}: {error}") from None
-    except RequestError as error:
-        raise HostUnreachable(f"no host answers at {url}: {str(error) or type(error).__name__}") from None
+    with _open(url, key) as client:
+        schemas = _schemas(client, code)
+        answer = _answer(client, code, tool, arguments_from(words, schemas.get(tool, {})))
     if as_json:
         print_json(answer)
     else:
         hint = name_hint(tool, schemas) if answer["status"] is ToolStatus.UNKNOWN_TOOL else ""
         print_result(answer["output"], answer["status"] if answer["is_error"] else None, hint)
     return int(answer["is_error"])
+
+
+def prompt(url: str, key: str | None, code: str, *, markdown: bool) -> str:
+    """Return the session in words, as the host has it. Raises `HostError` and `typer.BadParameter`."""
+    with _open(url, key) as client:
+        kind = "text/markdown" if markdown else "text/plain"
+        response = client.get(f"/api/sessions/{code}/prompt", headers={"Accept": kind})
+        if not response.is_success:
+            raise refusal(response)
+        return response.text
+
+
+@contextmanager
+def _open(url: str, key: str | None) -> Generator[Client]:
+    """Open a client of the host. Raises `HostUnreachable` and `typer.BadParameter` for what fails inside."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
+            yield client
+    except InvalidURL as error:
+        raise typer.BadParameter(f"--url {url!r}: {error}") from None
+    except RequestError as error:
+        raise HostUnreachable(f"no host answers at {url}: {str(error) or type(error).__name__}") from None
 
 
 def _schemas(client: Client, code: str) -> Schemas:

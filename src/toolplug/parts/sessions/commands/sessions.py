@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import orjson
@@ -27,7 +28,7 @@ from toolplug.cli.options import (
     found_config,
     missing_package,
 )
-from toolplug.cli.output import echo, print_json, print_listing, print_table
+from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.running_host import DEFAULT_URL, KeyFileOption, check_url, host_problem, read_key
 from toolplug.cli.store import open_shared_store
 from toolplug.errors import (
@@ -47,8 +48,10 @@ from toolplug.runtime.timestamp import timestamp
 
 _CALLS = "toolplug.parts.sessions.commands.session_calls"
 """Imports packages of the extra `client`, which the help and the other commands do not need."""
+_TRIAL = "toolplug.parts.sessions.commands.session_trial"
 _LIST_HINT = "toolplug sessions list shows the codes of a tenant"
 
+UrlOption = Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the host.")]
 SessionCode = Annotated[str, typer.Argument(metavar="CODE", help="The session.")]
 
 app: typer.Typer = typer.Typer(name="sessions", help="Sessions, in which applications lend their tools.")
@@ -122,7 +125,7 @@ def call(
     code: SessionCode,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the session, or any other that it lists.")],
     arguments: ArgumentWords = None,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the host.")] = DEFAULT_URL,
+    url: UrlOption = DEFAULT_URL,
     key_file: KeyFileOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -135,14 +138,69 @@ def call(
     Example: toolplug sessions call ABCDEFGH describe column=age
     """
     log_warnings(config)
+    with _asking_host("sessions call", config, url, code) as calls:
+        raise typer.Exit(calls.call(url, read_key(key_file), code, tool, arguments or [], as_json=as_json))
+
+
+@app.command()
+def prompt(
+    code: SessionCode,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, not as text.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    key_file: KeyFileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a session in words, to give to a model: the application, its tools, and how MCP clients connect to it.
+
+    The text comes from the running host. What is quoted in it is the application's.
+
+    Example: toolplug sessions prompt ABCDEFGH --markdown
+    """
+    log_warnings(config)
+    with _asking_host("sessions prompt", config, url, code) as calls:
+        text = calls.prompt(url, read_key(key_file), code, markdown=markdown)
+        print_answer(as_json, {"prompt": text}, text.rstrip("\n"))
+
+
+@app.command("try")
+def try_functions(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python file with functions.", show_default=False)],
+    url: UrlOption = DEFAULT_URL,
+    key_file: KeyFileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lend the functions of a Python file to a new session, until Ctrl-C, and print what its readers get.
+
+    Lends the functions with @tool, or without any every public one. When the file is saved, the difference is sent, and
+    each update is printed as a reader of the session gets it. A file with an error changes nothing. With --json, one
+    JSON object a line.
+
+    Example: toolplug sessions try notes.py
+    """
+    log_warnings(config)
+    with _asking_host("sessions try", config, url, "") as _:
+        trial = import_module(_TRIAL)
+        try:
+            exit_code = run_to_end(trial.try_file(file, url, read_key(key_file), as_json=as_json))
+        except KeyboardInterrupt:
+            exit_code = 0
+        raise typer.Exit(exit_code)
+
+
+@contextmanager
+def _asking_host(command: str, config: Path | None, url: str, code: str) -> Generator[ModuleType]:
+    """Give the module that asks the host. Raises `ConfigError` for its errors, and `BadParameter` for the URL."""
     try:
         calls = import_module(_CALLS)
     except ModuleNotFoundError as error:
-        raise missing_package("sessions call", error, "client") from None
+        raise missing_package(command, error, "client") from None
     check_url(url)
     try:
-        check_code(code)
-        raise typer.Exit(calls.call(url, read_key(key_file), code, tool, arguments or [], as_json=as_json))
+        if code:
+            check_code(code)
+        yield calls
     except InvalidSessionCode as error:
         raise ConfigError([_access_problem(error, code)]) from None
     except HostError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import cast
@@ -161,6 +162,29 @@ async def list_sessions(request: HostRequest) -> OrjsonResponse[models.SessionLi
     live = await running_sessions(request).service.list_sessions()
     shown = [_summary(session) for session in live if session.tenant == tenant]
     return OrjsonResponse({"sessions": shown}, 200, PRIVATE)
+
+
+@route("GET", "/api/session-types", READ, "The kinds of applications that have lent tools", parameters=(TENANT,))
+@answers(models.SessionTypeList)
+async def list_session_types(request: HostRequest) -> OrjsonResponse[models.SessionTypeList]:
+    """Answer the kinds of applications that this process has seen, those of all live sessions included."""
+    tenant = viewer_of(request).tenant
+    service = running_sessions(request).service
+    # First: it loads the sessions of other processes, whose kinds are then known here.
+    live = Counter(each.state.plugin_type for each in await service.list_sessions() if each.tenant == tenant)
+    kinds: list[models.SessionTypeAnswer] = [
+        {
+            "pluginType": seen.plugin_type,
+            "live": live[seen.plugin_type],
+            "toolCount": seen.tool_count,
+            "tools": [{"name": tool.name, "description": tool.description} for tool in seen.tools],
+            "capabilities": [*seen.capabilities],
+            "firstSeen": timestamp(seen.first_seen),
+            "lastSeen": timestamp(seen.last_seen),
+        }
+        for seen in service.types.of(tenant)
+    ]
+    return OrjsonResponse({"sessionTypes": kinds}, 200, PRIVATE)
 
 
 @route("DELETE", ONE, SESSIONS, "End a session")

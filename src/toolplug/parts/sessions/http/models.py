@@ -73,6 +73,31 @@ class SessionList(Answer):
     sessions: list[SessionAnswer]
 
 
+class SeenToolAnswer(Answer):
+    """A tool of a kind of application; the description is cut."""
+
+    name: str
+    description: str
+
+
+class SessionTypeAnswer(Answer):
+    """A kind of application that has lent tools, as one of its sessions was registered last."""
+
+    pluginType: str
+    live: Annotated[int, Field(description="its sessions that are open now")]
+    toolCount: int
+    tools: Annotated[list[SeenToolAnswer], Field(description="the first 50")]
+    capabilities: list[str]
+    firstSeen: str
+    lastSeen: str
+
+
+class SessionTypeList(Answer):
+    """The kinds of applications of the caller's tenant, the one that was seen last first."""
+
+    sessionTypes: list[SessionTypeAnswer]
+
+
 class RegisterBody(CamelBody):
     """The whole set of tools that an application lends."""
 

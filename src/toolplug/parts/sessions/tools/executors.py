@@ -93,6 +93,7 @@ class SessionExecutors:
 
     def publish(self, state: SessionState, *, reachable: bool, anew: bool = False) -> None:
         """Publish the tools of this state to the executor, if one is in use; `anew`: with new plans."""
+        self._shared.types.note(state, self._shared.store.now())
         lent = self._lend()
         if lent is not None:
             known = EMPTY_CATALOG if anew else lent.own

@@ -1,0 +1,148 @@
+"""What commands print on a terminal, rendered in this process: pretty results, bounded tables, places of problems."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.host.conftest import Package
+
+from toolplug.cli.logs import log_service
+from toolplug.cli.main import main
+
+pytestmark = pytest.mark.requirement("I33-8-terminal")
+
+Write = Callable[..., Path]
+Terminal = Callable[..., str]
+MANY = """
+    from toolplug import FunctionProvider, ToolDefinition, tool
+
+    class Archive(FunctionProvider):
+        def tools(self):
+            return [ToolDefinition(name=f"archive_{n}", description="Look up.") for n in range(100)]
+
+        async def execute(self, call, context):
+            return "x"
+
+    class Few(FunctionProvider):
+        @tool
+        def describe(self) -> dict[str, object]:
+            "Describe."
+            return {"name": "tea", "price": 3.5, "tags": ["[red]", "hot"]}
+"""
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class _Screen(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """`terminal("call", "describe")`: what the command writes on a terminal of 120 columns."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TOOLPLUG_CONFIG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def shown(*arguments: str) -> str:
+        screen = _Screen()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", screen)
+            patch.setattr(sys, "stderr", screen)
+            main(arguments)
+        return screen.getvalue()
+
+    yield shown
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def shops(package: Package, write: Write) -> None:
+    package("toolplug-shops", {"archive": "shops_mod:Archive", "few": "shops_mod:Few"}, shops_mod=MANY)
+    write("providers: {few: {enabled: true}, archive: {enabled: true}}")
+
+
+@pytest.mark.usefixtures("shops")
+def test_a_result_is_pretty_on_a_terminal_and_as_it_came_when_piped(
+    terminal: Terminal, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = run("call", "describe").out
+    assert piped == '{"name":"tea","price":3.5,"tags":["[red]","hot"]}\n'
+    shown = terminal("call", "describe")
+    assert "\x1b[" in shown
+    assert ESCAPES.sub("", shown) == json.dumps(json.loads(piped), indent=2) + "\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = terminal("call", "describe")
+    assert plain.startswith('{\n  "name": ') or "\x1b[3" not in plain
+
+
+@pytest.mark.usefixtures("shops")
+def test_tables_name_hundreds_of_tools_only_when_asked(terminal: Terminal, run: Run) -> None:
+    for command in ("providers", "doctor"):
+        assert re.search(r"archive .*100 tools", run(command).out)
+        assert "describe" in run(command).out
+        assert "archive_99" in run(command, "-v").out
+    shown = ESCAPES.sub("", terminal("tools"))
+    assert len(re.findall(r"\barchive_\d+ ", shown)) == 10
+    assert "and 90 more of archive; toolplug tools -v lists all" in shown
+    assert len(re.findall(r"\barchive_\d+ ", terminal("tools", "-v"))) == 100
+    assert run("tools").out.count("\narchive_") == 100, "what is piped has all"
+
+
+def test_a_problem_shows_its_line_and_a_caret_on_a_terminal(terminal: Terminal, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text("providers: {}\nauth:\n  api_keys:\n    - {key: [s3cret], subject: a}\nlimits: {timeout: soon}\n")
+    shown = terminal("check")
+    assert "\x1b[31m^" in shown
+    lines = ESCAPES.sub("", shown).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("providers.yaml:5:"))
+    assert lines[at + 1 : at + 3] == ["    5 | limits: {timeout: soon}", f"{' ' * 8}{' ' * 18}^"]
+    assert "s3cret" not in "".join(line for line in lines if "|" in line)
+    assert "^" not in run("check").out
+
+
+def test_the_format_of_the_log_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    root, audit = logging.getLogger(), logging.getLogger("toolplug.audit")
+    before = (list(root.handlers), root.level, list(audit.handlers), audit.propagate)
+    refusal = json.dumps(
+        {"event": "tool.call", "outcome": "denied", "target": "order", "principal": "ann", "tenant": "shop"}
+    )
+    try:
+        for people in (True, False):
+            log_service(None, people=people, traces=False)
+            logging.getLogger("toolplug.cli.serve").info("ready")
+            audit.info(refusal)
+        written = capsys.readouterr().err.splitlines()
+    finally:
+        root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
+        root.setLevel(before[1])
+    assert written[0].endswith("INFO toolplug.cli.serve: ready")
+    assert ESCAPES.sub("", written[1]).endswith("tool.call 'order' denied, by 'ann' of 'shop'")
+    assert json.loads(written[2])["message"] == "ready"
+    assert written[3] == refusal
+
+
+@pytest.mark.requirement("I33-8-file")
+def test_a_tool_of_a_file_is_called_without_a_configuration(run: Run, tmp_path: Path) -> None:
+    code = "from toolplug import tool\n\n@tool\ndef double(x: int) -> int:\n    'Double.'\n    return 2 * x\n"
+    (tmp_path / "notes.py").write_text(code, "utf-8")
+    assert run("call", "notes.py", "double", "x=3").out == "6\n"
+    assert run("call", "-c", "notes.py", "double", "x=4").out == "8\n"
+    nothing = run("call", "notes.py")
+    assert (nothing.code, "name a tool of notes.py: toolplug call notes.py TOOL" in " ".join(nothing.err.split())) == (
+        2,
+        True,
+    )
