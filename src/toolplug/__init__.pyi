@@ -3,14 +3,16 @@
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import HostedItem, Note, ToolDefinition, ToolHints
-from toolplug.catalog.plan import CallSpan, CallTracer
+from toolplug.catalog.plan import CallSpan, CallTracer, NeedsApproval, WouldRefuse
 from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
+from toolplug.execution.host_approvals import Ticket
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
+from toolplug.host.keys.host_key import Sealer
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
@@ -31,6 +33,7 @@ from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderContext, ProviderStore
+from toolplug.search.conversation import ConversationTools
 from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.service import SavedToolsets
 
@@ -42,6 +45,7 @@ __all__ = [
     "Catalog",
     "ConfigError",
     "ConsolePage",
+    "ConversationTools",
     "Egress",
     "Expansion",
     "FunctionProvider",
@@ -50,6 +54,7 @@ __all__ = [
     "HostPart",
     "HostedItem",
     "ModelTools",
+    "NeedsApproval",
     "Note",
     "OpenToolsetSource",
     "PartServices",
@@ -62,8 +67,10 @@ __all__ = [
     "Resource",
     "RunningPart",
     "SavedToolsets",
+    "Sealer",
     "StoreError",
     "TenantOption",
+    "Ticket",
     "ToolCall",
     "ToolDefinition",
     "ToolError",
@@ -76,6 +83,7 @@ __all__ = [
     "ToolsetLink",
     "ToolsetSource",
     "UnmatchedStub",
+    "WouldRefuse",
     "checked_transport",
     "current_tenant",
     "expand_builtin_tools",

@@ -465,3 +465,36 @@ class RecordDamaged(StoreRefused):
 
 class StoreMisused(StoreError):
     """An invalid URL, key, size or limit of a store: nothing was written, and trying again does not help."""
+
+
+class HostKeyError(ToolplugError):
+    """The key of the host is missing, unreadable or not that of its store.
+
+    ```python
+    from toolplug import FunctionProvider, ProviderContext
+    from toolplug.errors import HostKeyError
+
+    class Notes(FunctionProvider):
+        async def start(self, site: ProviderContext) -> None:
+            try:
+                self.sealer = await site.sealer()
+            except HostKeyError:
+                self.sealer = None  # go on without what needs it
+    ```
+    """
+
+
+class Unsealable(ToolplugError):
+    """What was sealed cannot be opened: it was changed, sealed for something else, or with a key that is gone.
+
+    ```python
+    from toolplug import Sealer
+    from toolplug.errors import Unsealable
+
+    def opened(sealer: Sealer, kept: bytes) -> bytes | None:
+        try:
+            return sealer.unseal(kept, b"note 1")
+        except Unsealable:
+            return None  # as if it had not been kept
+    ```
+    """

@@ -22,7 +22,8 @@ import pluggy
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallTracer
+from toolplug.catalog.plan import CallTracer, NeedsApproval, WouldRefuse
+from toolplug.execution.host_approvals import Ticket
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
@@ -93,13 +94,16 @@ async def diagnose(site: ProviderContext) -> Sequence[str]:
 @hookspec(firstresult=True)
 def before_call(
     call: ToolCall, context: CallContext, tool: ToolDefinition, site: ProviderContext
-) -> str | Awaitable[str | None] | None:
+) -> str | NeedsApproval | WouldRefuse | Awaitable[str | NeedsApproval | WouldRefuse | None] | None:
     """Return the reason why a call is refused, or None. Asked before each call of any tool; may be `async`.
 
     The plugins are asked in the order of the configuration until one refuses; an empty text refuses too. At this point
     the arguments are valid, and nobody has been asked for an approval. A plugin that raises, takes longer than 5 s or
     returns anything else refuses the call, unless its entry says `on_failure: allow`. A wrapper (`wrapper=True`) gets
     the reason or None from its `yield`; it can refuse what the others allow, but not the reverse.
+
+    `NeedsApproval(reason)` has a person asked whatever the policy says; the others are still asked, and a refusal wins.
+    `WouldRefuse(reason)` lets the call pass, and says in the audit log and metrics what a watched rule would have done.
     """
 
 
@@ -143,12 +147,43 @@ def call_tracers(site: ProviderContext) -> Sequence[CallTracer]:
 
 
 @hookspec
+def rank_tools(
+    query: str, tools: Sequence[ToolDefinition], site: ProviderContext
+) -> Sequence[str] | Awaitable[Sequence[str] | None] | None:
+    """Return the names of the tools that fit a query, the best first, or None to leave it to the host; may be `async`.
+
+    Asked for each call of `search_tools`, with the deferred tools of its caller, of which there may be thousands: keep
+    what is computed for each. The plugins are asked in the order of the configuration until one answers; no names mean
+    that no tool fits. Names that are not in `tools` are left out. If a plugin raises, takes longer than 5 s or returns
+    anything else, that is logged, and the host's own search answers.
+    """
+
+
+@hookspec
 def provider_changed(record: ProviderRecord, site: ProviderContext) -> Awaitable[None] | None:
     """Take note of the status of a provider; may be `async`.
 
     Called with the record of each configured provider once this plugin has started, then with each that changes. Of
     several changes of one provider only the newest may be passed on. No call, request or reload waits for it; it may
     take 5 s, and a failure is logged.
+    """
+
+
+@hookspec
+def approval_waiting(ticket: Ticket, site: ProviderContext) -> Awaitable[None] | None:
+    """Take note of a call that waits for a person; may be `async`.
+
+    Called once for each ticket, in the process in which the call was made; an equal call has the same ticket. Nothing
+    waits for it; it may take 5 s, and a failure is logged. A process that dies in this moment tells nobody.
+    """
+
+
+@hookspec
+def approval_decided(ticket: Ticket, site: ProviderContext) -> Awaitable[None] | None:
+    """Take note of a decision on a call that waited; may be `async`.
+
+    Called once for each ticket that was decided, in the process that decided it, and for a decision of the command line
+    in one of those that serve. One that expires is not decided. Otherwise as `approval_waiting`.
     """
 
 

@@ -19,14 +19,17 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
+from toolplug.host.keys.host_key import Sealer
 from toolplug.host.quotas.settings import Quotas
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
+from toolplug.search.conversation import ConversationTools
 
 __all__ = [
     "CallServices",
     "Collector",
     "CollectorRegistry",
+    "ConversationTools",
     "HostApprovals",
     "HostSession",
     "HostSessions",
@@ -36,6 +39,7 @@ __all__ = [
     "ReferencingError",
     "RegexOptions",
     "Route",
+    "Sealer",
     "ToolExecutor",
     "Typer",
     "ValidationError",

@@ -162,7 +162,7 @@ class TaskRunner:
             worker.leave()
         await asyncio.gather(*(worker.task for worker in parked), return_exceptions=True)
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object:
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
         """Take the first step: return the target's value if it ended there, else its `RunningCall`; raise its error.
 
         The target runs in a copy of the current context, with the caller's tenant.
@@ -170,8 +170,6 @@ class TaskRunner:
         loop = self._loop
         if loop is None:
             raise RuntimeError("the executor is closed")
-        if until is not None:
-            context = context.until(until)
         own = copy_context()
         own.run(_set_frame, (context.principal.tenant, _frame()[1] + 1))
         parked = self._parked

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
 
+from toolplug import library_types
 from toolplug.errors import InvalidSessionCode
 
 Frame = tuple[str, int]
@@ -104,7 +105,9 @@ DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
 DECIDE_SCOPE = "approvals:write"
 """The scope of a person who decides on calls that wait."""
-HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", DECIDE_SCOPE, ADMIN, OPERATOR, DELEGATE)
+SEE_APPROVALS = "approvals:read"
+"""The scope that sees the calls that wait and the grants; `approvals:write` implies it."""
+HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", SEE_APPROVALS, DECIDE_SCOPE, ADMIN, OPERATOR, DELEGATE)
 """The scopes that the host itself asks for; a provider's routes may declare others."""
 # An administrator of a tenant gives itself any scope of its own tenant, but these two reach beyond it.
 _ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})
@@ -133,8 +136,13 @@ class Principal:
     credential: str = field(default="", compare=False, repr=False)
 
     def has_scope(self, scope: str) -> bool:
-        """Return True if the principal has this scope, or `admin`, which implies all but `operator` and `delegate`."""
-        return scope in self.scopes or (ADMIN in self.scopes and scope not in _ONLY_BY_NAME)
+        """Return True if the principal has this scope, or one that implies it.
+
+        `admin` implies all but `operator` and `delegate`, `approvals:write` implies `approvals:read`.
+        """
+        if scope in self.scopes or (ADMIN in self.scopes and scope not in _ONLY_BY_NAME):
+            return True
+        return scope == SEE_APPROVALS and DECIDE_SCOPE in self.scopes
 
     @property
     def delegates(self) -> bool:
@@ -166,12 +174,13 @@ Ask = Callable[[str, Mapping[str, object]], Awaitable[UserAnswer]]
 
 
 class NobodyToAsk:
-    """An `Ask` that raises `CannotAsk` with this reason."""
+    """An `Ask` that raises `CannotAsk` with this reason. `approves`: a user is there, who may decide on approvals."""
 
-    __slots__ = ("reason",)
+    __slots__ = ("approves", "reason")
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, approves: bool = False) -> None:
         self.reason: str = reason
+        self.approves: bool = approves
 
     async def __call__(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
         raise CannotAsk(self.reason)
@@ -254,6 +263,14 @@ class Deadline(float):
         return made
 
 
+def no_tools(context: CallContext) -> library_types.ToolExecutor:
+    """Raise `LookupError`: no call runs with this context."""
+    raise LookupError(
+        "context.tools is there for a tool that runs, in the context that it is given; "
+        "elsewhere use host.executor_for(principal), or the registry"
+    )
+
+
 class CallContext(NamedTuple):
     """The circumstances of a call: data, except `report`, which sends progress and never blocks, and `ask`.
 
@@ -267,6 +284,7 @@ class CallContext(NamedTuple):
     * `ask`: asks the user of the caller's MCP client, by a text and the JSON schema of a form; raises `CannotAsk`
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
+    * `tools`: the caller's own tools, for a tool that runs; a call of one is an ordinary call of this caller
     * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
 
     ```python
@@ -302,12 +320,27 @@ class CallContext(NamedTuple):
     conversation: str = ""
     via: tuple[str, ...] = ()
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
+    tools_of: Callable[[CallContext], library_types.ToolExecutor] = no_tools
     deadline: float | None = None
 
-    def until(self, deadline: float) -> CallContext:
-        """Return the context with this deadline, in loop time; much faster than `_replace`."""
-        # `deadline` is the last field for this line's sake.
-        return _quick_context(CallContext, self[:-1] + (deadline,))  # noqa: RUF005  a list in between takes longer
+    @property
+    def tools(self) -> library_types.ToolExecutor:
+        """The caller's tools, as they are listed for it now; their calls are the caller's, until the same deadline.
+
+        Policies, limits, hooks, the audit log and metrics see ordinary calls. Raises `LookupError` in a context that
+        no running tool was given.
+        """
+        return self.tools_of(self)
+
+    def of_tool(self, tools_of: Callable[[CallContext], library_types.ToolExecutor], deadline: float) -> CallContext:
+        """Return the context for the tool, with its deadline in loop time; much faster than `_replace`.
+
+        `tools_of` gives `tools`, unless the request has limited them.
+        """
+        # The two are the last fields for this line's sake.
+        if self.tools_of is not no_tools:
+            tools_of = self.tools_of
+        return _quick_context(CallContext, self[:-2] + (tools_of, deadline))  # noqa: RUF005  a list takes longer
 
     def of_session(self, session: str) -> CallContext:
         """Return the context with this session; takes a fifth of the time of `_replace`."""
@@ -315,7 +348,7 @@ class CallContext(NamedTuple):
 
     def of_trace(self, trace_context: Mapping[str, str]) -> CallContext:
         """Return the context with this trace context, as fast as `of_session`."""
-        return _quick_context(CallContext, (*self[:-2], trace_context, self[-1]))
+        return _quick_context(CallContext, (*self[:-3], trace_context, *self[-2:]))
 
 
 _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug import library_types
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, no_tools
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
@@ -119,10 +120,10 @@ class CallRunner(Protocol):
     """Runs a target apart from its caller: a coroutine in a task, a function that may block in a thread.
 
     `start` returns the target's value if it ends in its first step, else the `RunningCall` to wait for. It raises what
-    the target raises in that step. A target that reads its context finds its deadline `until` there, in loop time.
+    the target raises in that step.
     """
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object: ...
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object: ...
 
 
 class CallSpan(Protocol):
@@ -210,8 +211,8 @@ class PlanHooks(Protocol):
     * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
       whether one has a tracer
     * `trace`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
-    * `refusal`: returns the reason for which a plugin refuses the call, or None, by `until` (`perf_counter`); there is
-      nothing to await where plain functions decide
+    * `refusal`: returns the reason for which a plugin refuses the call or wants an approval of it, or None, by `until`
+      (`perf_counter`); there is nothing to await where plain functions decide
     * `change_result`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
     * `report_answer`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
       moment; there is nothing to await where all are plain functions
@@ -236,7 +237,7 @@ class PlanHooks(Protocol):
     ) -> ToolResult: ...
     def refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
-    ) -> Awaitable[str | None] | str | None: ...
+    ) -> Awaitable[str | NeedsApproval | None] | str | NeedsApproval | None: ...
     def change_result(
         self,
         call: ToolCall,
@@ -275,7 +276,15 @@ NO_HOOKS: HookSource = _NoHooks()
 
 
 class ApprovalClaim(Protocol):
-    """The right to make one approved call."""
+    """The right to make one approved call.
+
+    `arguments` are what runs in place of those of the call, None for those; `metadata` becomes part of the result's.
+    """
+
+    @property
+    def arguments(self) -> Mapping[str, object] | None: ...
+    @property
+    def metadata(self) -> Mapping[str, object]: ...
 
     async def release(self) -> None:
         """Return the right if the provider was not reached. Never raises."""
@@ -285,9 +294,72 @@ class ApprovalClaim(Protocol):
 class Approval(Protocol):
     """Approval of calls by a person."""
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ApprovalClaim | ToolResult:
-        """Return the right to make this call if it is approved, else the refusal with the way to approve it."""
+    async def claim(
+        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+    ) -> ApprovalClaim | ToolResult:
+        """Return the right to make this call if it is approved, else the refusal with the way to approve it.
+
+        `why` is the reason of a plugin that wants the approval.
+        """
         ...
+
+    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+        """Return the right to make this call where nothing must be awaited for it; None to `claim` it.
+
+        `inner` has its decoded arguments. Not for calls that name an approval, nor where a plugin wants one.
+        """
+        ...
+
+
+class NeedsApproval(NamedTuple):
+    """What a `before_call` returns for a call that a person must approve, whatever its policy says.
+
+    ```python
+    from toolplug import FunctionProvider, NeedsApproval, hookimpl
+
+    class Nights(FunctionProvider):
+        @hookimpl
+        def before_call(self, call, context, tool):
+            return NeedsApproval("it deletes") if tool.hints.destructive else None
+    ```
+    """
+
+    reason: str
+
+
+class WouldRefuse(NamedTuple):
+    """What a `before_call` returns for a call that a rule would refuse if it were not only watched: the call passes.
+
+    The audit log says `would: denied`, with the reason, and `…_watched_total` counts it.
+
+    ```python
+    from toolplug import FunctionProvider, WouldRefuse, hookimpl
+
+    class Trial(FunctionProvider):
+        @hookimpl
+        def before_call(self, call, context, tool):
+            return WouldRefuse("it deletes") if tool.hints.destructive else None
+    ```
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantRule:
+    """What people may allow at once for the calls of a tool: `tools: {name: {grants: …}}`.
+
+    * `most`: seconds for which a grant may hold, 0 for no grants
+    * `scope`: the widest one: `session`, or `caller` for all sessions of the caller
+    * `any`: a grant may allow every call, whatever its arguments
+    """
+
+    most: float = 0.0
+    scope: Literal["session", "caller"] = "session"
+    any: bool = False
+
+
+NO_GRANTS = GrantRule()
 
 
 class Replay(Protocol):
@@ -324,14 +396,19 @@ class Plan:
     * `late_s`: seconds after the deadline in which the target, which is cancelled then, may still return a value
     * `convert`: turns validated arguments into those of the target; raises `InvalidArguments`
     * `wants_context`: the target reads its context
+    * `tools_of`: the `tools` of that context
     * `copies`: the target could change its arguments, so it gets a copy
     * `output`: the output type that the tool declares, which its results must match; None to check none
+    * `approvals`: who is asked where a plugin wants an approval, whatever the policy
     * `caller_approves`: callers may approve their own calls
+    * `grants`: what people may allow for several calls at once
+    * `watched`: the policy that is only watched, empty if none is
     * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
     * `hooks`: the hooks of plugins, which a change of plugins replaces
     * `owner`: the provider whose code runs, for the log
     * `forward`: answers each call instead, with the executor that was called; it may call that executor's other tools
     * `needs_pipeline`: True if a rule of the plan surrounds the call; empty tuples and None cost nothing
+    * `at_once`: the approval, if it is all that surrounds the call
     """
 
     ref: ToolRef
@@ -347,13 +424,17 @@ class Plan:
     late_s: float = 0.0
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
+    tools_of: Callable[[CallContext], library_types.ToolExecutor] = no_tools
     copies: bool = True
     output: Schema | None = None
     gates: tuple[Gate, ...] = ()
     limiters: tuple[Limiter, ...] = ()
     retry: Retry | None = None
     approval: Approval | None = None
+    approvals: Approval | None = None
     caller_approves: bool = False
+    grants: GrantRule = NO_GRANTS
+    watched: str = ""
     replay: Replay | None = None
     artifacts: ArtifactKeeper | None = None
     hooks: HookSource = NO_HOOKS
@@ -362,10 +443,12 @@ class Plan:
     owner: CodeOwner | None = None
     forward: Forward | None = None
     needs_pipeline: bool = field(init=False)
+    at_once: Approval | None = field(init=False)
 
     def __post_init__(self) -> None:
-        more = self.approval or self.limiters or self.retry or self.artifacts
-        object.__setattr__(self, "needs_pipeline", bool(more))
+        more = self.limiters or self.retry or self.artifacts
+        object.__setattr__(self, "needs_pipeline", bool(self.approval or more))
+        object.__setattr__(self, "at_once", None if more else self.approval)
 
 
 class Tool(NamedTuple):

@@ -236,3 +236,14 @@ class Section:
         """Return a problem of the value at a path from the document's root; for a secret, at its file's name."""
         source = self.moved.get(path, path)
         return self.document.problem(source, code=code, message=message, hint=hint, at_key=at_key)
+
+
+def section_keys(document: Document, section: str, of: str, problems: list[Problem]) -> tuple[str, ...]:
+    """Return the keys of a section in file order; one that is not a mapping is a problem."""
+    entry = document.root.entries.get(section)
+    if entry is None or isinstance(entry.node, MappingNode):
+        return document.keys((section,))
+    if not (isinstance(entry.node, ScalarNode) and entry.node.value is None):
+        message = f"should be a mapping from {of} to settings"
+        problems.append(document.problem((section,), code="wrong_value", message=message))
+    return ()

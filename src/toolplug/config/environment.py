@@ -7,7 +7,7 @@ not set. As in a shell, the default of `:-` also replaces an empty value.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from toolplug.config.composer import MAX_PROBLEMS
@@ -46,6 +46,24 @@ def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Sec
 def has_reference(text: str) -> bool:
     """Return whether the text contains a reference, valid or not."""
     return any(found["body"] is not None for found in _REFERENCE.finditer(text))
+
+
+def list_variables(node: Node) -> list[str]:
+    """Return the names of the variables to which the node and what is below it refer, each once, in file order."""
+    found: dict[str, None] = {}
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case ScalarNode(value=str(text)):
+                bodies = (_BODY.fullmatch(each["body"] or "") for each in _REFERENCE.finditer(text))
+                found |= dict.fromkeys(body["name"] for body in bodies if body is not None)
+            case ListNode(items=items):
+                waiting += reversed(items)
+            case MappingNode(entries=entries):
+                waiting += reversed([entry.node for entry in entries.values()])
+            case _:
+                pass
+    return [*found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +124,16 @@ class _Expansion:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(self.document.problem(path, code=code, message=message, hint=hint))
         return ""
+
+
+def expanded_keys(document: Document, path: KeyPath, keys: Iterable[str], environ: Mapping[str, str]) -> Section:
+    """Return the section of some keys of a mapping, with every reference expanded."""
+    parts = {key: expand(document, (*path, key), environ) for key in keys}
+    return Section(
+        document=document,
+        path=path,
+        value={key: part.value for key, part in parts.items()},
+        problems=tuple(problem for part in parts.values() for problem in part.problems),
+        broken=frozenset(item for part in parts.values() for item in part.broken),
+        withheld=frozenset(item for part in parts.values() for item in part.withheld),
+    )

@@ -10,20 +10,20 @@ import logging
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import accumulate
 from time import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Limiter, Switch
+from toolplug.catalog.plan import EndableWork, Limiter, Plan, Switch
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
@@ -55,6 +55,9 @@ class AuditOrigin(Protocol):
 audit_origin: ContextVar[AuditOrigin | None] = ContextVar("toolplug_audit_origin", default=None)
 """The origin of the current request; None outside of requests."""
 
+audit_via: ContextVar[str] = ContextVar("toolplug_audit_via", default="")
+"""What made the current call in its caller's place, such as a script; empty for nothing."""
+
 
 def audit(
     event: str,
@@ -67,9 +70,10 @@ def audit(
 ) -> None:
     """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
 
-    A line of a request also has `peer` and `credential`. Pass `origin` for a request that has not been admitted yet.
+    A line of a request also has `peer` and `credential`, one of a call that something else than its caller made `via`.
+    Pass `origin` for a request that has not been admitted yet.
     """
-    origin = origin or audit_origin.get()
+    origin, via = origin or audit_origin.get(), audit_via.get()
     line = {
         "ts": timestamp(time()),
         "event": event,
@@ -79,6 +83,7 @@ def audit(
         "target": target,
         "request_id": request_id,
         **more,
+        **({"via": via} if via else {}),
         **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
     _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
@@ -194,6 +199,7 @@ class CallAccounting:
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self._refusals: dict[str, int] = {}
         self._quotas: dict[str, int] = {}
+        self.watched: Counter[tuple[str, str, str]] = Counter()
         self._permits: dict[LevelKey, ConcurrencyLimit] = {}
         self._rates: dict[LevelKey, RateLimit] = {}
         self._breakers: dict[LevelKey, Breaker] = {}
@@ -264,6 +270,12 @@ class CallAccounting:
         """Return `(quota, refused requests)` in the order of the first refusals."""
         return list(self._quotas.items())
 
+    def watch(self, provider: str, tool_name: str, rule: str) -> None:
+        """Count one call that a rule would have denied, were it not only watched."""
+        # The rest is one sum: rules are of the configuration, names of tools may be those of a server.
+        known = (provider, tool_name, rule)
+        self.watched[known if known in self.watched or len(self.watched) < MAX_SERIES else ("", "", rule)] += 1
+
     def breakers(self) -> dict[str, bool]:
         """Return by provider, as in the metrics of calls, whether a breaker of it or of one of its tools refuses calls.
 
@@ -299,6 +311,38 @@ class CallAccounting:
         return self._abandoned.setdefault((kind, source), AbandonedCallLimit(source))
 
 
+class WatchedPolicy(NamedTuple):
+    """A policy that lets every call pass, and says which it would have denied. Implements `Approval` of `Plan`."""
+
+    accounting: CallAccounting
+    rule: str
+
+    async def claim(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None) -> NothingClaimed:
+        """Count and audit what the policy would have done."""
+        return self.claim_at_once(plan, call, call, context)
+
+    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> NothingClaimed:
+        """Count and audit what the policy would have done."""
+        ref = plan.ref
+        self.accounting.watch(ref.source, ref.name, self.rule)
+        said = {"rule": self.rule, "would": "denied"}
+        audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
+        return _NOTHING_CLAIMED
+
+
+class NothingClaimed(NamedTuple):
+    """The right to make a call that needs none."""
+
+    arguments: None = None
+    metadata: Mapping[str, object] = EMPTY
+
+    async def release(self) -> None:
+        """Return nothing, as nothing was used."""
+
+
+_NOTHING_CLAIMED = NothingClaimed()
+
+
 def level_of(ref: ToolRef) -> LevelKey:
     """Return the level of one tool."""
     return (ref.kind, ref.source, ref.name)
@@ -330,10 +374,11 @@ class CallMetrics(Collector):
         self._namespace = namespace
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the nine families; label values are names from the configuration and statuses, never callers' text."""
+        """Yield the families; label values are names from the configuration and statuses, never callers' text."""
         yield from self._tools()
         yield from self._routes()
         yield from self._refusals()
+        yield self._count_watched()
 
     def describe(self) -> Iterator[Metric]:
         """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
@@ -377,6 +422,13 @@ class CallMetrics(Collector):
                 ended.add_metric([provider, method, path, status], count)
             took.add_metric([provider, method, path], cumulate(counters.buckets), counters.seconds)
         return iter((ended, took))
+
+    def _count_watched(self) -> Metric:
+        text = "Calls that a watched rule would have denied."
+        watched = CounterMetricFamily(f"{self._namespace}_watched", text, labels=["provider", "tool_name", "rule"])
+        for names, count in tuple(self._accounting.watched.items()):
+            watched.add_metric(names, count)
+        return watched
 
     def _refusals(self) -> Iterator[Metric]:
         refused = CounterMetricFamily(

@@ -8,19 +8,31 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from secrets import token_hex
 from types import CoroutineType
-from typing import Any, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
 
 import orjson
 
-from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, Principal, ToolCall, ToolResult
+from toolplug import library_types
+from toolplug.catalog.call import (
+    ANONYMOUS_CONTEXT,
+    EMPTY,
+    CallContext,
+    Principal,
+    ToolCall,
+    ToolResult,
+    no_report,
+)
 from toolplug.catalog.catalog import Catalog, CatalogDiff
+from toolplug.execution.accounting import audit_via
 from toolplug.execution.results import timed_out
 
-Message = dict[str, Any]
-"""A tool, or a message, as the API of a model's vendor takes it."""
+Message: TypeAlias = Any
+"""A tool, or a message, as the API of a model's vendor takes it: an object, for which each SDK has its own type."""
 
 _MODEL_APIS = "toolplug.model_apis.messages"
 """Loaded when a program asks for a vendor's format: a host that serves MCP and HTTP needs none."""
+_CONVERSATION = "toolplug.search.conversation"
+"""Above this layer, and for loops of one's own alone."""
 
 Listener = Callable[[CatalogDiff], None]
 Unsubscribe = Callable[[], None]
@@ -166,6 +178,18 @@ class ModelTools(ToolExecutor, Protocol):
         """Return the tools as the `tools` of the Gemini API: one, with a declaration for each function."""
         catalog = entered_catalog(self)
         return [{"functionDeclarations": orjson.loads(catalog.render("gemini"))}] if catalog else []
+
+    def within(self, context: CallContext) -> ToolExecutor:
+        """Return these tools for the tool that runs with this context: what it calls is called by its caller."""
+        return CallerTools(self, context)
+
+    def conversation(self) -> library_types.ConversationTools:
+        """Return the tools for one conversation: a list that stays, and `changes()` for the user's next message.
+
+        So the cache of a model's API stays valid though tools come and go. Raises `ValueError` if there is a tool
+        called `call_tool`, and `RuntimeError` as the listings do.
+        """
+        return import_module(_CONVERSATION).ConversationTools(self)
 
     async def answer(self, calls: Iterable[object] | None, context: CallContext | None = None) -> list[Message]:
         """Run the calls of one turn of a model side by side, and return the messages that answer them, in order.
@@ -313,3 +337,62 @@ class LazyExecutor(ModelTools):
             yield executor
         finally:
             await self._tools.close(session)
+
+
+class CallerTools(ModelTools):
+    """The tools of the caller of one call, for the tool that runs: `CallContext.tools`.
+
+    Whatever context a call is given, it is this caller's, in its session, as its agent, with its request's id. The call
+    has an approval, an idempotency key, options and progress of its own, and at most the time that the tool has. What
+    the context adds to `via` is said in the audit log.
+    """
+
+    def __init__(self, tools: ToolExecutor, context: CallContext) -> None:
+        self._tools = tools
+        self._context = context._replace(approval=None, idempotency_key=None, options=EMPTY, report=no_report)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are listed for the caller now."""
+        return self._tools.catalog
+
+    def can_execute(self, name: str) -> bool:
+        """True for exactly the names in the catalog, canonical or wire."""
+        return self._tools.can_execute(name)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call the listener with each difference of the catalog."""
+        return self._tools.subscribe(listener)
+
+    async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
+        """Run one call as the caller. Every failure is a result."""
+        own = self._context
+        if context is not None:
+            own = own._replace(
+                approval=context.approval,
+                idempotency_key=context.idempotency_key,
+                options=context.options,
+                report=context.report,
+                deadline=_earlier(own.deadline, context.deadline),
+            )
+        added = () if context is None else context.via[len(own.via) :]
+        if not added:
+            return await self._tools.execute(call, own)
+        before = audit_via.set(",".join(added))
+        try:
+            return await self._tools.execute(call, own)
+        finally:
+            audit_via.reset(before)
+
+    async def open_catalog(self) -> Catalog:
+        """Return the catalog after opening every toolset of the caller."""
+        return await open_catalog(self._tools)
+
+
+def _earlier(a: float | None, b: float | None) -> float | None:
+    return a if b is None else b if a is None else min(a, b)
+
+
+async def open_catalog(executor: ToolExecutor) -> Catalog:
+    """Return what an executor lists, after opening every toolset that must be opened before it lists anything."""
+    return await executor.open_catalog() if isinstance(executor, LazyExecutor | CallerTools) else executor.catalog

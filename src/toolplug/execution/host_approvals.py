@@ -5,7 +5,7 @@ One part of the host has them, as `RunningPart.approvals`; a host without it ref
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
@@ -14,7 +14,7 @@ from toolplug.errors import ApiError
 from toolplug.execution.results import denied_result
 
 LIFE_S = 300.0
-"""Seconds for which a ticket can be decided and used (docs/reference/statuses.md)."""
+"""Seconds for which a ticket can be decided and used where the file does not say (docs/reference/statuses.md)."""
 
 TicketState = Literal["waiting", "approved", "denied", "used"]
 Decision = Literal["approve", "deny"]
@@ -26,7 +26,34 @@ response. The audit line has it as `decided`."""
 class Ticket(NamedTuple):
     """One call as the person who decides sees it. `arguments` are JSON values.
 
-    `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller.
+    `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller. `reason` is what the person
+    said who has decided, `asked_because` what a plugin said that wanted the approval. `asked_arguments` are those of
+    the caller, where a person has put `arguments` in their place; `grant` is the id of the grant that was made.
+
+    ```python
+    import asyncio
+
+    from toolplug import FunctionProvider, NeedsApproval, Principal, Ticket, open_host, tool
+
+    class Orders(FunctionProvider):
+        @tool
+        async def cancel(self, order: int) -> str:
+            "Cancel an order."
+            return "cancelled"
+
+        def before_call(self, call, context):
+            return NeedsApproval("it cannot be undone")
+
+        def approval_waiting(self, ticket: Ticket) -> None:
+            print(f"{ticket.subject} waits for {ticket.tool} {ticket.arguments}")
+
+    async def main():
+        async with open_host({"store": "memory://"}, environ={}, providers=[Orders()]) as host:
+            tools = host.executor_for(Principal("ada", scopes=frozenset({"tools:call"})))
+            assert (await tools.call("cancel", order=7)).status == "denied"
+
+    asyncio.run(main())
+    ```
     """
 
     id: str
@@ -41,6 +68,40 @@ class Ticket(NamedTuple):
     decided_by: str | None
     decided_at: str | None
     tenant: str
+    reason: str | None = None
+    asked_because: str | None = None
+    asked_arguments: object = None
+    grant: str | None = None
+
+
+class GrantTerms(NamedTuple):
+    """What a person allows beside the call that waits.
+
+    `arguments` is a JSON Schema, True for every call, None for exactly the arguments of this one. `calls` counts those
+    after it, None for any number; `for_s` are seconds.
+    """
+
+    for_s: float
+    scope: Literal["session", "caller"] = "session"
+    arguments: Mapping[str, object] | Literal[True] | None = None
+    calls: int | None = None
+
+
+class DecisionTerms(NamedTuple):
+    """What comes with a decision: a text, arguments that run in place of the caller's, and a grant."""
+
+    reason: str | None = None
+    arguments: Mapping[str, object] | None = None
+    grant: GrantTerms | None = None
+
+
+NO_TERMS = DecisionTerms()
+
+
+class ClaimAtOnce(Protocol):
+    """Returns the right to make a call where nothing must be awaited for it: `Approval.claim_at_once`."""
+
+    def __call__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None: ...
 
 
 class HostApprovals(Approval, Protocol):
@@ -51,6 +112,14 @@ class HostApprovals(Approval, Protocol):
 
         That takes a call that came through a client with a person, an MCP client that can be asked or the Responses
         API, and the scope `approvals:write` or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
+        """
+        ...
+
+    async def session_grant(self, ticket_id: str, caller: Principal) -> GrantTerms | None:
+        """Return the grant for its session that this caller may make with a ticket; None if there can be none.
+
+        It is for as long as the file allows, and for every call if it allows that, else for equal calls. Raises
+        `StoreError`.
         """
         ...
 
@@ -75,6 +144,7 @@ class HostApprovals(Approval, Protocol):
         decided: DecidedBy = "api",
         request_id: str = "",
         own: str | None = "",
+        terms: DecisionTerms = NO_TERMS,
     ) -> Ticket:
         """Decide a waiting ticket of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`.
 
@@ -88,13 +158,20 @@ class HostApprovals(Approval, Protocol):
 class NoApprovals:
     """The approvals of a host that can ask nobody: every call that needs one is refused."""
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ToolResult:
+    async def claim(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None) -> ToolResult:
         """Refuse the call."""
         return denied_result(
             call, "approval", "a person must approve this call, and this host has no part that asks one"
         )
 
+    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> None:
+        """Return None."""
+
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
+        """Return None."""
+        return None
+
+    async def session_grant(self, ticket_id: str, caller: Principal) -> GrantTerms | None:
         """Return None."""
         return None
 
@@ -119,6 +196,7 @@ class NoApprovals:
         decided: DecidedBy = "api",
         request_id: str = "",
         own: str | None = "",
+        terms: DecisionTerms = NO_TERMS,
     ) -> Ticket:
         """Raise `ApiError`."""
         raise ApiError("approval_not_found", "this host has no approvals", "id")
@@ -127,11 +205,19 @@ class NoApprovals:
 NO_APPROVALS: HostApprovals = NoApprovals()
 
 
-class PartApprovals(NamedTuple):
+class PartApprovals:
     """Asks the approvals that the host has when a call is made: plans are built before its parts are open."""
 
-    find: Callable[[], HostApprovals]
+    def __init__(self) -> None:
+        self.use(NO_APPROVALS)
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext) -> ApprovalClaim | ToolResult:
+    def use(self, approvals: HostApprovals) -> None:
+        """Ask these from now on."""
+        self.current: HostApprovals = approvals
+        self.claim_at_once: ClaimAtOnce = approvals.claim_at_once
+
+    async def claim(
+        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+    ) -> ApprovalClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide."""
-        return await self.find().claim(plan, call, context)
+        return await self.current.claim(plan, call, context, why)

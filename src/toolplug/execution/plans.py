@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from toolplug.catalog.call import CallContext, no_tools
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.plan import (
+    NO_GRANTS,
     AbandonedLimit,
     Approval,
     ArtifactKeeper,
     CallRunner,
     Forward,
     Gate,
+    GrantRule,
     Plan,
     PlanCounters,
     PolicyGate,
@@ -29,9 +32,11 @@ from toolplug.catalog.plan import (
 )
 from toolplug.catalog.schema import Schema
 from toolplug.config.file_mapping import FileMapping
+from toolplug.config.units import Duration
 from toolplug.crashes import CodeOwner
-from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.accounting import CallAccounting, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
     DEFAULT_ORIGIN,
@@ -52,6 +57,9 @@ UNKNOWN = "_unknown"
 
 CALL_SCOPE = "tools:call"
 
+ToolsOf = Callable[[CallContext], ToolExecutor]
+"""Returns the tools of the caller of a context, for `CallContext.tools`."""
+
 
 class AskCaller(FileMapping):
     """The policy `{ask: caller}`: a person approves each call, also the caller's own, where its client can ask."""
@@ -64,6 +72,21 @@ Policy = PolicyWord | AskCaller
 
 DEFAULT_POLICY: PolicyWord = "allow"
 
+MAX_GRANT_S = 168 * 3600.0
+"""The longest life of a grant: a week, after which somebody looks again."""
+
+
+class GrantSettings(FileMapping):
+    """What people may allow at once for the calls of a tool: for how long, how widely, and whatever the arguments."""
+
+    most: Annotated[
+        Duration, Field(le=MAX_GRANT_S, description="for how long a grant may hold, at most 168h; 0 forbids grants")
+    ] = 0.0
+    scope: Annotated[
+        Literal["session", "caller"], Field(description="the widest: one session, or every one of the caller")
+    ] = "session"
+    any: Annotated[bool, Field(description="allow grants for every call, whatever its arguments")] = False
+
 
 class ToolRule(FileMapping):
     """The operator's rule for one tool under `tools:`; a bare policy is short for `{policy: …}`."""
@@ -72,6 +95,23 @@ class ToolRule(FileMapping):
     limits: Limits = NO_LIMITS
     tenants: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=1, max_length=10_000)] = None
     offer: Annotated[Offer | None, Field(description="to models, of this tool")] = None
+    grants: Annotated[GrantSettings | None, Field(description="what a person may allow for several calls at once")] = (
+        None
+    )
+    watch: Annotated[
+        bool, Field(description="the policy only says what it would have done, in the audit log and metrics")
+    ] = False
+
+    @model_validator(mode="after")
+    def _check_watch(self) -> Self:
+        if self.watch and self.policy in ("allow", "disable"):
+            raise ValueError("watch is for the policies ask and deny")
+        return self
+
+    def policy_in(self, policy: Policy | None, origin: str) -> ToolPolicy:
+        """Return the policy in effect, which comes from `origin`, with what the rule says beside it."""
+        allowed = NO_GRANTS if self.grants is None else GrantRule(**self.grants.model_dump())
+        return ToolPolicy(policy or DEFAULT_POLICY, origin, allowed, self.watch)
 
     def offer_for(self, origin: Callable[[str], str], source: Offered = ALWAYS) -> Offered:
         """Return how models are offered the tool: by this rule, else as its `source` says."""
@@ -86,10 +126,12 @@ NO_RULE = ToolRule()
 
 
 class ToolPolicy(NamedTuple):
-    """The policy in effect for a tool, and the file and line that sets it."""
+    """The policy in effect for a tool, the file and line that sets it, the grants for it, and if it is only watched."""
 
     policy: Policy = DEFAULT_POLICY
     origin: str = DEFAULT_ORIGIN
+    grants: GrantRule = NO_GRANTS
+    watch: bool = False
 
     @property
     def word(self) -> PolicyWord:
@@ -103,7 +145,8 @@ class CallServices:
 
     `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None without a store for
     them. `hooks` has the current hooks of plugins; `limits` returns the current limits for every tool.
-    `offering_changed` is sent when prompts or resources of any source may have changed.
+    `offering_changed` is sent when prompts or resources of any source may have changed. `tools_of` returns the tools
+    of the caller of a context, for `CallContext.tools`.
     """
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
@@ -114,6 +157,7 @@ class CallServices:
     hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
+    tools_of: ToolsOf = no_tools
 
     @property
     def unknown(self) -> UnknownCalls:
@@ -191,18 +235,18 @@ class PlanBuilder:
         The others are fields of `Plan`; the gate of the policy `deny` comes after `gates`.
         """
         services, hints = self._services, definition.hints
-        limits = self._limits(
-            own,
-            author_timeout_s,
-            blocking is not None,
-            repeatable or bool(hints.read_only or hints.idempotent),
-            default_timeout,
-        )
-        fields = limits.in_plan(services.artifacts)
-        settings = limits.settings
+        repeatable = repeatable or bool(hints.read_only or hints.idempotent)
+        limits = self._limits(own, author_timeout_s, blocking is not None, repeatable, default_timeout)
+        settings, approval, watched = limits.settings, None, ""
         if policy is not None:
+            watched = policy.word if policy.watch and policy.word in ("ask", "deny") else ""
             settings = (Setting("policy", policy.word, policy.origin), *settings)
-            gates = (*gates, PolicyGate(policy.origin)) if policy.word == "deny" else gates
+            if watched:
+                approval = WatchedPolicy(services.accounting, f"policy: {watched}")
+            elif policy.word == "deny":
+                gates = (*gates, PolicyGate(policy.origin))
+            elif policy.word == "ask":
+                approval = services.approvals
         return Plan(
             ref=definition.ref,
             target=source.target,
@@ -214,16 +258,20 @@ class PlanBuilder:
             late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,
+            tools_of=services.tools_of,
             output=output,
             copies=not definition.parameters.only_scalars if copies is None else copies,
             gates=gates,
-            approval=services.approvals if policy is not None and policy.word == "ask" else None,
+            approval=approval,
+            approvals=services.approvals,
+            grants=NO_GRANTS if policy is None else policy.grants,
+            watched=watched,
             caller_approves=policy is not None and isinstance(policy.policy, AskCaller),
             replay=services.replay,
             hooks=services.hooks,
             settings=settings,
             owner=self._owner,
-            **fields,
+            **limits.in_plan(services.artifacts),
         )
 
     def _limits(

@@ -38,7 +38,7 @@ class PipelineCall:
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
     It may take `seconds` from `began` (`perf_counter`) on, `until` in loop time. `hooks` are those of plugins, None for
-    none; they see the `tool` as it is listed, and the call as `shown`.
+    none; they see the `tool` as it is listed, and the call as `shown`. `needs` is why a plugin wants an approval.
     `reached` is True from the first attempt on, `ended` if the last attempt ended in time. While the call waits for a
     limiter or the next attempt, it implements `toolplug.catalog.plan.EndableWork`.
     """
@@ -52,6 +52,7 @@ class PipelineCall:
     hooks: PlanHooks | None = None
     tool: ToolDefinition | None = None
     shown: ToolCall | None = None
+    needs: str | None = None
     reached: bool = False
     ended: bool = False
     until: float = field(init=False)

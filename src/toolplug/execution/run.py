@@ -13,13 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from time import perf_counter
 from typing import NamedTuple
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_frame, quick_call
+from toolplug.catalog.call import (
+    EMPTY,
+    CallContext,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+    current_frame,
+    quick_call,
+    quick_result,
+)
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
-from toolplug.catalog.plan import NO_HOOKS, Approval, HookSource, Plan, PlanCounters, PlanHooks
+from toolplug.catalog.plan import (
+    NO_HOOKS,
+    Approval,
+    ApprovalClaim,
+    HookSource,
+    NeedsApproval,
+    Plan,
+    PlanCounters,
+    PlanHooks,
+)
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
@@ -38,7 +57,7 @@ from toolplug.execution.results import (
 )
 from toolplug.execution.retries import ABANDONED, PipelineCall, run_with_retries
 from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, limit_seconds, wait_for_result
-from toolplug.signatures.values import decode_arguments, integer_too_long
+from toolplug.signatures.values import decode_arguments, encode_value, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
@@ -46,23 +65,43 @@ _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAV
 
 async def run_pipeline(it: PipelineCall) -> ToolResult:
     """Run approval, replay, limiters and the target with its retries; plugins may change what a tool returned."""
-    return await (_replay_or_run(it) if it.plan.approval is None else _run_approved(it.plan.approval, it))
+    approval = it.plan.approvals if it.needs is not None else it.plan.approval
+    if approval is None and it.needs is not None:
+        return denied_result(it.call, "approval", f"{it.needs}; and there is no one to ask")
+    return await (_replay_or_run(it) if approval is None else _run_approved(approval, it))
 
 
 async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     """Return the refusal of an unapproved call, else its result; the approval is released if no tool was reached."""
-    claim = await approval.claim(it.plan, it.call, it.context)
+    claim = await approval.claim(it.plan, it.call, it.context, it.needs)
     if isinstance(claim, ToolResult):
         return claim
     try:
-        result = await _replay_or_run(it)
+        refusal = None if claim.arguments is None else await _replace_arguments(it, claim.arguments)
+        result = await _replay_or_run(it) if refusal is None else refusal
     except (asyncio.CancelledError, Exception):
         if not it.reached:
             await claim.release()
         raise
     if not _may_have_run(it, result):
         await claim.release()
-    return result
+    if claim.arguments is not None and refusal is None:
+        # Beside the output: a structured value, and the text of one, stay what the tool has returned.
+        note = f"[a person has changed the arguments: it ran with {encode_value(claim.arguments)}]"
+        result = result._replace(parts=(*result.parts, {"type": "text", "text": note}))
+    return result._replace(metadata={**result.metadata, **claim.metadata}) if claim.metadata else result
+
+
+async def _replace_arguments(it: PipelineCall, arguments: Mapping[str, object]) -> ToolResult | None:
+    """Let these arguments run, which a person has put in place of the caller's; return the refusal of a plugin."""
+    changed = it.call._replace(arguments=dict(arguments))
+    it.inner = _prepare(it.plan, changed)
+    if it.hooks is None:
+        return None
+    it.shown = read_only_call(it.inner, nested=True)
+    if not it.hooks.asks:
+        return None
+    return (await _find_veto(it.call, it.shown, it.context, it.tool, it.hooks, it.began + it.seconds))[0]
 
 
 def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
@@ -70,9 +109,21 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
 
     A source that becomes unavailable during a call does not say when to retry.
     """
+    return it.reached and (_is_lost(result) or result.status not in _NOT_REACHED)
+
+
+def _is_lost(result: ToolResult) -> bool:
     # With `retry_after_s` the source was unavailable before the call was sent, so the tool cannot have run.
-    lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
-    return it.reached and (lost or result.status not in _NOT_REACHED)
+    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+
+
+def _add_claim(result: ToolResult, claim: ApprovalClaim) -> tuple[ToolResult, bool]:
+    """Return the result with what the claim says of it, and False if the tool cannot have run."""
+    reached = result.status is ToolStatus.SUCCESS or result.status not in _NOT_REACHED or _is_lost(result)
+    if claim.metadata is EMPTY:
+        return result, reached
+    more = claim.metadata if result.metadata is EMPTY else {**result.metadata, **claim.metadata}
+    return quick_result(ToolResult, (*result[:6], more, result[7])), reached
 
 
 async def _replay_or_run(it: PipelineCall) -> ToolResult:
@@ -131,7 +182,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     `hooks` are those of the plan's host at the moment of the call, None for none; they see the `tool` as it is listed.
     """
     began = perf_counter()
-    result, inner, shown, seconds = None, call, None, plan.timeout_s
+    result, inner, shown, seconds, needs, claim = None, call, None, plan.timeout_s, None, None
     try:
         # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
         nested = current_frame.get()[1] >= MAX_DEPTH
@@ -150,23 +201,23 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
             asked = hooks is not None and hooks.asks
             if asked and hooks is not None and shown is not None:
-                result = await _find_veto(call, shown, context, tool, hooks, began + seconds)
+                result, needs = await _find_veto(call, shown, context, tool, hooks, began + seconds)
             # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
             # passed.
             if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                 result = timed_out(call, limit_seconds(plan, context, seconds))
-            elif result is not None:
-                pass
-            elif plan.needs_pipeline or context.idempotency_key is not None:
-                result = await run_pipeline(
-                    PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown)
-                )
+            elif result is None and (plan.needs_pipeline or context.idempotency_key is not None or needs is not None):
+                if plan.at_once is not None and needs is context.approval is context.idempotency_key is None:
+                    claim = plan.at_once.claim_at_once(plan, call, inner, context)
+                if claim is None:
+                    it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
+                    result = await run_pipeline(it)
             # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
             # is asked.
-            elif plan.abandoned.running >= plan.abandoned.limit:
+            if result is None and plan.abandoned.running >= plan.abandoned.limit:
                 plan.counters.limited_by(ABANDONED)
                 result = limited_result(call, plan.abandoned.refusal())
-            else:
+            elif result is None:
                 outcome = begin(plan, call, inner, context, began, seconds)
                 result = await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
                 if result is not None and hooks is not None and hooks.changes:
@@ -180,6 +231,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 # measure it.
                 elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
                     result = await within_size(plan, result, context)
+            if claim is not None:
+                result, was_reached = _add_claim(result, claim)
+                await claim.release() if not was_reached else None
         # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
         # nothing can be awaited any more.
         except (asyncio.CancelledError, GeneratorExit) as left:
@@ -190,8 +244,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
-    status = result.status
-    duration_s = perf_counter() - began
+    status, duration_s = result.status, perf_counter() - began
     plan.counters.record(status, duration_s)
     if status in _REFUSED:
         audit("tool.call", status, context.principal, call.name, context.request_id)
@@ -208,12 +261,15 @@ async def _find_veto(
     tool: ToolDefinition | None,
     hooks: PlanHooks,
     until: float,
-) -> ToolResult | None:
-    """Return the refusal of a plugin's `before_call`, None if all let the call pass."""
+) -> tuple[ToolResult | None, str | None]:
+    """Return the refusal of a plugin's `before_call`, and why one wants an approval; None if none does."""
     reason = hooks.refusal(shown, context, tool, until)
     # Hooks may be synchronous: those answer without a coroutine and without an await.
-    reason = reason if reason is None or isinstance(reason, str) else await reason
-    return None if reason is None else denied_result(call, "hook", reason)
+    if reason is not None and not isinstance(reason, str | NeedsApproval):
+        reason = await reason
+    if isinstance(reason, str):
+        return denied_result(call, "hook", reason), None
+    return None, None if reason is None else reason.reason
 
 
 async def _note(

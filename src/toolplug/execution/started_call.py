@@ -46,13 +46,16 @@ def begin(
     `call` is the caller's, `inner` the one for the target. The call may take `seconds` from `began` (`perf_counter`).
     """
     # As `loop_time_of`, written out: it runs for each call that wants its context.
-    until = get_running_loop().time() + began + seconds - perf_counter() if plan.wants_context else None
+    until = None
+    if plan.wants_context:
+        until = get_running_loop().time() + began + seconds - perf_counter()
+        context = context.of_tool(plan.tools_of, until)
     switch, counters = plan.switch, plan.counters
     # Before the first step: it may suspend, and a reload in that turn must see the call.
     switch.running += 1
     counters.in_flight += 1
     try:
-        outcome = plan.runner.start(plan.target, inner, context, until)
+        outcome = plan.runner.start(plan.target, inner, context)
     except BaseException as error:  # noqa: BLE001  SystemExit and the like would end the loop: reference/threat-model
         counters.in_flight -= 1
         switch.leave()

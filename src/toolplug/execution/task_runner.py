@@ -45,7 +45,7 @@ if sys.version_info >= (3, 12):
             """Accept no more calls. One that still runs keeps its task until it ends."""
             self._open = False
 
-        def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> object:
+        def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
             """Take the first step: return the value of a target that ended there, else its `RunningCall`.
 
             The target runs in a copy of the current context, with the caller's tenant. Raises its error.
@@ -53,8 +53,6 @@ if sys.version_info >= (3, 12):
             if not self._open:
                 raise RuntimeError("the executor is closed")
             loop = get_running_loop()
-            if until is not None:
-                context = context.until(until)
             # A box that both sides have: it tells whether the first step has ended, which the task itself only says in
             # its next turn of the loop.
             first: list[object] = []
@@ -108,14 +106,12 @@ class ThreadRunner:
     def __init__(self, name: str) -> None:
         self._threads = DaemonThreads(name)
 
-    def start(self, target: Target, call: ToolCall, context: CallContext, until: float | None = None, /) -> RunningCall:
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> RunningCall:
         """Run the target in a thread, in a copy of the current context with the caller's tenant.
 
         Raises `RuntimeError` if the provider is closed or the process can have no more threads.
         """
         loop = get_running_loop()
-        if until is not None:
-            context = context.until(until)
         # Copied here, not in the thread: what the caller sets afterwards must not reach the tool.
         own = copy_context()
         own.run(enter_frame, context.principal.tenant)

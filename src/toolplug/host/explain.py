@@ -32,7 +32,8 @@ from toolplug.host.explain_gates import (
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import PROVIDER
 from toolplug.host.file.tool_servers import KIND as OF_SERVER
-from toolplug.host.parts import Parts, always_listed
+from toolplug.host.opening.parts import Parts
+from toolplug.host.opening.provider_services import always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
 from toolplug.providers.entry import ProviderRecord
@@ -163,7 +164,7 @@ class Explainer:
             catalog = self._parts.views.executor_for(principal, agent, session).catalog
         except AccessError:
             catalog = EMPTY_CATALOG
-        yield Setting("offer", f"{offered.how} ({deferral(catalog)})", offered.origin)
+        yield Setting("offer", f"{offered.how} ({deferral(catalog, tool.definition)})", offered.origin)
 
     def _source(self, tool: Tool, tenant: str) -> Iterator[GateVerdict]:
         """Yield the switch of its provider or the state of its server, then later providers with a tool of its name."""
@@ -274,6 +275,9 @@ class Explainer:
 def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdict:
     default = Setting("policy", "allow", DEFAULT_ORIGIN)
     policy = next((item for item in plan.settings if item.knob == "policy"), default)
+    if plan.watched:
+        detail = f"{plan.watched} is only watched: every call passes, and those that it would deny are counted"
+        return GateVerdict(gate="policy", verdict="passes", detail=detail, origin=policy.origin)
     if plan.approval is not None:
         return GateVerdict(gate="policy", verdict="asks", detail=ask_detail(plan), origin=policy.origin)
     return _make_verdict("policy", denies, principal, policy.value, policy.origin)

@@ -83,7 +83,7 @@ def plan_verdict(plan: Plan, principal: Principal) -> Verdict:
             return Verdict("refuses", refusal)
     if not principal.has_scope(CALL_SCOPE):
         return Verdict("refuses", NO_SCOPE)
-    if plan.approval is not None:
+    if plan.approval is not None and not plan.watched:
         return Verdict("asks", ask_detail(plan))
     return PASSES
 

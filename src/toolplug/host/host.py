@@ -4,50 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
-
-from prometheus_client import CollectorRegistry
+from typing import NamedTuple, Self, TypeVar
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Offer, ToolDefinition
-from toolplug.catalog.offering import Offering
-from toolplug.errors import Problem
 from toolplug.execution.accounting import OnCall
-from toolplug.execution.executor import ModelTools, ToolExecutor
-from toolplug.execution.host_approvals import HostApprovals
-from toolplug.execution.host_sessions import HostSession, HostSessions
+from toolplug.execution.executor import ToolExecutor
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
-from toolplug.host.decision_key import DecisionKey
-from toolplug.host.explain import Explainer, Explanation
+from toolplug.host.entered import EnteredHost
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from
-from toolplug.host.file.packages import only_installed
-from toolplug.host.file.settings import HostSettings, Scope
-from toolplug.host.file.tool_servers import ToolServers
+from toolplug.host.file.settings import Scope
 from toolplug.host.file.values import ConfiguredValue
-from toolplug.host.operations import Operations
-from toolplug.host.parts import CodedParts, Parts, Serves, open_catalog
-from toolplug.host.quotas.quota_use import QuotaUse
-from toolplug.host.tool_infos import CatalogPage
-from toolplug.host.toolsets.service import McpRegistration, ToolsetService, coded_mcp
-from toolplug.host.views import AgentReach, reach_of
-from toolplug.providers.entry import DesiredProvider, ProviderRecord, ProviderState
+from toolplug.host.opening.coded import CodedParts, Serves
+from toolplug.host.opening.parts import Parts
+from toolplug.host.toolsets.service import McpRegistration, coded_mcp
+from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed, find_installed
-from toolplug.providers.host_part import HostPart
 from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike
-from toolplug.providers.registry import FunctionRegistry, desired_providers
+from toolplug.providers.registry import desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
-from toolplug.runtime.running_call import check_event_loop
-from toolplug.stores.store import Store
+from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.toolsets.registered import Toolsets
-from toolplug.toolsets.saved.service import SavedToolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
@@ -61,6 +45,7 @@ Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
 
 
+@suggest_options
 def open_host(
     config: Source = "providers.yaml",
     *,
@@ -90,7 +75,8 @@ class PartDown(NamedTuple):
     reason: str
 
 
-class Host:
+@require_async_with
+class Host(EnteredHost):
     """Runs one configuration while it is entered; it can be entered again after it was left.
 
     `stopping` is sent by `stop`.
@@ -128,13 +114,13 @@ class Host:
         sessions: bool = True,
         on_call: OnCall | None = None,
     ) -> None:
+        super().__init__()
         self._source = config
         self._environ = environ
         self._reader = read
         self._entered_in = Path()
         self._providers = {item.entry.key: item for item in providers}
         self._serves = Serves(servers=serving, sessions=serving and sessions, on_call=on_call)
-        self._open: Parts | None = None
         self._plugins = PluginManager()
         self._down: tuple[PartDown, ...] = ()
         self._admin = HostAdmin(self._require_entered, self._read, _say_wrong_servers, self.source_name)
@@ -174,98 +160,19 @@ class Host:
             yield
 
     @property
-    def entered(self) -> bool:
-        """Whether the host is entered."""
-        return self._open is not None
-
-    @property
     def source_name(self) -> str:
         """The path of the configuration, `settings` for a mapping."""
         return "settings" if isinstance(self._source, Mapping) else os.fspath(self._source)
-
-    @property
-    def settings(self) -> HostSettings:
-        """The present settings of the host: every section but `providers` and `mcp_servers`."""
-        return self._require_entered().configuration.settings
-
-    @property
-    def registry(self) -> FunctionRegistry:
-        """The providers as one executor."""
-        return self._require_entered().registry
 
     @property
     def plugins(self) -> PluginManager:
         """The plugin manager, also before the host is entered: each running provider is registered under its key."""
         return self._plugins
 
-    async def scrape(self) -> CollectorRegistry:
-        """Return the metrics for `/metrics`, after reading what only the store knows."""
-        await self.operations.refresh()
-        return self.metrics
-
-    @property
-    def metrics(self) -> CollectorRegistry:
-        """The registry of the metrics that `/metrics` shows."""
-        return self._require_entered().metrics
-
-    @property
-    def operations(self) -> Operations:
-        """What the host counts of itself."""
-        return self._require_entered().operations
-
-    @property
-    def store(self) -> Store:
-        """The store of the host's records."""
-        return self._require_entered().store
-
-    @property
-    def approvals(self) -> HostApprovals:
-        """The calls that wait for a person."""
-        return self._require_entered().running.approvals
-
-    @property
-    def decision_key(self) -> DecisionKey:
-        """The key that decides on calls over HTTP while the configuration has no `auth`; made when first needed."""
-        return self._require_entered().decision_key
-
-    @property
-    def sessions(self) -> HostSessions:
-        """The sessions of applications that lend their tools."""
-        return self._require_entered().running.sessions
-
-    @property
-    def toolsets(self) -> ToolsetService:
-        """The toolsets and the allowlists of agents."""
-        return self._require_entered().toolsets
-
-    @property
-    def servers(self) -> ToolServers:
-        """The MCP servers."""
-        return self._require_entered().servers
-
     @property
     def admin(self) -> HostAdmin:
         """What concerns the other processes of the host's store: reloading them, and what each runs."""
         return self._admin
-
-    def part(self, kind: type[P]) -> P | None:
-        """Return the open part of this class; None if the file had no section for it since the host was entered."""
-        return self._require_entered().running.find(kind)
-
-    @property
-    def parts(self) -> Sequence[HostPart[Any]]:
-        """The parts that the file can have a section for."""
-        return self._require_entered().configuration.parts
-
-    @property
-    def quotas(self) -> QuotaUse:
-        """The present use of quotas by tenants and keys."""
-        return self._require_entered().quotas
-
-    @property
-    def saved_toolsets(self) -> SavedToolsets:
-        """The saved toolsets of each owner, with notes."""
-        return self._require_entered().saved
 
     def register_toolset(
         self,
@@ -329,79 +236,6 @@ class Host:
             raise TypeError(f"toolsets is a list of ids, not a text: host.allow({agent!r}, [{toolsets!r}])")
         await self._require_entered().toolsets.allow(agent, tuple(toolsets), by=Principal(CODE, tenant), request_id="")
 
-    async def load_session(self, code: str) -> None:
-        """Make known here a session that another process of the store has created. Raises like `sessions.find`."""
-        await self.sessions.bring(code)
-
-    async def catalog_for(
-        self,
-        principal: Principal,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        toolsets: Collection[str] | None = None,
-        within: Hashable = None,
-    ) -> Catalog:
-        """Return what `executor_for` lists, after opening the toolsets that list nothing before they are opened."""
-        chosen = self.executor_for(principal, agent=agent, session=session, toolsets=toolsets, within=within)
-        return await open_catalog(chosen)
-
-    def executor_for(
-        self,
-        principal: Principal,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        toolsets: Collection[str] | None = None,
-        within: Hashable = None,
-    ) -> ModelTools:
-        """Return the caller's tools as one executor that follows changes (docs/reference/http.md, *whose catalog*).
-
-        `toolsets` are the ids of the agent's toolsets that this request uses, None or empty for all; the session's own
-        tools stay in any case. `within` is the key of a conversation without a session, such as one of MCP, in which
-        toolsets are opened once.
-
-        Raises `AgentRequired`, `AgentNotAllowed`, and for the session `InvalidSessionCode`, `SessionNotFound` and
-        `SessionGone`; `load_session` must have loaded a session of another process. Without the scope `tools:call`
-        every tool is listed and refused.
-        """
-        opened = self._require_entered()
-        chosen = frozenset(toolsets) if toolsets else None
-        return opened.views.executor_for(principal, agent, _session(opened, session, principal), chosen, within)
-
-    def offering_for(self, principal: Principal, *, agent: str | None = None, within: Hashable = None) -> Offering:
-        """Return the prompts and resources of a caller's providers and MCP servers; starts nothing.
-
-        `within` is the key of a conversation, such as a session's code, for which `executor_for` was called before.
-        Raises `AgentRequired` and `AgentNotAllowed`.
-        """
-        return self._require_entered().views.offering_for(principal, agent, within)
-
-    def catalog_page(
-        self, principal: Principal, *, agent: str | None = None, session: str | None = None
-    ) -> CatalogPage:
-        """Return every tool for people who configure, also those that cannot be called; starts nothing.
-
-        With an agent, or for a credential of one: the tools that the agent can reach. Raises like `executor_for`.
-        """
-        opened = self._require_entered()
-        return opened.infos.page(principal, agent, _session(opened, session, principal))
-
-    def reach(self, principal: Principal) -> AgentReach | None:
-        """Return what the agents of this principal can reach; None if its credential names no agents."""
-        return reach_of(self._require_entered().toolsets.tools, principal)
-
-    @property
-    def wrong_servers(self) -> tuple[Problem, ...]:
-        """The problems of invalid `mcp_servers` entries; the host runs without these servers."""
-        return self._require_entered().configuration.servers.problems
-
-    def records(self) -> tuple[ProviderRecord, ...]:
-        """Return every provider: those of the configuration in file order, then those that are only installed."""
-        opened = self._require_entered()
-        entries = opened.configuration.providers
-        return (*opened.registry.records(), *only_installed(entries.installed, entries.types.values()))
-
     def configured_values(self, principal: Principal) -> tuple[ConfiguredValue, ...]:
         """Return every value of the running configuration with its origin, as it applies to this principal's tenant.
 
@@ -414,16 +248,6 @@ class Host:
     def last_reload(self) -> LastReload | None:
         """The last reload since the host was entered, also one that was refused."""
         return self._admin.last_reload
-
-    def explain(
-        self, tool: str, principal: Principal, *, agent: str | None = None, session: str | None = None
-    ) -> Explanation:
-        """Return whether this principal can call the tool: every gate in order, and what decided each.
-
-        Raises like `executor_for` for the session. An agent that the principal may not use is a refusing gate.
-        """
-        opened = self._require_entered()
-        return Explainer(opened).explain(tool, principal, agent, _session(opened, session, principal))
 
     def stop(self) -> None:
         """End every event stream; calls go on until the host is left."""
@@ -477,13 +301,6 @@ class Host:
         source, hooks = seen_from(self._entered_in, self._source), specifications(self._plugins)
         return self._reader(source, environ, find_installed(), Coded(prefixes, self._providers, agents, hooks))
 
-    def _require_entered(self) -> Parts:
-        if self._open is None:
-            raise RuntimeError(
-                "the host is not entered: use `async with host:` or pass host.lifespan to the application"
-            )
-        return self._open
-
     def _say_what_runs(self) -> None:
         _say_wrong_servers(self._require_entered().configuration)
         failed = logging.ERROR if self._serves.servers else logging.INFO  # other commands print the states
@@ -497,8 +314,3 @@ class Host:
 def _say_wrong_servers(configuration: Configuration) -> None:
     for problem in configuration.servers.problems:
         _LOG.error("%s; going on without it", problem)
-
-
-def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
-    """Return the principal's session of this code, None for no code. Raises `AccessError`."""
-    return None if code is None else opened.running.sessions.known_session(code, principal.tenant)

@@ -18,7 +18,11 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.host import Host
 from toolplug.providers.authoring import selfless_tools
 from toolplug.runtime.threads import in_own_thread
+from toolplug.search.ranking import find_unfindable
+from toolplug.search.tools import DEFAULT_FOUND, THRESHOLD
 
+_MOST_SEARCHED = 2_000
+"""Deferred tools for which a search is made: about a second."""
 _TYPED = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 
 
@@ -30,10 +34,20 @@ def tool_warnings(host: Host) -> Iterator[Problem]:
             yield _of_tool(key, name, "no_self", message, "add self as the first parameter, or @staticmethod above it")
         for definition in generation.catalog.definitions():
             yield from _find_undescribed(key, definition)
+            tool = generation.catalog.find(definition.name)
+            if tool is not None and tool.plan.watched:
+                message = f"the policy {tool.plan.watched} of {definition.name!r} is only watched: every call passes"
+                hint = "look at the audit log for `would: denied`, and remove watch: true"
+                yield _of_tool(key, definition.name, "watched", message, hint)
     for one, other in _near_names(host.registry.catalog):
         message = f"the tools {one!r} and {other!r} have names that a model may confuse"
         hint = "rename one of them with @tool(name=…), or disable it"
         yield Problem(code="near_names", message=message, hint=hint)
+    deferred = [each for each in host.registry.catalog.definitions() if each.deferred][:_MOST_SEARCHED]
+    for definition in find_unfindable(deferred, DEFAULT_FOUND) if len(deferred) >= THRESHOLD else ():
+        message = f"a search for its description does not find the deferred tool {definition.name!r}"
+        hint = f"begin the description with what it does and what others do not: {DEFAULT_FOUND} others come before it"
+        yield Problem(code="not_found_by_search", message=message, hint=hint)
 
 
 # Not a tokenizer: each model has its own, and the costs are only to be compared with one another.

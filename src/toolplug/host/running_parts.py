@@ -20,7 +20,7 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
-from toolplug.execution.host_approvals import NO_APPROVALS, HostApprovals
+from toolplug.execution.host_approvals import NO_APPROVALS, HostApprovals, PartApprovals
 from toolplug.execution.host_sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
@@ -247,15 +247,20 @@ class RunningParts:
     has them.
     """
 
-    def __init__(self, services: PartServices, configuration: Configuration) -> None:
+    def __init__(self, services: PartServices, configuration: Configuration, approvals: PartApprovals) -> None:
         self.tools: PartTools = PartTools(services.calls)
+        self._approvals = approvals
         self._services = services._replace(tools_changed=self.tools.refresh)
         self._first = configuration
         self._open: dict[str, _OpenPart] = {}
         self._begun: dict[str, _OpenPart] = {}
         self._asking = SingleFlight(self._ask, "toolplug-ready-parts")
         self.sessions: HostSessions = NO_SESSIONS
-        self.approvals: HostApprovals = NO_APPROVALS
+
+    @property
+    def approvals(self) -> HostApprovals:
+        """Those of the part that has them."""
+        return self._approvals.current
 
     async def __aenter__(self) -> Self:
         try:
@@ -321,7 +326,7 @@ class RunningParts:
         of_parts = (opened.running.sessions for opened in after.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
         asked = (opened.running.approvals for opened in after.values())
-        self.approvals = next((approvals for approvals in asked if approvals is not None), NO_APPROVALS)
+        self._approvals.use(next((approvals for approvals in asked if approvals is not None), NO_APPROVALS))
         try:
             await _close_each(opened for name, opened in before.items() if after.get(name) is not opened)
         finally:

@@ -189,21 +189,22 @@ def _code(status: int) -> str:
 _CODES: Mapping[int, str] = {
     400: "invalid_agent invalid_request missing_tool_output unknown_call_id unmatched_stub",
     404: """
-        approval_not_found item_not_found no_toolset_equipped note_not_found previous_response_not_found
+        approval_not_found grant_not_found item_not_found no_toolset_equipped note_not_found previous_response_not_found
         request_not_found response_not_found server_not_found toolset_not_found
     """,
     409: """
         already_answered approval_decided in_file not_background not_registered prefix_taken server_disabled
         server_exists tool_exists tool_not_found tool_not_quarantined toolset_exists
     """,
-    403: "insufficient_scope own_call",
+    403: "grant_not_allowed insufficient_scope own_call",
     410: "too_late",
     412: "revision_mismatch",
     422: """
-        address_refused duplicate_note duplicate_tool invalid_capability invalid_environment invalid_header
-        invalid_name invalid_note invalid_server_id invalid_tool invalid_url provider_is_shared
-        registration_failed too_many too_many_notes too_many_servers too_many_tools too_many_toolsets
-        tool_not_in_toolset tool_reference_mismatch unknown_provider unknown_server unknown_toolset
+        address_refused duplicate_note duplicate_tool invalid_arguments invalid_capability invalid_environment
+        invalid_grant invalid_header invalid_name invalid_note invalid_server_id invalid_tool invalid_url
+        provider_is_shared refused_by_plugin registration_failed too_many too_many_grants too_many_notes
+        too_many_servers too_many_tools too_many_toolsets tool_not_in_toolset tool_reference_mismatch
+        unknown_provider unknown_server unknown_toolset
     """,
     429: "rate_limit_exceeded too_many_sessions too_many_updates too_many_waiting_calls",
     502: "backend_broke_off backend_error backend_garbage backend_refused backend_timeout backend_unreachable",

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolplug.catalog.call import DECIDE_SCOPE, DELEGATE, HOST_SCOPES
+from toolplug.catalog.call import DECIDE_SCOPE, DELEGATE, HOST_SCOPES, SEE_APPROVALS
 from toolplug.crashes import log_crash
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.plans import CALL_SCOPE
@@ -30,6 +30,7 @@ READ = "tools:read"
 CALL = CALL_SCOPE
 SESSIONS = "sessions:write"
 APPROVALS = DECIDE_SCOPE
+SEEING_APPROVALS = SEE_APPROVALS
 EVERY_SCOPE = frozenset(HOST_SCOPES) - {DELEGATE}
 
 Endpoint = Callable[[HostRequest], Awaitable[Response]]

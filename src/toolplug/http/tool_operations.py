@@ -35,7 +35,7 @@ from toolplug.http.tools import (
     replayed_headers,
     run_call,
 )
-from toolplug.http.tools_document import CALLED_AT, ToolsDocument, head_of
+from toolplug.http.tools_document import CALLED_AT, ToolsDocument, adds_parts, head_of
 from toolplug.signatures.values import encode_value
 
 _WHICH = Parameter(
@@ -211,7 +211,8 @@ def _success(result: ToolResult, executor: ToolExecutor) -> bytes:
     output = None if tool is None else tool.definition.output_schema
     whole = {**value, **more}
     # The answer is what the document says, also where that allows nothing else in the object.
-    return _encode(whole if output is None or output.is_valid(whole) else value)
+    described = output is None or adds_parts(output) or output.is_valid(whole)
+    return _encode(whole if described else value)
 
 
 def _encode(value: object) -> bytes:

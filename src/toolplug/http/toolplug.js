@@ -56,6 +56,7 @@ const KEPT_IDS = 1000;
 const MAX_REASON = 1000;
 const MAX_MESSAGE = 1000;
 const FIELDS = ["name", "description", "inputSchema", "outputSchema", "annotations", "requires"];
+const LEVELS = ["basic", "advanced", "enterprise"]; // in rising order
 const TEMPORARY = ["unreachable", "bad_event"];
 const RETRIED = [408, 425, 429];
 const OUTDATED = ["revision_mismatch", "not_registered", "tool_exists", "tool_not_found"];
@@ -172,6 +173,37 @@ export function follow({ host: url, code, apiKey }, onChange) {
   show({});
   stream.read().then(() => show({ state: "closed" }), (error) => show({ state: "closed", error }));
   return { close: () => stream.close() };
+}
+
+/**
+ * The difference between two lists of tools, as `POST …/update-tools` takes it: for a page that sends its own requests.
+ * The order of tools and of keys does not matter.
+ * @param {ToolDefinition[]} before
+ * @param {ToolDefinition[]} after
+ * @returns {Updates}
+ */
+export function compareTools(before, after) {
+  const texts = (/** @type {ToolDefinition[]} */ tools) => new Map(tools.map((tool) => [tool.name, canonical(tool)]));
+  const { added, modified, removed } = difference(texts(before), texts(after));
+  const named = (/** @type {string[]} */ names) => after.filter((tool) => names.includes(tool.name));
+  return { added: named(added), modified: named(modified), removed };
+}
+
+/**
+ * The capabilities that the tools require, each with the highest level that one of them needs: what an application
+ * that offers these tools declares.
+ * @param {ToolDefinition[]} tools
+ * @returns {{ type: string, level: string, resources: unknown[] }[]}
+ */
+export function neededCapabilities(tools) {
+  /** @type {Map<string, string>} */
+  const levels = new Map();
+  for (const item of tools.flatMap(({ requires }) => requires ?? [])) {
+    const { type, level } = typeof item === "string" ? { type: item } : /** @type {any} */ (item);
+    const least = level ?? LEVELS[0];
+    if (LEVELS.indexOf(least) >= LEVELS.indexOf(levels.get(type) ?? "")) levels.set(type, least);
+  }
+  return [...levels].map(([type, level]) => ({ type, level, resources: [] }));
 }
 
 /**
@@ -299,6 +331,17 @@ class Application extends EventTarget {
    */
   settled() {
     return this.#lending.settled();
+  }
+
+  /**
+   * The session in words, for a person to give to a model: the page, its tools, and how MCP clients connect to it.
+   * Rejects with `ToolplugError`.
+   * @param {"text/markdown" | "text/plain"} [type]
+   */
+  async prompt(type = "text/markdown") {
+    const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
+    const sending = { bearer: this.#token, headers: { Accept: type }, signal };
+    return (await this.#host.send("GET", `/api/sessions/${this.code}/prompt`, sending)).text();
   }
 
   /** Stop lending; the session goes on without its tools after its grace time, and may be joined again. */
@@ -501,13 +544,12 @@ class Lending {
     const wanted = this.#wanted();
     const held = this.#held;
     if (!held) return wanted.length ? { all: true, added: wanted, modified: [], removed: [] } : null;
-    const names = new Set(wanted.map(({ definition }) => definition.name));
-    const added = wanted.filter(({ definition }) => !held.has(definition.name));
-    const modified = wanted.filter(({ definition, text }) => (held.get(definition.name) ?? text) !== text);
-    const removed = [...held.keys()].filter((name) => !names.has(name));
-    if (!added.length && !modified.length && !removed.length) return null;
+    const byName = new Map(wanted.map((lent) => [lent.definition.name, lent]));
+    const found = difference(held, new Map(wanted.map(({ definition, text }) => [definition.name, text])));
+    if (!found.added.length && !found.modified.length && !found.removed.length) return null;
     if (this.#whole) return { all: true, added: wanted, modified: [], removed: [] };
-    return { all: false, added, modified, removed };
+    const lent = (/** @type {string[]} */ names) => names.flatMap((name) => byName.get(name) ?? []);
+    return { all: false, added: lent(found.added), modified: lent(found.modified), removed: found.removed };
   }
 
   /** Whether the host was told, and not only asked. @param {Change} change */
@@ -1002,6 +1044,19 @@ function checked(value, name) {
 function finite(_, part) {
   if (typeof part === "number" && !Number.isFinite(part)) throw new RangeError(`${part} is not JSON`);
   return part;
+}
+
+/**
+ * Names by what happened to them between two sets of definitions, which are texts by name.
+ * @param {Map<string, string>} before
+ * @param {Map<string, string>} after
+ */
+function difference(before, after) {
+  return {
+    added: [...after.keys()].filter((name) => !before.has(name)),
+    modified: [...after.keys()].filter((name) => before.has(name) && before.get(name) !== after.get(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
+  };
 }
 
 /** @param {Lent[]} lent */

@@ -35,13 +35,14 @@ from toolplug.catalog.call import (
     ToolCall,
     ToolResult,
     ToolStatus,
+    no_tools,
 )
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.text import is_identity
 from toolplug.catalog.validation.json_size import MAX_NAMES
 from toolplug.errors import ApiError
-from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.executor import CallerTools, ToolExecutor
 from toolplug.execution.idempotency import KEY_REUSED, KEY_RUNNING
 from toolplug.execution.results import REPLAYED, Reports, call_answer, unavailable
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
@@ -346,6 +347,8 @@ async def run_call(request: HostRequest, asked: AskedCall, key: str | None, resp
         credentials=passed_credentials(state["headers"]),
         trace_context=passed_trace_context(request.scope),
         via=via,
+        # What the request leaves out stays left out for the tools that its tool calls.
+        tools_of=partial(CallerTools, executor) if asked.toolsets else no_tools,
     )
     call = ToolCall(call_id(asked.id, context), asked.name, asked.arguments)
     loop = loop_in(via, state["host"].toolsets.sources.host) if via else None

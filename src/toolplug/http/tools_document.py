@@ -26,6 +26,7 @@ from toolplug.catalog.validation.schema_references import References
 from toolplug.catalog.validation.schema_repair import Node, repair_schema
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
+from toolplug.signatures.described_arguments import inline_models
 
 CALLED_AT = "/v1/tools/"
 """The path of a tool's operation, without its wire name."""
@@ -33,14 +34,13 @@ CALLED_AT = "/v1/tools/"
 MAX_PARTS = 64
 """Catalogs, and parts that several catalogs share, whose operations are kept encoded."""
 
+PARTS: Node = {"type": "array", "items": {"type": "object"}, "description": "images, audio, links and resources"}
 TEXT_ANSWER: Node = {
     "type": "object",
-    "properties": {
-        "output": {"type": "string", "description": "the result as text"},
-        "parts": {"type": "array", "items": {"type": "object"}, "description": "images, audio, links and resources"},
-    },
+    "properties": {"output": {"type": "string", "description": "the result as text"}, "parts": PARTS},
     "required": ["output"],
 }
+_TEXT_ANSWER = dump_json(TEXT_ANSWER)
 REFUSAL: Node = {
     "description": "Why there is no result, in words",
     "content": {
@@ -53,10 +53,33 @@ SCHEMES: Node = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 
+MAX_INLINED = 64
+"""Definitions of a schema that is searched for those to inline, which takes the square of their number."""
+
+_OTHER_SCOPES = (b'"$id"', b'"$anchor"', b'"$dynamicRef"', b'"$dynamicAnchor"', b'"$recursiveRef"')
+_REFERENCE = re.compile(rb'"\$ref"\s*:\s*"(?:#/\$defs/([^"\\/~%]+)"|[^"]*")')
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITIONS = ("$defs", "definitions")
 _DROPPED = ("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_ALSO_CLOSING = frozenset(
+    {
+        *(
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "not",
+            "if",
+            "const",
+            "enum",
+            "patternProperties",
+            "propertyNames",
+            "maxProperties",
+        ),
+        *("dependentSchemas", "unevaluatedProperties"),
+    }
+)
+"""Keywords that can refuse one more property, whatever `properties` says."""
 _OF_A_FRAGMENT = "/~!$&'()*+,;=:@"
 _ANY: Node = {"type": "object"}
 
@@ -165,14 +188,37 @@ def _content(schema: bytes) -> bytes:
 
 
 def _answer(output: Schema | None, components: _Components) -> bytes:
-    """Return the schema of a success: that of the tool itself where its results are objects."""
+    """Return the schema of a success: that of the tool itself where its results are objects, or that of a text.
+
+    Such a tool answers text where its result is too long, or where its server gives no structured content.
+    """
     if output is None:
         return dump_json(_ANY)
     document = load_own_json(output.text)
     kind = _type_of(document)
     if kind == "object":
-        return components.add(output, "result")
+        text = components.add(output, "result")
+        # With its type, since FastMCP puts what is not said to be an object into one.
+        return b'{"type":"object","anyOf":[%b,%b]}' % (
+            _with_parts(text) if adds_parts(output) else text,
+            _TEXT_ANSWER,
+        )
     return dump_json(TEXT_ANSWER if isinstance(kind, str) else _ANY)
+
+
+def adds_parts(output: Schema) -> bool:
+    """Return whether the document describes `parts` beside the properties of these results, which allow no others."""
+    root, text = output.value, output.text
+    properties = root.get("properties", {})
+    closed = root.get("additionalProperties", True) is not True and not root.keys() & _ALSO_CLOSING
+    free = isinstance(properties, dict) and "parts" not in properties
+    return closed and free and not any(reference in text for reference in (b'"$ref"', b'Ref"'))
+
+
+def _with_parts(text: bytes) -> bytes:
+    root = load_own_json(text)
+    root["properties"] = {**root.get("properties", {}), "parts": PARTS}
+    return dump_json(root)
 
 
 def _type_of(document: Node) -> object:
@@ -196,7 +242,10 @@ class _Components:
         text = with_items(schema)
         if b'"$' not in text:
             return text
-        return dump_json(_MovedSchema(load_own_json(text), what, self._take, self.schemas).move())
+        document = load_own_json(text)
+        if _can_inline(text, document):
+            document = inline_models(document)
+        return dump_json(_MovedSchema(document, what, self._take, self.schemas).move())
 
     def _take(self, name: str) -> str:
         """Return a free name of a component, and mark it as taken."""
@@ -207,6 +256,21 @@ class _Components:
             free = f"{base}_{number}"
         self.schemas[free] = {}
         return free
+
+
+def _can_inline(text: bytes, document: Node) -> bool:
+    """Return whether each reference is to a whole definition of the document.
+
+    Those are written in place where they can be, since Open WebUI follows no reference below `additionalProperties`.
+    """
+    held = document.get("$defs")
+    definitions = cast("Node", held) if isinstance(held, dict) else {}
+    if not 0 < len(definitions) <= MAX_INLINED or not all(isinstance(each, dict) for each in definitions.values()):
+        return False
+    found = cast("list[bytes]", _REFERENCE.findall(text))
+    if document.get("$schema", _NEWEST) != _NEWEST or any(keyword in text for keyword in _OTHER_SCOPES):
+        return False
+    return all(name and name.decode() in definitions for name in found)
 
 
 class _Place(NamedTuple):

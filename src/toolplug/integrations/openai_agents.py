@@ -13,12 +13,12 @@ from toolplug.model_apis.messages import without_absent
 from toolplug.model_apis.strict import strict_schema
 
 try:
-    from agents import FunctionTool, ToolOutputImage, ToolOutputText
+    from agents import FunctionTool, Tool, ToolOutputImage, ToolOutputText
 except ImportError as _error:
     raise not_installed(_error, __name__, "openai-agents") from None
 
 
-def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[FunctionTool]:
+def tools(executor: ToolExecutor, context: CallContext | None = None, *, strict: bool = False) -> list[Tool]:
     """Return the tools that the executor lists now, for `Agent(tools=…)`.
 
     context: the caller that all calls are made for; without one the executor's own

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import orjson
 
@@ -229,7 +229,7 @@ class Expansion:
     ```
     """
 
-    tools: list[object]
+    tools: list[Any]
     tool_choice: object
     options: Mapping[str, Mapping[str, object]]
     warnings: tuple[StubWarning, ...]

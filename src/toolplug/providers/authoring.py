@@ -23,6 +23,7 @@ from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
+from toolplug.runtime.slips import suggest_options
 from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function, unread_signature
 from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
@@ -130,6 +131,7 @@ def tool(
     item: HostedItem | None = None,
     timeout: float | str | None = None,
 ) -> Callable[[Method], Method]: ...
+@suggest_options
 def tool(
     function: Callable[..., object] | None = None,
     /,

@@ -26,6 +26,7 @@ class ProviderState(StrEnum):
     IMPORT_FAILED = "import-failed"
     CONFIG_INVALID = "config-invalid"
     START_FAILED = "start-failed"
+    RESTARTING = "restarting"
     SHADOWED = "shadowed"
     INCOMPATIBLE = "incompatible"
 
@@ -94,7 +95,8 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `on_failure` is the effect of a check around calls that fails.
+    `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own. `on_failure` is the
+    effect of a check around calls that fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -105,6 +107,7 @@ class ProviderEntry:
     public_routes: bool = False
     offer: Offer = "always"
     mount: str = ""
+    apart: bool = False
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
@@ -147,12 +150,16 @@ class ProviderEntry:
         return self.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
 
 
+def release_nothing() -> None:
+    """Do nothing: nothing waits for a provider in the host's process."""
+
+
 class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
     `inspected`: a failure is only recorded; it stops nothing and is not logged. `single` is a module or an object, of
     which there is only one; None for a class or function. `scopes` are those that its routes declare, None if only a
-    start can tell.
+    start can tell. `release` gives back what waits for `build`, where it is not called.
     """
 
     entry: ProviderEntry
@@ -161,6 +168,7 @@ class DesiredProvider(NamedTuple):
     inspected: bool = False
     single: object = None
     scopes: frozenset[str] | None = None
+    release: Callable[[], None] = release_nothing
 
 
 def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:

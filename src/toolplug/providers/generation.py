@@ -130,6 +130,8 @@ async def open_generation(
     try:
         if running is None and not is_started(provider):
             await await_step(entry, "start()", lambda: provider.start(site), START_S)
+            # Read again: a provider in a process of its own knows its hooks once that has started.
+            hooks = hooks_of(plugin_of(provider)) if entry.apart else hooks
         return Generation(
             entry=entry,
             provider=provider,

@@ -52,8 +52,11 @@ class HostTools(Protocol):
         """Return one toolset under its prefix as a tenant sees it."""
         ...
 
-    def executor_for(self, principal: Principal, agent: str | None, session: str) -> library_types.ToolExecutor:
-        """Return the tools of a principal, an agent of its or None, in a session (code). Raises `AccessError`."""
+    def executor_for(self, principal: Principal, agent: str | None, session: str | None) -> library_types.ToolExecutor:
+        """Return the tools of a principal, an agent of its or None, in a session (code) or none.
+
+        Raises `AccessError`.
+        """
         ...
 
 

@@ -67,6 +67,9 @@ _DOUBLED = "Duplicated timeseries in CollectorRegistry"
 
 def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
     """The problem as the operator reads it; where the exception came from is in the log."""
+    # A provider in a process of its own: the error was worded there.
+    if isinstance(error, ProviderError):
+        return error
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if not isinstance(error, InvalidDefinition):  # its text says what is wrong with the code, and where

@@ -328,6 +328,12 @@ def names_file(type_name: str) -> bool:
     return _TYPE.fullmatch(type_name) is not None
 
 
+def file_of(type_name: str) -> str:
+    """Return the path of a provider type that is a file, which on Windows has a colon of its own."""
+    found = _TYPE.fullmatch(type_name)
+    return type_name if found is None else found["path"]
+
+
 def provider_file(type_name: str, folder: Path) -> InstalledProvider:
     """Return the provider type of a file, with the file's content; relative paths are below `folder`.
 

@@ -13,8 +13,8 @@ from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
-from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolPolicy, ToolRule
+from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel
+from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import run_step
@@ -141,7 +141,7 @@ class _ToolPlanner:
                 accounting.counters(entry.key, ref.name),
                 accounting.abandoned_limit(KIND, entry.key),
             ),
-            ToolPolicy() if rule.policy is None else ToolPolicy(rule.policy, origin("policy")),
+            rule.policy_in(rule.policy, DEFAULT_ORIGIN if rule.policy is None else origin("policy")),
             None if rule.limits == NO_LIMITS else own,
             author_timeout_s=definition.timeout_s,
             blocking=self._threads if bound.blocking else None,

@@ -19,7 +19,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
-from toolplug.execution.plans import CallServices
+from toolplug.execution.plans import CallServices, ToolsOf
 from toolplug.execution.run import UnknownCalls
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
@@ -36,7 +36,7 @@ from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, check_key, is_single, plugin_of, provider_of, with_keys
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
-from toolplug.runtime.running_call import check_event_loop
+from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.search.tools import THRESHOLD, ToolSearch
 from toolplug.stores.memory import MemoryStore
@@ -72,6 +72,15 @@ class RegistryServices:
     resources: tuple[AbstractAsyncContextManager[object], ...] = ()
 
 
+_FOR_USERS = frozenset(
+    {
+        *("answer", "call", "catalog", "default_context", "execute", "for_anthropic", "for_gemini", "for_openai"),
+        *("from_yaml", "plugins", "records", "routes", "subscribe", "tools_of"),
+    }
+)
+
+
+@require_async_with
 class FunctionRegistry(LiveCatalog):
     """Providers as one tool executor; they run while the registry is entered (`async with`).
 
@@ -100,6 +109,7 @@ class FunctionRegistry(LiveCatalog):
     ```
     """
 
+    @suggest_options
     def __init__(
         self,
         providers: Mapping[str, ProviderLike] | Sequence[ProviderLike] = (),
@@ -107,7 +117,7 @@ class FunctionRegistry(LiveCatalog):
         metrics: CollectorRegistry | None = None,
         services: RegistryServices | None = None,
     ) -> None:
-        self._services = services if services is not None else _without_host()
+        self._services = services if services is not None else _without_host(self.within)
         # Monitors that are added later have to reach the hooks of calls, which are made ahead.
         self._services.plugins.on_monitor = self._publish_hooks
         self._life = AsyncExitStack()
@@ -147,6 +157,10 @@ class FunctionRegistry(LiveCatalog):
         registry = cls(metrics=metrics)
         registry._instances = import_module(_FILES).read_providers(path, environ)
         return registry
+
+    def __dir__(self) -> list[str]:
+        """Return the names that completion shows: those for users. What hosts call has names, too."""
+        return sorted({*_FOR_USERS, *(name for name in super().__dir__() if name.startswith("__"))})
 
     async def __aenter__(self) -> Self:
         check_event_loop()
@@ -255,8 +269,7 @@ class FunctionRegistry(LiveCatalog):
             self._routes = tuple(item for generation in active for item in mounted_routes(generation))
             # From here on calls reach the new providers, before the old ones are drained: no call finds none.
             self._list(active)
-            followers = self.plugins.followers()
-            self._changes.publish(followers, self.records() if followers else ())
+            self._publish_records()
             longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
                 # A module or an object goes on under other rules: only its generation ends.
@@ -301,6 +314,7 @@ class FunctionRegistry(LiveCatalog):
         same = running.get(entry.key)
         # Entries are compared without their places in the file.
         if same is not None and same.entry == entry:
+            wanted.release()
             return same
         if self.plugins.is_blocked(entry.key):
             reason, fix = f"host.plugins.set_blocked({entry.key!r}) blocks it", "remove that call"
@@ -354,16 +368,24 @@ class FunctionRegistry(LiveCatalog):
             plugins=self.plugins,
             call_hooks=CallHookSwitch(self._publish_hooks),
             console_pages=self.plugins.console_pages,
+            changed=self._publish_records,
         )
+
+    def _publish_records(self) -> None:
+        """Pass the records on to the plugins that follow them: a provider's process has ended, or runs again."""
+        followers = self.plugins.followers()
+        self._changes.publish(followers, self.records() if followers else ())
 
     def _publish_hooks(self) -> None:
         """Use the hooks of the running plugins, and the monitors of the manager, for every call from now on."""
-        self._services.calls.hooks.replace(self.plugins.call_hooks(self._services.calls.runner))
+        calls = self._services.calls
+        calls.hooks.replace(self.plugins.call_hooks(calls.runner, calls.accounting.watch))
 
     def _list(self, generations: Sequence[Generation]) -> None:
         """Publish the tools and hooks of the active providers; warn once of each name that an earlier one has."""
         self.plugins.run([item.plugin for item in generations])
         self._publish_hooks()
+        self.search.rankers = self.plugins.rankers()
         self._own = {item.entry.key: item.catalog for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):
@@ -408,6 +430,10 @@ class FunctionRegistry(LiveCatalog):
             return slot.record
         routes = tuple(item.label for item in mounted_routes(generation))
         record = replace(slot.record, tools=tuple(listed), routes=routes, hooks=generation.hooks.names)
+        if slot.entry.apart and (down := getattr(generation.provider, "restarting", "")):
+            return replace(
+                record, state=ProviderState.RESTARTING, reason=down, fix="its log says why its process ended"
+            )
         if listed or not generation.catalog:
             return record
         winners = sorted(
@@ -429,11 +455,11 @@ class FunctionRegistry(LiveCatalog):
         ]
 
 
-def _without_host() -> RegistryServices:
+def _without_host(tools_of: ToolsOf) -> RegistryServices:
     """Return the services of a registry without a host: records in memory, files in a temporary directory."""
     store, root = MemoryStore(), TemporaryRoot()
     return RegistryServices(
-        calls=CallServices(),
+        calls=CallServices(tools_of=tools_of),
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )

@@ -47,6 +47,9 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
         for attribute, _, mark in marks
     ]
     for item in given:
+        if isinstance(item, BoundRoute):
+            bound.append(item)
+            continue
         if not isinstance(item, library_types.Route):
             raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
         methods = item.methods or {"GET"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from pluggy import PluginManager
 
+from toolplug import library_types
 from toolplug.catalog.call import Principal, current_tenant
 from toolplug.net.egress import PUBLIC_ONLY, Egress
 from toolplug.providers.offering.definitions import ConsolePage
@@ -36,6 +37,18 @@ def no_services(kind: type[S], /) -> S:
     """Raise `LookupError`: a registry without a host has no services."""
     raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
 
+
+def ignore_change() -> None:
+    """Do nothing: nobody follows the records of a registry that is not entered."""
+
+
+async def no_sealer(purpose: str) -> library_types.Sealer:
+    """Raise `LookupError`: a registry without a host has no key."""
+    raise LookupError(f"what {purpose} seals needs the key of a host; a registry without a host has none")
+
+
+Sealing = Callable[[str], Awaitable["library_types.Sealer"]]
+"""Returns what seals for a purpose."""
 
 EgressRules = Callable[[], Egress]
 
@@ -166,7 +179,8 @@ class ProviderContext:
     of the host. `call_hooks` switches the plugin's hooks around calls off and on. `closing` is set when the plugin is
     being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
     `console_pages` returns the pages that plugins offer to a console, with the `mount` of their entries in the paths.
-    `threads` is the pool behind `in_thread`.
+    `threads` is the pool behind `in_thread`, and `sealing` what is behind `sealer`. `changed` publishes the provider's
+    record again.
 
     ```python
     import asyncio
@@ -204,6 +218,15 @@ class ProviderContext:
     closing: Closing = field(default_factory=Closing)
     console_pages: Callable[[], Sequence[ConsolePage]] = tuple
     threads: ThreadPool = field(default_factory=thread_pool)
+    changed: Callable[[], None] = ignore_change
+    sealing: Sealing = no_sealer
+
+    async def sealer(self) -> library_types.Sealer:
+        """Return what seals bytes for this provider with the key of the host: no other one opens them.
+
+        Raises `HostKeyError` where the host has no key, and `LookupError` in a registry without a host.
+        """
+        return await self.sealing(f"provider {self.key}")
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that blocks in a thread of this provider's pool, and return its value.
@@ -252,6 +275,7 @@ def stored_sites(
     config_dir: Path = _HERE,
     service: Services = no_services,
     egress: EgressRules = public_only,
+    sealing: Sealing = no_sealer,
 ) -> SiteFor:
     """Return a function that gives providers their context by their keys; store and root are opened when needed."""
 
@@ -271,6 +295,7 @@ def stored_sites(
             service=service,
             egress=egress(),
             threads=thread_pool(key),
+            sealing=sealing,
         )
 
     return site_for

@@ -9,15 +9,6 @@ _PARTS = 5
 """Of the time for which `wait_longer` waits."""
 
 
-def check_event_loop() -> None:
-    """Raise `RuntimeError` where no asyncio loop runs, as under trio."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        message = "toolplug runs on asyncio only; start the application on an asyncio loop (anyio: backend='asyncio')"
-        raise RuntimeError(message) from None
-
-
 class RunningCall:
     """A tool's call that did not end in its first step.
 

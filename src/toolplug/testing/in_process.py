@@ -147,7 +147,7 @@ def _write_configuration(
         if named:
             document["agents"] = {**named, **cast("Mapping[str, object]", config.get("agents", {}))}
     path = folder / "providers.yaml"
-    path.write_text(json.dumps(document), "utf-8")
+    path.write_text(json.dumps(document), "utf-8", newline="\n")
     return path
 
 

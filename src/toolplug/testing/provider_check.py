@@ -13,7 +13,9 @@ from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 
+from toolplug.apart.entries import apart_class
 from toolplug.catalog.call import Principal
+from toolplug.host.file.settings import RunSettings
 from toolplug.providers.provider import FunctionProvider, build_provider, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
@@ -76,6 +78,7 @@ async def check_provider(
     key: str = KEY,
     principal: Principal = TESTER,
     within_s: float = 2.0,
+    run: Mapping[str, object] = NO_SETTINGS,
 ) -> None:
     """Raise `ContractBroken` with every rule that the provider breaks, its place and a fix.
 
@@ -87,11 +90,14 @@ async def check_provider(
     path, body)`, and `sees(caller, written)`, which returns whether the caller sees it: the one that wrote it has to, a
     caller of another tenant must not. `readme`: the README of the distribution, which has to name every setting; every
     parameter, route and setting then needs a description. `within_s`: seconds that a cancelled call, a route, and tasks
-    left after the close may take. Starts and closes several instances, each
-    with an empty store and directory.
+    left after the close may take. `run`: where it runs, as its entry has it:
+    with `{"process": True}` each instance has a process of its own, which imports the class; its module must not need
+    what the test has patched. Starts and closes several instances, each with an empty store and directory.
     """
+    apart = RunSettings.model_validate(dict(run)).process
     subject = Subject(
-        make=partial(made, make, settings, key=key),
+        make=partial(apart_class, make, settings, key) if apart else partial(made, make, settings, key=key),
+        apart=apart,
         key=key,
         calls=calls,
         prompts=prompts,
@@ -104,11 +110,11 @@ async def check_provider(
     raise_broken(await bare_rules(subject))
     raise_broken(await cancellation_rules(subject))
     raise_broken(await life_rules(subject))
-    async with start_subject(subject) as run:
-        broken = [*await call_rules(run), *await pressure_rules(run), *await route_rules(run)]
-        broken += await offer_rules(run)
-        broken += [*metric_rules(run.generation.collectors), *stub_rules(run)]
-        broken += [] if broken else scrape_rules(run)
-        broken += await isolation_rules(run, isolation)
-        broken += [] if readme is None else documentation_rules(run, readme)
+    async with start_subject(subject) as started:
+        broken = [*await call_rules(started), *await pressure_rules(started), *await route_rules(started)]
+        broken += await offer_rules(started)
+        broken += [*metric_rules(started.generation.collectors), *stub_rules(started)]
+        broken += [] if broken else scrape_rules(started)
+        broken += await isolation_rules(started, isolation)
+        broken += [] if readme is None else documentation_rules(started, readme)
     raise_broken(broken)

@@ -118,6 +118,10 @@ class Validators:
         return compiled
 
 
+_PANIC = "PanicException"
+"""The name of what the library raises for its own faults."""
+
+
 def compile_schema(text: bytes) -> library_types.Validator:
     """Return the validator of a schema text; patterns take linear time, and remote references are not fetched.
 
@@ -131,6 +135,12 @@ def compile_schema(text: bytes) -> library_types.Validator:
         # The rest of the text repeats the schema, which may be megabytes.
         reason = str(error).split("\n", 1)[0]
         raise InvalidDefinition(f"not a valid JSON Schema: {reason}") from None
+    except BaseException as error:
+        # The library panics where two schemas have one `$id` and one of them lacks the anchor that is referred to. What
+        # it raises is no `Exception`, and no module has it.
+        if type(error).__name__ != _PANIC:
+            raise
+        raise InvalidDefinition(f"not a valid JSON Schema: its references cannot be followed ({error})") from None
 
 
 def is_json_schema(value: dict[str, object]) -> bool:

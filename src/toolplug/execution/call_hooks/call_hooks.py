@@ -20,9 +20,10 @@ from pluggy import HookImpl, Result
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallRunner
+from toolplug.catalog.plan import CallRunner, NeedsApproval, WouldRefuse
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import log_crash
+from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, failure_of
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
@@ -103,8 +104,10 @@ class CallHooks:
 
     def refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
-    ) -> Awaitable[str | None] | str | None:
+    ) -> Awaitable[str | NeedsApproval | None] | str | NeedsApproval | None:
         """Return the reason for which a plugin refuses the call, by `until` (`perf_counter`); None if nobody does.
+
+        Of plugins that want an approval the first is named, if no other one refuses.
 
         Where all of `before` are plain functions, there is nothing to await.
         """
@@ -113,11 +116,14 @@ class CallHooks:
             return self._monitor("before_call", self.before, answer, {"call": call, "context": context, "tool": tool})
         if not self.asks_at_once:
             return self._refusal(call, context, tool, until)
+        needs = None
         for hook in self.before:
             reason = _refused_by(hook, call, context, tool)
             if reason is not None:
-                return reason
-        return None
+                if isinstance(reason, str):
+                    return reason
+                needs = needs or reason
+        return needs
 
     def change_result(
         self,
@@ -164,38 +170,53 @@ class CallHooks:
 
     async def _refusal(
         self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
-    ) -> str | None:
+    ) -> str | NeedsApproval | None:
         begun: list[Wrapper] = []
-        given = (call, context, tool)
-        reason = None
+        reason, needs = None, None
         try:
             for hook in self.before:
                 try:
-                    if hook.wraps:
-                        begun.append(Wrapper(hook, context, given))
-                    elif hook.is_async:
-                        reason = _reason(await hook.run_async(self.runner, call, context, given, until))
-                    else:
-                        reason = _refused_by(hook, call, context, tool)
+                    reason = await self._ask(hook, begun, call, context, tool, until)
                 except HookFailure as failure:
                     reason = FAILED if hook.denies(failure, call, context, _REFUSED) else None
-                if reason is not None:
+                if isinstance(reason, str):
                     break
+                needs = needs or reason
+            reason = reason if isinstance(reason, str) else needs
             while begun:
                 wrapper = begun.pop()
                 try:
                     # None keeps the reason: a wrapper can replace a refusal, but not take it back.
-                    value = _reason(wrapper.end(reason))
-                    reason = reason if value is None else value
+                    value = _reason(wrapper.end(reason), wrapper.hook, call, context, tool)
+                    reason = value if isinstance(value, str) or reason is None else reason
                 except HookFailure as failure:
                     # `denies` is first, since it also logs. A reason that a plugin gave is better than "a check
                     # failed".
-                    if wrapper.hook.denies(failure, call, context, _REFUSED) and reason is None:
+                    if wrapper.hook.denies(failure, call, context, _REFUSED) and not isinstance(reason, str):
                         reason = FAILED
             return reason
         finally:
             for wrapper in reversed(begun):
                 wrapper.close()
+
+    async def _ask(
+        self,
+        hook: CallHook,
+        begun: list[Wrapper],
+        call: ToolCall,
+        context: CallContext,
+        tool: ToolDefinition | None,
+        until: float,
+    ) -> str | NeedsApproval | None:
+        """Return what one plugin says; a wrapper is begun, and says it at its end. Raises `HookFailure`."""
+        given = (call, context, tool)
+        if hook.wraps:
+            begun.append(Wrapper(hook, context, given))
+            return None
+        if hook.is_async:
+            value = await hook.run_async(self.runner, call, context, given, until)
+            return _reason(value, hook, call, context, tool)
+        return _refused_by(hook, call, context, tool)
 
     async def _apply_changes(
         self,
@@ -316,19 +337,34 @@ class LiveCallHooks:
         self._replaced = [each for each in self._replaced if each.calls.running]
 
 
-def _refused_by(hook: CallHook, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> str | None:
+def _refused_by(
+    hook: CallHook, call: ToolCall, context: CallContext, tool: ToolDefinition | None
+) -> str | NeedsApproval | None:
     """Return the reason for which a plain function refuses the call, None if it does not."""
     try:
         value = hook.value(context, (call, context, tool))
-        return None if value is None else _reason(value)
+        return None if value is None else _reason(value, hook, call, context, tool)
     except HookFailure as failure:
         return FAILED if hook.denies(failure, call, context, _REFUSED) else None
 
 
-def _reason(value: object) -> str | None:
-    """Return what a `before_call` returned. Raises `HookFailure` if it is neither a text nor None."""
+def _reason(
+    value: object, hook: CallHook, call: ToolCall, context: CallContext, tool: ToolDefinition | None
+) -> str | NeedsApproval | None:
+    """Return what a `before_call` returned; what a watched rule would have refused is counted and audited.
+
+    Raises `HookFailure` if it is no text, `NeedsApproval`, `WouldRefuse` or None.
+    """
     if value is None:
         return None
+    if isinstance(value, WouldRefuse):
+        rule, named = f"plugin: {hook.owner.key}", call.name if tool is None else tool.ref.name
+        hook.watched("" if tool is None else tool.ref.source, named, rule)
+        said = {"rule": rule, "reason": cleaned_reason(str(value.reason)), "would": "denied"}
+        audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
+        return None
+    if isinstance(value, NeedsApproval):
+        return NeedsApproval(cleaned_reason(str(value.reason)))
     if not isinstance(value, str):
         raise HookFailure(f"returned {_name(value)}, neither a text nor None")
     return cleaned_reason(value)

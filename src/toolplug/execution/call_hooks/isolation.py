@@ -65,10 +65,15 @@ class FailureCounts:
         )
 
 
+def count_nothing(source: str, tool_name: str, rule: str) -> None:
+    """Count nothing: hooks without a host."""
+
+
 class CallHook(NamedTuple):
     """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
 
-    `wraps`: it is a wrapper around other implementations. `failures` are those that affect no call.
+    `wraps`: it is a wrapper around other implementations. `failures` are those that affect no call. `watched` counts a
+    call that a watched rule would have refused: by the source and name of the tool, and the rule.
     """
 
     name: str
@@ -79,6 +84,7 @@ class CallHook(NamedTuple):
     wraps: bool
     on_failure: OnFailure
     failures: FailureCounts
+    watched: Callable[[str, str, str], object] = count_nothing
 
     @property
     def title(self) -> tuple[str, CodeOwner]:

@@ -26,10 +26,11 @@ from toolplug.execution.accounting import audit_block
 from toolplug.host.admin.configured import LastReload
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.admin.store_identity import hash_key
-from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.configuration import Configuration, with_enabled
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.values import configuration_digest, value_changes
-from toolplug.host.parts import Parts
+from toolplug.host.opening.parts import Parts
+from toolplug.providers.plugins.registration import specifications
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import VOLATILE, Change
 
@@ -73,6 +74,7 @@ class HostAdmin:
         self._source_name = source_name
         self._overrides: Mapping[str, bool] = MappingProxyType({})
         self._last_reload: LastReload | None = None
+        self._as_read: Configuration  # as `begin` or the last reload has read it, whatever was switched since
         self.changing: asyncio.Lock = asyncio.Lock()
 
     @property
@@ -92,22 +94,23 @@ class HostAdmin:
         """
         self._overrides, self._last_reload = MappingProxyType({}), None
         parts = self._parts()
-        if parts.processes.joined:
+        self._as_read = parts.configuration
+        if parts.records.processes.joined:
             # What an earlier run of the host has switched does not outlive it.
-            if not parts.processes.others:
-                await parts.store.commit(_SWITCHES, None)
-            follower = Follower(parts.store, _SWITCHES, self._hear, self._take_switches)
+            if not parts.records.processes.others:
+                await parts.records.store.commit(_SWITCHES, None)
+            follower = Follower(parts.records.store, _SWITCHES, self._hear, self._take_switches)
             parts.life.push_async_callback(follower.aclose)
             await follower.start()
-            parts.requests.answer(_SWITCH, Topic(self._answer_switch, self._take_switches))
-            parts.requests.answer(_RELOAD, Topic(self._answer_reload, _nothing))
+            parts.records.requests.answer(_SWITCH, Topic(self._answer_switch, self._take_switches))
+            parts.records.requests.answer(_RELOAD, Topic(self._answer_reload, _nothing))
             await self._describe(parts)
-        await parts.life.enter_async_context(parts.requests)
+        await parts.life.enter_async_context(parts.records.requests)
 
     @property
     def process(self) -> str:
         """The name of this process among those of its store."""
-        return self._parts().processes.name
+        return self._parts().records.processes.name
 
     async def processes(self) -> Mapping[str, RunningProcess]:
         """Return the processes of a shared store by their names, this one among them; none of one that is not shared.
@@ -115,12 +118,12 @@ class HostAdmin:
         Raises `StoreError`.
         """
         parts = self._parts()
-        return await running_processes(parts.store) if parts.store.shared else {}
+        return await running_processes(parts.records.store) if parts.records.store.shared else {}
 
     async def digest(self) -> str:
         """Return the digest of this host's configuration, to compare with that of a process. Raises `StoreError`."""
         parts = self._parts()
-        key = await hash_key(parts.store)
+        key = await hash_key(parts.records.store)
         return await in_own_thread(partial(configuration_digest, parts.configuration, key))
 
     async def switch(self, key: str, on: bool, *, by: Principal, request_id: str) -> None:
@@ -133,11 +136,11 @@ class HostAdmin:
             with audit_block(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
                 # Here first: an entry that cannot run is refused before any other process hears of it.
                 await self._apply(parts, {**self._overrides, key: on})
-            if parts.processes.joined:
+            if parts.records.processes.joined:
                 await _write_switch(parts, key, on)
         # Without the lock: each process takes its own to answer, and two that switch at once would wait for each other
         # until the time is up.
-        missing = (await parts.requests.ask(_SWITCH, None, within_s=ANSWERED_WITHIN_S)).missing
+        missing = (await parts.records.requests.ask(_SWITCH, None, within_s=ANSWERED_WITHIN_S)).missing
         if missing:
             processes = " and ".join(missing)
             raise StoreUnavailable(f"provider {key!r} is switched, but {processes} did not answer that it is there too")
@@ -151,8 +154,8 @@ class HostAdmin:
             parts = self._parts()
             # First, so that a file that is refused leaves what was switched as it is.
             done = await self._reload(parts, by, request_id)
-            if parts.processes.joined:
-                await parts.store.commit(_SWITCHES, None)
+            if parts.records.processes.joined:
+                await parts.records.store.commit(_SWITCHES, None)
             return done
 
     async def reload_others(self, *, by: Principal) -> Mapping[str, ProcessReload]:
@@ -160,24 +163,30 @@ class HostAdmin:
 
         Raises `StoreError`.
         """
-        answers = await self._parts().requests.ask(_RELOAD, by.subject, within_s=ANSWERED_WITHIN_S)
+        answers = await self._parts().records.requests.ask(_RELOAD, by.subject, within_s=ANSWERED_WITHIN_S)
         given = {process: _OUTCOME.validate_python(answer) for process, answer in answers.given.items()}
         message = f"the process has not answered within {ANSWERED_WITHIN_S:g} s; it reloads when it can"
         late = Problem(code="no_answer", message=message, hint="look at its log, or reload again")
         return {**given, **dict.fromkeys(answers.missing, ProcessReload(problems=(late,)))}
 
     async def _apply(self, parts: Parts, overrides: Mapping[str, bool]) -> None:
-        wanted = await in_own_thread(partial(wanted_providers, parts.configuration, overrides))
-        off = {key for key, on in overrides.items() if not on}
-        async with parts.running.opening(parts.configuration, off):
+        plugins = parts.registry.plugins
+        on = [key for key, switched in overrides.items() if switched]
+        read = partial(with_enabled, self._as_read, on, specifications(plugins))
+        configuration = await in_own_thread(read)
+        wanted = wanted_providers(configuration, overrides)
+        off = overrides.keys() - on
+        plugins.specify(hooks_of_plugins(configuration.providers))
+        async with parts.running.opening(configuration, off):
             await parts.registry.apply(wanted)
-            await parts.running.configure(parts.configuration, off)
+            parts.current.configuration = configuration
+            await parts.running.configure(configuration, off)
         parts.toolsets.plugins_changed()
         self._overrides = MappingProxyType({**overrides})
 
     async def _reload(self, parts: Parts, by: Principal, request_id: str) -> Reloaded:
         before, was = parts.registry.running(), parts.configuration
-        report = LastReload(at=parts.store.now(), by=by.subject)
+        report = LastReload(at=parts.records.store.now(), by=by.subject)
         try:
             with audit_block("config.reload", by, request_id, lambda: self._source_name), parts.operations.reloading():
                 configuration = await in_own_thread(self._read)
@@ -205,15 +214,15 @@ class HostAdmin:
         # Opened first: a part that cannot be opened refuses the reload before anything has changed.
         async with parts.running.opening(configuration):
             await parts.registry.apply(wanted_providers(configuration, {}))
-            self._overrides = MappingProxyType({})
+            self._overrides, self._as_read = MappingProxyType({}), configuration
             await parts.configure(configuration)
         self._applied(configuration)
 
     async def _describe(self, parts: Parts) -> None:
         """Let the lease say which configuration this process runs."""
-        if parts.processes.joined:
+        if parts.records.processes.joined:
             try:
-                await parts.processes.describe(config=await self.digest())
+                await parts.records.processes.describe(config=await self.digest())
             except StoreError as error:
                 _LOG.warning("other processes do not hear which configuration this one runs: %s", error)
 
@@ -236,7 +245,7 @@ class HostAdmin:
         """Switch providers as other processes have; those that this configuration does not have are left out."""
         async with self.changing:
             parts = self._parts()
-            record = await parts.store.read(_SWITCHES)
+            record = await parts.records.store.read(_SWITCHES)
             switches = {} if record is None else _switches(record.value)
             known = parts.configuration.providers.wanted
             overrides = {key: on for key, on in switches.items() if key in known}
@@ -253,11 +262,11 @@ async def _nothing() -> None:
 
 async def _write_switch(parts: Parts, key: str, on: bool) -> None:
     while True:
-        record = await parts.store.read(_SWITCHES)
+        record = await parts.records.store.read(_SWITCHES)
         switches = {} if record is None else _switches(record.value)
         value = orjson.dumps({**switches, key: on})
         try:
-            await parts.store.commit(_SWITCHES, value, expected=0 if record is None else record.revision)
+            await parts.records.store.commit(_SWITCHES, value, expected=0 if record is None else record.revision)
         # Another process has written in between, so that one of the two makes progress in each round.
         except StoreConflict:
             continue

@@ -17,7 +17,7 @@ from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.settings import Auth
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.values import ConfiguredValue, ValueChange, configured_values
-from toolplug.host.parts import Parts
+from toolplug.host.opening.parts import Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

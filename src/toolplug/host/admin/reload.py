@@ -17,6 +17,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration
+from toolplug.host.file.settings import changed_sections
 from toolplug.providers.entry import DesiredProvider
 from toolplug.providers.lifecycle import run_step
 from toolplug.providers.planning import planned_tools
@@ -52,7 +53,7 @@ def difference(old: Configuration, new: Configuration) -> ConfigurationDifferenc
     parts = _catalogs(before, unknown), _catalogs(after, unknown)
     was, will = (merged(part for key, part in side.items() if key not in unknown)[0] for side in parts)
     tools = was.diff(will)
-    sections = _changed_sections(old, new)
+    sections = changed_sections(old.settings, new.settings)
     return ConfigurationDifference(
         started=tuple(key for key in after if key not in before),
         stopped=tuple(key for key in before if key not in after),
@@ -64,12 +65,6 @@ def difference(old: Configuration, new: Configuration) -> ConfigurationDifferenc
         sections=sections,
         restart=tuple(name for name in sections if name in UNCHANGEABLE),
     )
-
-
-def _changed_sections(old: Configuration, new: Configuration) -> tuple[str, ...]:
-    names = type(new.settings).section_names()
-    # Each configuration has a model of its own: the old one lacks the section of a plugin that was added.
-    return tuple(name for name in names if getattr(old.settings, name, None) != getattr(new.settings, name))
 
 
 def _find_replanned(was: Catalog, will: Catalog, tools: CatalogDiff) -> tuple[str, ...]:
@@ -119,24 +114,19 @@ NOTHING = Reloaded((), (), ())
 
 
 def wanted_providers(configuration: Configuration, overrides: Mapping[str, bool]) -> list[DesiredProvider]:
-    """Return the providers of the file, with those that were switched on or off since by `overrides`.
+    """Return the providers of a configuration, without those that were switched off since by `overrides`.
 
-    Raises `NoSuchProvider` for a key that the file does not have, and `ConfigError` for an entry that cannot run.
+    Raises `NoSuchProvider` for a key that the file does not have.
     """
     entries = configuration.providers
     for key in overrides:
         entries.check_known(key)
-    wanted: list[DesiredProvider] = []
-    for key, item in entries.wanted.items():
-        on = overrides.get(key)
-        if on is None:
-            wanted.append(item)
-        elif on:
-            wanted.append(entries.switched_on(key))
-        else:
-            fix = f"POST /v1/providers/{key}/enable, or reload"
-            wanted.append(entries.switched_off(key, "switched off while running", fix))
-    return wanted
+    return [
+        item
+        if overrides.get(key, True)
+        else entries.switched_off(key, "switched off while running", f"POST /v1/providers/{key}/enable, or reload")
+        for key, item in entries.wanted.items()
+    ]
 
 
 def check_unchangeable(old: Configuration, new: Configuration) -> None:

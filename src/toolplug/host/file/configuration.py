@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.environment import expanded_keys
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
@@ -30,10 +31,11 @@ from toolplug.host.file.part_sections import (
     part_problems,
     parts_of_plugins,
     settings_model,
+    with_defaults,
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
-from toolplug.host.file.provider_entries import ProviderEntries, expanded_keys, origin_of
+from toolplug.host.file.provider_entries import ProviderEntries, origin_of
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
@@ -50,10 +52,15 @@ USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
-    """A configuration file, with the user's own file of MCP servers, which it may replace; usable as a path."""
+    """A configuration file, with the user's own file of MCP servers, which it may replace; usable as a path.
+
+    `defaults`: plugins that run with these settings and public routes where they are installed, no entry names them,
+    and the file has no `auth`.
+    """
 
     file: Path
     user: Path | None = None
+    defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict[str, Mapping[str, Value]], hash=False)
 
     def below(self, folder: Path) -> ConfigFiles:
         """Return the same files, with a relative path below this folder."""
@@ -132,6 +139,20 @@ class Configuration:
         return origin_of(self.providers.document, path)
 
 
+@dataclass(slots=True, eq=False)
+class CurrentConfiguration:
+    """The present configuration, which a reload replaces."""
+
+    configuration: Configuration
+
+    def __call__(self) -> Configuration:
+        return self.configuration
+
+    def origin(self, *path: str) -> str:
+        """Return the place of a path as `file:line`; `default` if the file does not have it."""
+        return self.configuration.origin(*path)
+
+
 def read_configuration(
     source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded = NOTHING_CODED
 ) -> Configuration:
@@ -196,6 +217,8 @@ def read_parts(
     """
     document = document_of(source, problems)
     settings, keys, parts, providers = _sections(document, environ, installed, problems, coded)
+    if isinstance(source, ConfigFiles) and settings.auth is None:
+        providers = with_defaults(providers, source.defaults)
     store, providers = read_store(providers, _folder(source), problems)
     user = source.user if isinstance(source, ConfigFiles) else None
     taken = prefixes_of(document, settings, coded.prefixes)
@@ -214,6 +237,31 @@ def read_parts(
     )
     problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
     return configuration
+
+
+def with_enabled(
+    configuration: Configuration, keys: Collection[str], hooks: Mapping[str, Sequence[str]]
+) -> Configuration:
+    """Return the configuration as if the entries of these keys were enabled, with the parts that their plugins have.
+
+    `hooks` are those that somebody specifies for plugins, with their arguments. The sections keep their values: one
+    that needs its section in the file is off. Raises `NoSuchProvider` and `ConfigError`.
+    """
+    given, problems = configuration.providers, list[Problem]()
+    entries = replace(given, loaded={**given.loaded}, types={**given.types})
+    wanted = {key: entries.switched_on(key) for key in keys}
+    entries = check_plugin_hooks(replace(entries, wanted={**entries.wanted, **wanted}), hooks, problems)
+    added, entries = parts_of_plugins(entries, problems)
+    settings, parts, before = configuration.settings, configuration.parts, {part.name for part in configuration.parts}
+    if any(part.name not in before for part in added):
+        parts = (*(part for part in parts if part.entry is None), *added)
+        settings = settings_model(parts).model_construct(settings.model_fields_set, **dict(settings))
+        parts = [_without_section(part, settings) for part in parts]
+        problems += part_problems(entries.document, settings, [part for part in parts if part.name not in before])
+        entries = replace(entries, settings=settings)
+    if problems:
+        raise ConfigError(problems)
+    return replace(configuration, settings=settings, providers=entries, parts=parts)
 
 
 def _servers(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
@@ -14,6 +14,7 @@ from pydantic import BaseModel, create_model
 
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document
+from toolplug.config.yaml_tree import Value
 from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
@@ -22,9 +23,12 @@ from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.loading import ProviderType
-from toolplug.providers.routes import is_reserved
+from toolplug.providers.routes import DeclaredRoutes, is_reserved, route_problems
 
 HOOK = "host_part"
+
+# A plugin that nobody named keeps the others neither from starting nor from ending.
+_DEFAULT_RULES: Mapping[str, Value] = {"public_routes": True, "required": False, "limits": {"drain": 0}}
 
 _MODELS = 8
 """Models that are kept: a reload reads a file with the parts that it had before."""
@@ -84,6 +88,26 @@ def with_named_plugins(entries: ProviderEntries, names: Iterable[str], problems:
         problems += found
         if plugin is not None:
             added[name] = plugin
+    return replace(entries, wanted={**entries.wanted, **added}) if added else entries
+
+
+def with_defaults(entries: ProviderEntries, kinds: Mapping[str, Mapping[str, Value]]) -> ProviderEntries:
+    """Return the entries with the installed plugins of these types that no entry names, each with its settings.
+
+    Their routes are public. One that cannot be loaded, or has a route of another entry, is left out.
+    """
+    added: dict[str, DesiredProvider] = {}
+    named = {*entries.types, *(found.type for found in entries.types.values()), *entries.coded}
+    for kind, settings in kinds.items():
+        if kind in named or len(entries.installed.types.get(kind, ())) != 1:
+            continue
+        plugin = entries.enabled_by_name(kind, (kind,), "the host", named, [], {**_DEFAULT_RULES, **settings})
+        declared = [DeclaredRoutes(entry, loaded.routes) for entry, loaded in entries.loaded.values()]
+        if plugin is None or kind not in entries.loaded or route_problems(declared):
+            entries.loaded.pop(kind, None)
+            del entries.types[kind]
+        else:
+            added[kind] = plugin
     return replace(entries, wanted={**entries.wanted, **added}) if added else entries
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,13 +15,11 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from toolplug.config.composer import MAX_PROBLEMS
-from toolplug.config.document import Document, Section, read_document
-from toolplug.config.environment import expand
-from toolplug.config.masking import mask_secrets
+from toolplug.config.document import Document, Section, read_document, section_keys
+from toolplug.config.environment import expand, expanded_keys
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import NOTHING, key_hint, problems_of, secrets_of, validate_section, without_faults
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import NOTHING, problems_of, validate_section, without_faults
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
@@ -44,24 +42,21 @@ from toolplug.providers.entry import (
     ProviderState,
     failed_record,
     record_of,
+    release_nothing,
 )
 from toolplug.providers.entry_points import Installed, InstalledProvider, find_installed
+from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
 from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
 from toolplug.providers.routes import DeclaredRoutes, route_problems
 
 SECTION = "providers"
 
+_APART = "toolplug.apart.entries"
+"""Runs providers in processes of their own; imported for those who have one."""
 
-def section_keys(document: Document, section: str, of: str, problems: list[Problem]) -> tuple[str, ...]:
-    """Return the keys of a section in file order; one that is not a mapping is a problem."""
-    entry = document.root.entries.get(section)
-    if entry is None or isinstance(entry.node, MappingNode):
-        return document.keys((section,))
-    if not (isinstance(entry.node, ScalarNode) and entry.node.value is None):
-        message = f"should be a mapping from {of} to settings"
-        problems.append(document.problem((section,), code="wrong_value", message=message))
-    return ()
+_Found = InstalledProvider | ProviderEntry
+_SWITCHED_OFF = ("enabled is false", "remove enabled: false")
 
 
 def origin_of(document: Document, path: KeyPath) -> str:
@@ -71,19 +66,6 @@ def origin_of(document: Document, path: KeyPath) -> str:
     except KeyError:
         return DEFAULT_ORIGIN
     return f"{document.file}:{document.key_mark(path).line}"
-
-
-def expanded_keys(document: Document, path: KeyPath, keys: Iterable[str], environ: Mapping[str, str]) -> Section:
-    """Return the section of some keys of a mapping, with every reference expanded."""
-    parts = {key: expand(document, (*path, key), environ) for key in keys}
-    return Section(
-        document=document,
-        path=path,
-        value={key: part.value for key, part in parts.items()},
-        problems=tuple(problem for part in parts.values() for problem in part.problems),
-        broken=frozenset(item for part in parts.values() for item in part.broken),
-        withheld=frozenset(item for part in parts.values() for item in part.withheld),
-    )
 
 
 class LoadedEntry(NamedTuple):
@@ -102,8 +84,8 @@ class LoadedEntry(NamedTuple):
 class ProviderEntries:
     """All entries in file order. Enabled ones are read whole; of disabled ones only `enabled` and `type` are.
 
-    `loaded` holds the entries whose package was imported, `coded` the providers of the host's own code, which come
-    after the others in `wanted`.
+    `loaded` holds the entries whose package was imported, `coded` the providers of the host's own code, with the rules
+    of their entries if they have one; they come after the others in `wanted`.
     """
 
     document: Document
@@ -140,11 +122,17 @@ class ProviderEntries:
             coded=coded,
         )
         wanted: dict[str, DesiredProvider] = {}
+        off, limits = list[str](), settings.limits
+        coded = {key: each._replace(entry=replace(each.entry, host_limits=limits)) for key, each in coded.items()}
         for key in keys:
             # Nobody reads more, and each further entry would import a package for it.
             if len(problems) >= MAX_PROBLEMS:
                 break
             try:
+                if reader._is_of_code(key):
+                    coded[key], enabled = reader._rule(coded[key])
+                    off += [] if enabled else [key]
+                    continue
                 types[key], enabled = reader._find_named(key)
                 fix = f"set providers.{key}.enabled to true"
                 wanted[key] = reader._read(key) if enabled else reader.switched_off(key, "enabled is not true", fix)
@@ -156,27 +144,25 @@ class ProviderEntries:
             # Its path is `providers.KEY` and more.
             wanted.pop(problem.path.split(".")[1], None)
         problems += reader._used_twice()
-        for key in coded.keys() & keys:
+        for key in coded.keys() & types.keys():
             message = f"the host's own code gives a provider of the key {key!r}, too"
             hint = "give one of them another key"
-            problems.append(
+            problems += [
                 document.problem((SECTION, key), code="provider_twice", message=message, hint=hint, at_key=True)
-            )
-        added = {
-            key: item._replace(entry=replace(item.entry, host_limits=settings.limits)) for key, item in coded.items()
-        }
-        return replace(reader, wanted={**wanted, **added})
+            ]
+        read = replace(reader, wanted={**wanted, **coded}, coded=coded)
+        return replace(read, wanted={**read.wanted, **{key: read.switched_off(key, *_SWITCHED_OFF) for key in off}})
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the section in file order, with those of invalid entries, then those of coded providers."""
-        return (*self.document.keys((SECTION,)), *self.coded)
+        return tuple(dict.fromkeys((*self.document.keys((SECTION,)), *self.coded)))
 
     def switched_on(self, key: str) -> DesiredProvider:
         """Return the entry of a key as if it had `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
         self.check_known(key)
         wanted = self.wanted[key]
-        return wanted if wanted.build is not None else self._read(key)
+        return wanted if wanted.build is not None else self.coded.get(key) or self._read(key)
 
     def switched_off(self, key: str, reason: str, fix: str) -> DesiredProvider:
         """Return the entry of a key as a disabled one; `fix` tells how to run it. Raises `NoSuchProvider`."""
@@ -211,6 +197,27 @@ class ProviderEntries:
                 yield self.document.problem(
                     (SECTION, key), code="plugin_twice", message=message, hint=hint, at_key=True
                 )
+
+    def _is_of_code(self, key: str) -> bool:
+        """Return whether an entry is the rules of a provider of the host's own code: it names no type."""
+        node = self.document.node((SECTION, key))
+        is_plain = isinstance(node, MappingNode) and "type" not in node.entries
+        return is_plain and key in self.coded and key not in self.installed.types
+
+    def _rule(self, coded: DesiredProvider) -> tuple[DesiredProvider, bool]:
+        """Return a provider in code with the rules of its entry, and whether it runs. Raises `ConfigError`."""
+        key, problems = coded.entry.key, list[Problem]()
+        section = expand(self.document, (SECTION, key), self.environ)
+        reserved, own = _divide(section, problems)
+        rules = _rules(reserved, problems)
+        for name in mapping_of(own.value):
+            message = f"unknown key; the provider {key!r} and its settings are given in code"
+            problems.append(own.problem((*own.path, name), code="unknown_key", message=message, at_key=True))
+        if problems:
+            raise ConfigError(problems)
+        # The code gives it in order to run it; `enabled: true` would only be said again.
+        runs = rules.enabled or "enabled" not in mapping_of(reserved.value)
+        return coded._replace(entry=self._entry(section, coded.entry, rules)), runs
 
     def _find_named(self, key: str) -> tuple[InstalledProvider, bool]:
         """Return the provider type of an entry and whether it is enabled. Raises `ConfigError`.
@@ -263,7 +270,7 @@ class ProviderEntries:
         except ConfigError as error:
             if any(problem.path.endswith(".type") for problem in error.problems):
                 raise ConfigError(self._wrong_rules(key)) from None
-            return str(_mapping(head.value).get("type", key)), True
+            return str(mapping_of(head.value).get("type", key)), True
         return settings.type or key, settings.enabled
 
     def _wrong_rules(self, key: str) -> list[Problem]:
@@ -316,7 +323,13 @@ class ProviderEntries:
             yield self.document.problem(path, code="source_plugin", message=message, hint=hint)
 
     def enabled_by_name(
-        self, kind: str, path: KeyPath, by: str, keys: Collection[str], problems: list[Problem]
+        self,
+        kind: str,
+        path: KeyPath,
+        by: str,
+        keys: Collection[str],
+        problems: list[Problem],
+        rules: Mapping[str, Value] = MappingProxyType({}),
     ) -> DesiredProvider | None:
         """Return the installed plugin of a type with default settings, which `by` at `path` names; None if it fails.
 
@@ -329,28 +342,28 @@ class ProviderEntries:
             return None
         self.types[kind] = self.installed.types[kind][0]
         try:
-            return self._read(kind)
+            return self._read(kind, rules)
         except ConfigError as error:
             problems.extend(error.problems)
             return None
 
-    def _read(self, key: str) -> DesiredProvider:
+    def _read(self, key: str, given: Mapping[str, Value] = MappingProxyType({})) -> DesiredProvider:
         """Read an enabled entry: its rules, its package, which is imported, and its settings. Raises `ConfigError`.
 
-        A plugin without an entry, which a toolset or the store names, has the default settings.
+        A plugin without an entry, which a toolset or the store names, has the default settings and what is `given`.
         """
         path = (SECTION, key)
         if key in self.document.keys((SECTION,)):
             section = expand(self.document, path, self.environ)
         else:
-            section = Section(document=self.document, path=path, value={})
+            section = Section(document=self.document, path=path, value=dict(given))
         problems: list[Problem] = []
         reserved, own = _divide(section, problems)
         found = self.types[key]
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
         try:
-            loaded = load(found)
+            loaded = load(found) if not rules.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -360,13 +373,20 @@ class ProviderEntries:
         self.loaded[key] = LoadedEntry(entry, loaded)
         if entry.required:
             problems.extend(self.loaded[key].wrong_rules())
-        entry = self._configure_entry(entry, own, loaded, problems)
+        entry = configure_entry(entry, own, loaded, _host_keys(own, key), problems)
         if problems:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
-        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes)
+        release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
+        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
 
-    def _entry(self, section: Section, found: InstalledProvider, rules: ProviderSettings) -> ProviderEntry:
+    def _load_apart(
+        self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
+    ) -> ProviderType:
+        """Return the type of a provider with `run: {process: true}`; its own process has imported it."""
+        return import_module(_APART).load_apart(entry, found, own, _host_keys(own, entry.key), problems)
+
+    def _entry(self, section: Section, found: _Found, rules: ProviderSettings) -> ProviderEntry:
         root = section.path
         return ProviderEntry(
             key=str(root[-1]),
@@ -379,43 +399,18 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
+            apart=rules.apart,
             distribution=found.distribution,
             version=found.version,
-            package=found.module,
+            package=found.package if isinstance(found, ProviderEntry) else found.module,
             place=lambda path: self._place((*root, *path)),
             host_place=lambda path: self._place(tuple(path)),
-            masked=partial(_mask, section.withheld),
+            masked=partial(mask, section.withheld),
         )
 
     def _place(self, path: tuple[str | int, ...]) -> Place:
         mark = self.document.key_mark(path)
         return Place(self.document.file, mark.line, mark.column)
-
-    def _configure_entry(
-        self, entry: ProviderEntry, own: Section, loaded: ProviderType, problems: list[Problem]
-    ) -> ProviderEntry:
-        """Return the entry with the provider's own settings, checked by its Config model if it has one."""
-        model = loaded.config
-        # Under `settings` a key of the host is a wrong key like any other.
-        host_keys = _HOST_KEYS if own.path == (SECTION, entry.key) else NOTHING
-        if model is None:
-            problems.extend(own.problems)
-            problems.extend(islice(_wrong_without_model(own, loaded, host_keys), MAX_PROBLEMS))
-            return replace(entry, settings=_mapping(own.value))
-        own = read_secret_files(own, model)
-        secrets = secrets_of(own, model)
-        try:
-            config = validate_section(own, model, host_keys)
-        except ConfigError as error:
-            problems.extend(error.problems)
-            return entry
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a validator is the package's own code
-            said = _mask(secrets, f"{type(error).__name__}: {error}")
-            message = f"the Config of {loaded.installed.package} raised {said}; only a ValueError says what is wrong"
-            hint = f"change the settings, or update {loaded.installed.distribution}"
-            problems.append(entry.problem("config_invalid", message, hint))
-            return entry
-        return replace(entry, settings=config, masked=partial(_mask, secrets))
 
 
 def read_providers(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> list[DesiredProvider]:
@@ -436,7 +431,7 @@ _HOST_KEYS = {key: shapes_of(_FIELDS[key].annotation) if key in _FIELDS else () 
 
 def _divide(section: Section, problems: list[Problem]) -> tuple[Section, Section]:
     """Return the host's keys of an entry, and the provider's own, which are flat or under `settings`."""
-    value = _mapping(section.value)
+    value = mapping_of(section.value)
     reserved = {name: item for name, item in value.items() if name in RESERVED_KEYS and name != "settings"}
     flat = {name: item for name, item in value.items() if name not in RESERVED_KEYS}
     mine, theirs = section.problems, section.problems
@@ -466,26 +461,12 @@ def _rules(reserved: Section, problems: list[Problem]) -> ProviderSettings:
         problems.extend(reserved.problems)
 
 
-def _wrong_without_model(own: Section, loaded: ProviderType, host_keys: Mapping[str, Shapes]) -> Iterator[Problem]:
-    """Yield a problem for each setting of a provider without a Config model; `host_keys` are the host's keys."""
-    if not isinstance(own.value, dict):
-        yield own.problem(own.path, code="wrong_value", message="should be a mapping of settings")
-    elif not loaded.open_settings:
-        for name in own.value:
-            message = f"unknown key {name!r}; {loaded.installed.package} takes no settings"
-            hint = key_hint(name, host_keys)
-            yield own.problem((*own.path, name), code="unknown_key", message=message, hint=hint, at_key=True)
+def _host_keys(own: Section, key: str) -> Mapping[str, Shapes]:
+    """Return the host's keys at the place of a provider's own; under `settings` one of them is wrong like any other."""
+    return _HOST_KEYS if own.path == (SECTION, key) else NOTHING
 
 
 def _top(problem: Problem, section: Section) -> str:
     """Return the top key of the section under which a problem is."""
     rest = problem.path.removeprefix(shown_path(section.path)).lstrip(".")
     return re.split(r"[.\[]", rest, maxsplit=1)[0]
-
-
-def _mask(secrets: frozenset[str], text: str) -> str:
-    return mask_secrets(text, secrets)
-
-
-def _mapping(value: Value) -> dict[str, Value]:
-    return value if isinstance(value, dict) else {}

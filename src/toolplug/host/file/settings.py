@@ -20,6 +20,7 @@ from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.host.keys.host_key import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import OnFailure
@@ -330,6 +331,12 @@ def _mount_path(path: str | None) -> str | None:
     return path
 
 
+class RunSettings(FileMapping):
+    """Where a provider runs."""
+
+    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+
+
 class ProviderSettings(FileMapping):
     """The host's keys of one entry under `providers:`, without `settings`."""
 
@@ -343,6 +350,7 @@ class ProviderSettings(FileMapping):
         Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
         AfterValidator(_mount_path),
     ] = None
+    run: RunSettings | None = None
     on_failure: Annotated[
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
@@ -352,6 +360,11 @@ class ProviderSettings(FileMapping):
         dict[str, ToolRuleSetting],
         Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
     ] = {}  # noqa: RUF012  pydantic copies it
+
+    @property
+    def apart(self) -> bool:
+        """Whether the provider runs in a process of its own."""
+        return self.run is not None and self.run.process
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})
@@ -393,6 +406,10 @@ class HostSettings(FileMapping):
 
     auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None
     http: Http = Http()
+    key: Annotated[
+        KeySetting | None,
+        Field(description="seals what nobody may read or change in the store; a list: the first one seals, all open"),
+    ] = None
     egress: EgressSettings = EgressSettings()
     limits: Annotated[Limits, AfterValidator(acting)] = NO_LIMITS
     metrics: Metrics = Metrics()
@@ -413,3 +430,13 @@ class HostSettings(FileMapping):
         own = [*HostSettings.model_fields]
         at = own.index("store")
         return (*own[:at], *(name for name in cls.model_fields if name not in own), *own[at:])
+
+
+def changed_sections(before: HostSettings, after: HostSettings) -> tuple[str, ...]:
+    """Return the names of the sections whose values differ, those that only one of the two has included.
+
+    Each configuration has a model of its own: one lacks the section of a plugin that it does not enable.
+    """
+    now = type(after).section_names()
+    names = (*now, *(name for name in type(before).section_names() if name not in now))
+    return tuple(name for name in names if getattr(before, name, None) != getattr(after, name, None))

@@ -52,6 +52,11 @@ class ConfiguredStore:
         return self.scheme == "memory"
 
     @property
+    def on_network(self) -> bool:
+        """Whether processes on several machines may use it, which have no folder in common."""
+        return self.file is None and not self.in_memory
+
+    @property
     def state_folder(self) -> Path | None:
         """The folder of this machine in which providers keep files; None for a store in memory.
 
@@ -80,8 +85,8 @@ def read_store(
         return store, entries
     opens, broken = _find_offered(store, entries.loaded.values(), problems)
     if opens is None and not broken:
-        entries = _with_plugin(store, entries, problems)
-        loaded = entries.loaded.get(store.scheme)
+        entries, key = _with_plugin(store, entries, problems)
+        loaded = entries.loaded.get(key)
         if loaded is not None:
             opens, broken = _find_offered(store, [loaded], problems)
             if opens is None and not broken:
@@ -113,14 +118,16 @@ def _find_offered(
     return None, broken
 
 
-def _with_plugin(store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]) -> ProviderEntries:
-    """Return the entries with the installed plugin of the scheme's name."""
+def _with_plugin(
+    store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]
+) -> tuple[ProviderEntries, str]:
+    """Return the entries with the installed plugin of the scheme's name, and the key of its entry."""
     scheme = store.scheme
     found = entries.installed.types.get(scheme, ())
     if not found:
         message = f"unknown store scheme {scheme!r}"
         problems.append(_problem(entries, message, known_package(scheme, HOOK, BUILT_IN)))
-        return entries
+        return entries, scheme
     # An alias is another entry point of the same plugin.
     plugin = found[0].entry_point.value
     for key in [key for key, item in entries.types.items() if item.entry_point.value == plugin]:
@@ -129,10 +136,10 @@ def _with_plugin(store: ConfiguredStore, entries: ProviderEntries, problems: lis
             message = f"the store needs the plugin {key!r}, which failed: {record.reason}"
             problems.append(_problem(entries, message, record.fix))
         if record is None or record.state is not ProviderState.DISABLED:
-            return entries
+            return entries, key
         scheme = key
     added = entries.enabled_by_name(scheme, (SECTION,), "the store", entries.types, problems)
-    return entries if added is None else replace(entries, wanted={**entries.wanted, scheme: added})
+    return (entries if added is None else replace(entries, wanted={**entries.wanted, scheme: added})), scheme
 
 
 def _check_url(store: ConfiguredStore, entries: ProviderEntries, problems: list[Problem]) -> None:

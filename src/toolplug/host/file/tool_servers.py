@@ -5,8 +5,8 @@ The part has a `ServerKind` as `HostPart.servers`. A host without one has `NO_EN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -115,6 +115,8 @@ class Discovered(Protocol):
     def error(self) -> str | None: ...
     @property
     def stale(self) -> bool: ...
+    @property
+    def announces_changes(self) -> bool | None: ...
 
 
 class HostServer(Protocol):
@@ -279,3 +281,14 @@ class ServerKind(NamedTuple):
 def server_kind(parts: Iterable[HostPart[Any]]) -> ServerKind | None:
     """Return the kind of servers that one of these parts brings; None if none does."""
     return next((part.servers() for part in parts if part.servers is not None), None)
+
+
+@asynccontextmanager
+async def open_servers(parts: Sequence[HostPart[Any]], services: ServerServices) -> AsyncGenerator[ToolServers]:
+    """Run the servers whose tools toolsets can have."""
+    kind = server_kind(parts)
+    if kind is None:
+        yield NoServers(services.calls)
+        return
+    async with kind.open(services) as servers:
+        yield servers

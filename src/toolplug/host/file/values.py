@@ -26,7 +26,7 @@ from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, MostSpecif
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.provider_entries import origin_of
-from toolplug.host.file.settings import ProviderSettings
+from toolplug.host.file.settings import ProviderSettings, changed_sections
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 
 ValueSource = Literal["file", "environment", "secret file", "default", "code", "runtime"]
@@ -148,8 +148,9 @@ def _change(old: ConfiguredValue | None, new: ConfiguredValue) -> ValueChange | 
 
 def _unequal(before: Configuration, after: Configuration) -> Iterator[str]:
     """Yield the path of each section and of each provider's entry that differs once references are replaced."""
-    for name in type(after.settings).section_names():
-        if getattr(before.settings, name, None) != getattr(after.settings, name):
+    for name in changed_sections(before.settings, after.settings):
+        # One that only a plugin's part of the other configuration has differs in its defaults alone.
+        if hasattr(before.settings, name) and hasattr(after.settings, name):
             yield name
     old = before.providers.wanted
     for key, item in after.providers.wanted.items():

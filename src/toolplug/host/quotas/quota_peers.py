@@ -9,12 +9,14 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreError
+from toolplug.host.file.settings import HostSettings
 from toolplug.host.quotas.quota_use import OwnerId, QuotaUse
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import VOLATILE, Store
@@ -89,3 +91,11 @@ def _unpack(value: bytes) -> tuple[Mapping[OwnerId, int], Mapping[OwnerId, int]]
 def _halves(numbers: list[int]) -> Mapping[OwnerId, int]:
     half = len(numbers) // 2
     return dict(zip(numbers[:half], numbers[half:], strict=True))
+
+
+@asynccontextmanager
+async def open_quota_use(settings: HostSettings, store: Store, processes: Processes) -> AsyncGenerator[QuotaUse]:
+    """Yield the use of quotas, which follows that of the other processes of the store."""
+    use = QuotaUse(settings.quotas, settings.http.edge.streams_per_key)
+    async with QuotaPeers(store, processes, use):
+        yield use

@@ -10,14 +10,16 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple, Self
 
 import orjson
 
+from toolplug.errors import StoreError
 from toolplug.execution.accounting import audit_origin
 from toolplug.host.quotas.settings import Owner, Quotas, quota_exceeded
-from toolplug.stores.store import DelegatingStore, Store, every_key
+from toolplug.stores.store import DelegatingStore, Store, key_pages
 
 _COUNTED = (
     "response/",
@@ -32,6 +34,8 @@ _COUNTED = (
 """Prefixes of the records that callers fill; locks, marks and approvals are small and short-lived."""
 _OWNERS = "stored-by/"
 _NEVER = float("inf")
+_LEAST_TTL_S = 0.001
+"""Of an owner that is written so late that its record has just expired; a store takes no time to live of 0."""
 _STALE = 1000
 """Entries of renewed records that may wait in the heap of expiries, in addition to as many as there are records."""
 
@@ -56,16 +60,25 @@ class CountingStore(DelegatingStore):
         self._stored: dict[str, _StoredSize] = {}
         self._bytes: Counter[Owner] = Counter()
         self._expiring: list[tuple[float, str]] = []
+        # Records whose owner could not be written with them. Few: the next counted commit writes all of them first.
+        self._unwritten: set[str] = set()
 
     async def __aenter__(self) -> Self:
         """Open the store, and read the owners and sizes of its records."""
         await super().__aenter__()
-        async for key in every_key(self, _OWNERS):
-            record = await self.read(key)
-            if record is not None:
-                name, tenant, subject, size = orjson.loads(record.value)
-                expires_at = _NEVER if record.expires_at is None else record.expires_at
-                self._put(name, _StoredSize(tenant, subject, size, expires_at))
+        async for page in key_pages(self, _OWNERS):
+            owners: dict[str, _StoredSize] = {}
+            for key in page:
+                record = await self.read(key)
+                if record is not None:
+                    name, tenant, subject, size = orjson.loads(record.value)
+                    expires_at = _NEVER if record.expires_at is None else record.expires_at
+                    owners[name] = _StoredSize(tenant, subject, size, expires_at)
+            for name, revision in (await self.revisions(owners)).items():
+                if revision:
+                    self._put(name, owners[name])
+                else:  # a process has deleted the record and ended before it deleted the owner
+                    self._unwritten.add(name)
         return self
 
     async def extend(
@@ -76,7 +89,12 @@ class CountingStore(DelegatingStore):
         kept = self._stored.get(key)
         if done and kept is not None and ttl_s is not None:
             self._put(key, kept._replace(expires_at=self.now() + ttl_s))
-            await self._store.extend(_owner_key(key), ttl_s=ttl_s)
+            try:
+                await self._store.extend(_owner_key(key), ttl_s=ttl_s)
+            except BaseException as error:
+                self._unwritten.add(key)
+                if not isinstance(error, StoreError):
+                    raise
         return done
 
     async def commit(
@@ -89,11 +107,16 @@ class CountingStore(DelegatingStore):
         events: Sequence[bytes] = (),
         to: str | None = None,
     ) -> int:
-        """Write the record, and count it. Raises `StoredBytesExceeded` for a new one over the quota of its owner."""
+        """Write the record, and count it. Raises `StoredBytesExceeded` for a new one over the quota of its owner.
+
+        That the record is written is the answer, also if its owner is not yet.
+        """
         before = self._stored.get(key) if key.startswith(_COUNTED) else None
         after = self._count_change(key, before, value, ttl_s)
         if before is None and after is None:
             return await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
+        for each in [*self._unwritten]:
+            await self._write_owner(each)
         self._put(key, after)  # before writing, so that two concurrent commits cannot both use the last room
         try:
             revision = await self._store.commit(key, value, expected=expected, ttl_s=ttl_s, events=events, to=to)
@@ -101,9 +124,24 @@ class CountingStore(DelegatingStore):
             if self._stored.get(key) is after:  # else a later commit of the same record counts
                 self._put(key, before)
             raise
-        owner = None if after is None else orjson.dumps((key, after.tenant, after.subject, after.size))
-        await self._store.commit(_owner_key(key), owner, ttl_s=ttl_s if owner is not None else None)
+        with suppress(StoreError):  # it is written before the next counted record
+            await self._write_owner(key)
         return revision
+
+    async def _write_owner(self, key: str) -> None:
+        """Write the owner and the size that count for a record, or delete them. Raises `StoreError`."""
+        stored = self._stored.get(key)
+        owner, ttl_s = None, None
+        if stored is not None:
+            owner = orjson.dumps((key, stored.tenant, stored.subject, stored.size))
+            if stored.expires_at != _NEVER:
+                ttl_s = max(stored.expires_at - self.now(), _LEAST_TTL_S)
+        try:
+            await self._store.commit(_owner_key(key), owner, ttl_s=ttl_s)
+        except BaseException:
+            self._unwritten.add(key)
+            raise
+        self._unwritten.discard(key)
 
     def _count_change(
         self, key: str, before: _StoredSize | None, value: bytes | None, ttl_s: float | None

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.providers.entry import ProviderRecord, ProviderState
@@ -23,11 +23,26 @@ _WHAT = "provider_changed()"
 
 
 class ChangeFollower(NamedTuple):
-    """One implementation of the hook; `identity` is the same object as long as its plugin runs."""
+    """One implementation of a hook that takes one thing; `identity` is the same object as long as its plugin runs."""
 
     identity: object
-    ask: Callable[[ProviderRecord], object]
+    ask: Callable[[Any], object]
     owner: CodeOwner
+
+    async def tell(self, change: object, what: str, then: str) -> None:
+        """Ask it, for `CHANGED_S` at most. A failure is logged: `what` has failed, and `then` is what comes of it."""
+        try:
+            async with asyncio.timeout(CHANGED_S):
+                value = self.ask(change)
+                if inspect.isawaitable(value):
+                    await value
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # A plugin may raise a cancellation of its own, which ends its call only; one of this task goes on.
+            if task is not None and task.cancelling():
+                raise
+        except BaseException as error:  # noqa: BLE001  code of a plugin, a SystemExit included
+            log_crash(what, error, self.owner, then=then)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,18 +96,7 @@ def _mark_removed(record: ProviderRecord) -> ProviderRecord:
 async def _pass_on(following: _Following) -> None:
     while following.waiting:
         record = following.waiting.pop(next(iter(following.waiting)))
-        try:
-            async with asyncio.timeout(CHANGED_S):
-                value = following.follower.ask(record)
-                if inspect.isawaitable(value):
-                    await value
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            # A plugin may raise a cancellation of its own, which ends its call only; one of this task goes on.
-            if task is not None and task.cancelling():
-                raise
-        except BaseException as error:  # noqa: BLE001  code of a plugin, a SystemExit included
-            log_crash(_WHAT, error, following.follower.owner, then=f"it missed a change of {record.key!r}")
+        await following.follower.tell(record, _WHAT, f"it missed a change of {record.key!r}")
         # A plugin that answers at once would otherwise pass on a hundred records in one turn of the loop.
         await asyncio.sleep(0)
     following.task = None

@@ -21,12 +21,13 @@ from toolplug import hookspecs
 from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
-from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure
+from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
+from toolplug.search.tools import ToolRanker
 
 _Before = Callable[[str, Sequence[HookImpl], Mapping[str, Any]], None]
 _After = Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], None]
@@ -149,12 +150,17 @@ class PluginManager(pluggy.PluginManager):
             item.plugin_name for item in self._implementing(hook) if not (around and item.plugin_name in silent)
         )
 
-    def call_hooks(self, runner: CallRunner) -> CallHooks | None:
-        """Return the hooks around calls of the running plugins; None if there are none."""
+    def call_hooks(
+        self, runner: CallRunner, watched: Callable[[str, str, str], object] = count_nothing
+    ) -> CallHooks | None:
+        """Return the hooks around calls of the running plugins; None if there are none.
+
+        `watched` counts the calls that a watched rule would have refused, as `CallHook.watched`.
+        """
         running = {each.key: each for each in self._running if each.site.call_hooks.on}
         before, change, after = (
             tuple(
-                _call_hook(name, item, running[item.plugin_name])
+                _call_hook(name, item, running[item.plugin_name])._replace(watched=watched)
                 for item in self._implementing(name)
                 if item.plugin_name in running
             )
@@ -169,13 +175,23 @@ class PluginManager(pluggy.PluginManager):
             runner=runner, before=before, change=change, after=after, tracers=tracers, monitors=self._monitors
         )
 
-    def followers(self) -> list[ChangeFollower]:
-        """Return the implementations of `provider_changed`, in the order in which they are asked."""
+    def followers(self, hook: str = "provider_changed") -> list[ChangeFollower]:
+        """Return the implementations of a hook that takes one change, in the order in which they are asked."""
         running = {each.key: each for each in self._running}
         return [
-            ChangeFollower(site, asking(item.function, "provider_changed", site), running[item.plugin_name].owner)
-            for item in self._implementing("provider_changed")
+            ChangeFollower(site, asking(item.function, hook, site), running[item.plugin_name].owner)
+            for item in self._implementing(hook)
             for site in (running[item.plugin_name].site,)
+        ]
+
+    def rankers(self) -> list[ToolRanker]:
+        """Return the implementations of `rank_tools`, in the order in which they are asked."""
+        running = {each.key: each for each in self._running}
+        return [
+            ToolRanker(
+                asking(item.function, "rank_tools", running[item.plugin_name].site), running[item.plugin_name].owner
+            )
+            for item in self._implementing("rank_tools")
         ]
 
     def console_pages(self) -> list[ConsolePage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
@@ -51,7 +51,7 @@ class RouteAnswer(NamedTuple):
     """
 
     status: int
-    body: object
+    body: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TenantCaller:
 
 Write = Callable[[TenantCaller], Awaitable[object]]
 """Stores something as the caller; what it returns, such as an id, is passed to `Sees`."""
-Sees = Callable[[TenantCaller, object], Awaitable[bool]]
+Sees = Callable[[TenantCaller, Any], Awaitable[bool]]
 """Returns whether the caller sees what was written."""
 Isolation = tuple[Write, Sees]
 

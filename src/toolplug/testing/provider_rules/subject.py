@@ -26,7 +26,8 @@ TESTER = Principal(subject="tester", tenant="tested", scopes=frozenset({"admin"}
 class Subject:
     """A provider to check. `calls`: arguments of successful calls by tool, in the order of the calls.
 
-    `prompts` and `resources`: arguments by prompt, and values of the variables by URI template.
+    `prompts` and `resources`: arguments by prompt, and values of the variables by URI template. `apart`: it runs in a
+    process of its own.
     """
 
     make: Callable[[], FunctionProvider]
@@ -37,10 +38,13 @@ class Subject:
     uncalled: Sequence[str]
     principal: Principal
     within_s: float
+    apart: bool = False
 
     def entry(self) -> ProviderEntry:
         """Return the provider's entry, with a drain of `DRAIN_S` seconds."""
-        return ProviderEntry(key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}))
+        return ProviderEntry(
+            key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}), apart=self.apart
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Opening a host: its parts in their order, and what each of them is given."""

@@ -1,0 +1,126 @@
+"""What the providers of a host run with: the services of their calls, and those that they ask for by type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TypeVar
+
+from toolplug.catalog.plan import Tool
+from toolplug.execution.accounting import CallAccounting, OnCall
+from toolplug.execution.executor import CallerTools
+from toolplug.execution.host_approvals import PartApprovals
+from toolplug.execution.idempotency import Replays
+from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.plans import CallServices
+from toolplug.host.artifacts import SOURCE, Artifacts, read_result
+from toolplug.host.file.configuration import Configuration, CurrentConfiguration
+from toolplug.host.file.plugin_hooks import hooks_of_plugins
+from toolplug.host.keys.host_key import HostKey
+from toolplug.host.opening.part_services import ToolsForParts
+from toolplug.host.opening.records import HostRecords
+from toolplug.host.running_parts import RunningParts
+from toolplug.net.egress import Egress
+from toolplug.providers.planning import KIND
+from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.registry import RegistryServices
+from toolplug.providers.site import Sealing, Services, TemporaryRoot, stored_sites
+from toolplug.stores.store import Store
+from toolplug.toolsets.saved.equipped import Stays
+from toolplug.toolsets.saved.service import SavedToolsets
+
+MANAGING = "toolsets"
+"""The provider type whose tools stay in every catalog, since they equip another toolset or none."""
+
+S = TypeVar("S")
+
+
+def always_listed(current: Callable[[], Configuration]) -> Stays:
+    """Return which tools no equipped toolset leaves out: those that choose toolsets, and the reader of kept results."""
+
+    def stays(tool: Tool) -> bool:
+        ref = tool.definition.ref
+        wanted = current().providers.wanted.get(ref.source) if ref.kind == KIND else None
+        return ref.source == SOURCE or (wanted is not None and wanted.entry.type == MANAGING)
+
+    return stays
+
+
+def offer_services(saved: SavedToolsets, opened: Sequence[RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `SavedToolsets`, and the parts once they are `opened`."""
+
+    def service(kind: type[S], /) -> S:
+        found = saved if isinstance(saved, kind) else next((parts.find(kind) for parts in opened), None)
+        if found is None:
+            raise LookupError(f"this host does not offer {kind.__name__}")
+        return found
+
+    return service
+
+
+def call_services(
+    records: HostRecords,
+    approvals: PartApprovals,
+    artifacts: Artifacts,
+    current: CurrentConfiguration,
+    on_call: OnCall | None,
+    tools: Callable[[], ToolsForParts],
+) -> CallServices:
+    """Return what every call of the host needs. `tools()` gives those of callers once the host is open."""
+
+    def limits() -> LimitLevel:
+        now = current()
+        return LimitLevel((), now.settings.limits, partial(now.origin, "limits"))
+
+    return CallServices(
+        accounting=CallAccounting(on_call, records.cluster),
+        replay=Replays(records.store, records.processes),
+        approvals=approvals,
+        artifacts=artifacts,
+        limits=limits,
+        tools_of=lambda caller: CallerTools(
+            tools().executor_for(caller.principal, caller.agent, caller.session), caller
+        ),
+    )
+
+
+def host_key(current: CurrentConfiguration, store: Store) -> HostKey:
+    """Return the keys of the host, still to be opened."""
+    named = current().store
+    return HostKey(lambda: current().settings.key, store, current().folder, named.state_folder, given=named.on_network)
+
+
+def registry_services(
+    current: CurrentConfiguration,
+    store: Store,
+    services: CallServices,
+    artifacts: Artifacts,
+    offered: Services,
+    plugins: PluginManager,
+    sealing: Sealing,
+) -> RegistryServices:
+    """Return what the registry of the host needs.
+
+    Providers keep their files in the folder of `ConfiguredStore.state_folder`; with a store in memory, in a temporary
+    folder as long as the host runs.
+    """
+    configuration = current()
+    settings = configuration.settings
+    plugins.specify(hooks_of_plugins(configuration.providers))
+    folder = configuration.store.state_folder
+    root = TemporaryRoot() if folder is None else folder.absolute
+    return RegistryServices(
+        calls=services,
+        site_for=stored_sites(
+            lambda: store,
+            root,
+            configuration.folder,
+            offered,
+            lambda: Egress(current().settings.egress.allow),
+            sealing,
+        ),
+        namespace=settings.metrics.namespace,
+        plugins=plugins,
+        tail=cache(lambda: read_result(artifacts, services)),
+        resources=(root,) if isinstance(root, TemporaryRoot) else (),
+    )
