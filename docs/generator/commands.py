@@ -102,4 +102,6 @@ def _shown_examples(command: TyperCommand) -> Iterator[str]:
 
 
 def _paragraphs(command: TyperCommand) -> list[str]:
-    return [sentences(part) for part in (command.help or "").split("\n\n")]
+    """Return the paragraphs of a help text; one that would be a heading is a line of a file, so it becomes code."""
+    parts = (command.help or "").split("\n\n")
+    return [code(part.strip()) if part.lstrip().startswith("#") else sentences(part) for part in parts]

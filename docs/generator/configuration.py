@@ -33,6 +33,8 @@ from toolplug.host.file.settings import (
     ProviderSettings,
     ToolsetSettings,
 )
+from toolplug.host.keys.host_key import FILE as KEY_FILE
+from toolplug.host.keys.host_key import MOST_KEYS
 from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
@@ -107,6 +109,16 @@ answer is 431 or 408, or the connection closes. If an application mounts toolplu
 instead.
 """
 
+_KEY = f"""
+## key
+
+The [key of the host](../how-to/secrets.md#the-key-of-the-host), which seals what nobody may read or change in the
+store: 43 characters, 32 random bytes as URL-safe Base64, best as `"${{NAME}}"`; a list of at most {MOST_KEYS}, of which
+the first seals and all open; or `{{file: PATH}}`, a key a line, which is made if it is missing. Default: `{KEY_FILE}`
+next to the store's file, made when something is first sealed; with `memory://` it is in memory, and with a store on the
+network there is none.
+"""
+
 _STORE = f"""
 ## store
 
@@ -152,6 +164,7 @@ def configuration_page() -> str:
         _part("auth.jwt", "", Jwt),
         _part("http", "", Http),
         _part("http.edge", _EDGE, EdgeSettings),
+        _KEY,
         _part("metrics", "", Metrics),
         _part("egress", "", EgressSettings),
         _part("quotas", _QUOTAS, Quotas),

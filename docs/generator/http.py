@@ -35,7 +35,8 @@ disconnects, its call is cancelled.
 
 _OPERATION = """
 The body is the arguments, empty for none. The answer is the result where that is an object, else `{"output": …}`, with
-`parts` where there are some. It is meant for programs that import OpenAPI documents: `GET /openapi.json` has one such
+`parts` where there are some; text takes the place of an object that is too long, or that the tool did not give, and the
+document describes both. It is meant for programs that import OpenAPI documents: `GET /openapi.json` has one such
 operation for each tool of its caller, and nothing else. An agent or session in its query is a part of the document's
 server, `/v1/tools/agent=NAME,session=CODE`, since such programs lose queries; `/openapi.json` below that is the same
 document. `Idempotency-Key` and a client that disconnects count as for `POST /v1/tool-calls`.

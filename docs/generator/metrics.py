@@ -21,6 +21,7 @@ from toolplug.host.operations import Operations
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics
+from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.tools.plans import SessionPlanner
@@ -54,7 +55,8 @@ is no answer.
 
 Calls of an MCP server's tools have `mcp:` and its id as their `provider`. Of servers, `status` is one of
 {", ".join(map(code, get_args(Status)))}; `server` is the id in the file, or `{ADDED}` for every server that was added
-over HTTP, and `outcome` is `success` or `failed`.
+over HTTP, and `outcome` is `success` or `failed`. The `reason` of a new list is `too_many_changes`, `request` or
+`search` ([Lists that stay](../how-to/lists-that-stay.md)).
 
 With several [workers](../how-to/deploy.md#workers), counters and histograms are those of all together, and other
 metrics have the label `worker`, its number. `{DEFAULT_NAMESPACE}_worker_up` is 1 for a worker that answered this
@@ -78,6 +80,7 @@ def _families() -> Iterable[Metric]:
     accounting.route("p", "GET", "/").record("200", 0.0)
     accounting.count_refusal("authentication_required")
     accounting.quota_exceeded("streams")
+    accounting.watch("ops", "query", "policy: deny")
     accounting.abandoned_limit("native", "p")
     accounting.counters("p", "t").limited_by("rate")
     broken = ProviderCollectors(lambda: [Collected(CodeOwner("p"), False, [_Broken()])], DEFAULT_NAMESPACE)
@@ -87,6 +90,7 @@ def _families() -> Iterable[Metric]:
         *_host_families(accounting),
         *_session_families(),
         *_server_families(),
+        *_prefix_changes().collect(),
     ]
 
 
@@ -101,6 +105,12 @@ def _host_families(accounting: CallAccounting) -> Iterable[Metric]:
 async def _refreshed(operations: Operations, store: MeasuredStore) -> None:
     async with store:
         await operations.refresh()
+
+
+def _prefix_changes() -> PrefixChanges:
+    changes = PrefixChanges(DEFAULT_NAMESPACE)
+    changes.counts["request"] = 1
+    return changes
 
 
 def _session_families() -> Iterable[Metric]:

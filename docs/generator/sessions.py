@@ -22,6 +22,7 @@ from toolplug.parts.sessions.http.models import (
     SessionAnswer,
     SessionCallBody,
     SessionConfiguration,
+    SessionTypeAnswer,
     ToolUpdates,
     UpdateAnswer,
     UpdateBody,
@@ -29,6 +30,8 @@ from toolplug.parts.sessions.http.models import (
 from toolplug.parts.sessions.limits import (
     HEARTBEAT_S,
     MAX_ENVIRONMENT_BYTES,
+    MAX_PROMPT_BYTES,
+    MAX_PROMPT_TOOLS,
     MAX_SET_BYTES,
     MAX_TOOLS,
     MAX_WAITING_BYTES,
@@ -60,6 +63,20 @@ _TOOL = f"""
 
 `{{type, level, resources}}`. `type` is one of {", ".join(map(code, TYPES))}; `level`, in ascending order, one of
 {", ".join(map(code, LEVELS))}; `resources` is an optional list of names that the application chooses.
+"""
+
+_PROMPT = f"""
+## GET …/prompt
+
+The session in words, for a person to give to a model: what the application is, its tools, the address for MCP clients,
+and what each of the common clients has to be told. `Accept: text/markdown` gives Markdown, everything else that allows
+it `text/plain`; other types are 406 `not_acceptable`. What the application has written is quoted, in Markdown as a
+fenced block, so that none of it can be taken for the host's words. At most {MAX_PROMPT_TOOLS} tools of
+{format_size(MAX_PROMPT_BYTES)} are written out, and the others are counted.
+"""
+
+_KINDS = """
+What the process has seen since it started, with all live sessions: [limits](limits.md) has how much it remembers.
 """
 
 EVENTS: Mapping[str, tuple[str, str, str]] = {
@@ -115,6 +132,8 @@ def sessions_page() -> str:
         model("POST /api/sessions", CreateBody),
         model("Its answer", Created),
         model("GET /api/sessions: one session", SessionAnswer),
+        model("GET /api/session-types: one kind of application", SessionTypeAnswer),
+        _KINDS,
         model("POST …/register-tools", RegisterBody),
         _TOOL,
         model("The answer to a registration", RegisterAnswer),
@@ -123,6 +142,7 @@ def sessions_page() -> str:
         model("Its toolUpdates", ToolUpdates),
         model("The answer to an update", UpdateAnswer),
         model("GET …/metadata", Metadata),
+        _PROMPT,
         model("POST …/tool-calls", SessionCallBody),
         model("GET …/tool-calls/{id}", CallState),
         model("POST …/tool-results", ResultBody),
