@@ -10,17 +10,22 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXTRAS := server,auth,client,mcp,responses
 SERVE_EXTRAS := server,mcp
 SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
-# Of the names below a key of providers.yaml, those that a plugin of this folder has.
-SERVED := $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name)))
+# What the extra `server` needs of this checkout, and of the keys of providers.yaml those that a plugin of this folder has.
+SERVED := $(sort plugins/toolplug-console $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name))))
+# A fifth of the time that pip takes. uv reads no pip.conf: where only that names an index, pip does it.
+UV := $(BIN)/python -m uv
+# On a terminal uv shows how far it is.
+QUIET := $(shell test -t 2 || echo --quiet)
+EVERYTHING = --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 84
 WORKERS := 4
-JUDGES := 2
+JUDGES := 3
 QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types public-types imports python-version
+.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many replicas clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types docs-types public-types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,16 +34,16 @@ setup: $(READY)  ## Make .venv with everything that the other commands use
 
 $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing toolplug, its plugins and all tools into $(VENV): a few minutes, once."
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+	@echo "Installing toolplug, its plugins and all tools into $(VENV): a minute or two, once."
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "$(shell grep ^uv== constraints.txt)"
+	$(UV) pip install $(QUIET) --python $(BIN)/python $(EVERYTHING) || $(BIN)/python -m pip install --quiet $(EVERYTHING)
 	@touch $@
 
 # Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build
 # and compiled modules, which a server imports a third of, would take half as long again.
 $(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(SERVE_PIP) hatchling editables
+	$(SERVE_PIP) hatchling hatch-fancy-pypi-readme editables
 	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
 	@touch $@
 
@@ -52,7 +57,7 @@ test: $(READY)  ## Every gate and every quick test
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target quick gates frameworks wire
 
 # Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unit quick coverage frameworks wire judge judge-many: export PYTHONDONTWRITEBYTECODE :=
+unit quick coverage frameworks wire judge judge-many replicas: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit
@@ -78,7 +83,7 @@ frameworks: $(READY)
 wire: $(READY)
 	$(BIN)/python -m pytest -m wire -n 0 --ignore=tests/wire/test_mcp_clients.py tests/wire
 
-gates: ruff format types imports
+gates: ruff format types docs-types imports
 
 ruff:
 	nice $(BIN)/ruff check $(CODE)
@@ -88,6 +93,10 @@ format:
 
 types:
 	nice $(BIN)/pyright
+
+# The blocks of README and docs: a process of its own, as they are strict and each page has files of its own.
+docs-types:
+	nice $(BIN)/python -m tests.docs.typed_blocks
 
 # It takes as long again as `types` and finds little more: `make judge` runs it.
 # --verifytypes reads no configuration: it asks the first python of the path for installed packages.
@@ -99,12 +108,17 @@ imports:
 
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target replicas coverage public-types
+
+# In one process, as they wait more than they work.
+replicas: $(READY)
 	@deployment=$$($(BIN)/python -m tests.wire.deployments) && echo "wire tests: three replicas over $$deployment" && \
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
-	@$(MAKE) --no-print-directory public-types coverage
 
+judge-many: export TOOLPLUG_CLIENTS := all
 judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
+	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 

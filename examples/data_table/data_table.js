@@ -221,7 +221,7 @@ const hostUrl = () => fields.host.value.replace(/\/+$/, "");
 function showSession({ state, error, retryInMs }) {
   showState(state);
   by("code").textContent = app.code;
-  by("copy").disabled = false;
+  by("copy").disabled = by("copy-prompt").disabled = false;
   if (state === "waiting") {
     notify(`${error.message} Trying again in ${Math.ceil(retryInMs / 1000)} s; calls wait for a while.`, "Try now");
   } else if (state === "closed") {
@@ -389,6 +389,13 @@ by("clear").addEventListener("click", () => keepRows(() => false, "all rows are 
 for (const kind of KINDS) by(kind).addEventListener("click", () => draw(kind));
 by("retry").addEventListener("click", start);
 by("copy").addEventListener("click", () => navigator.clipboard.writeText(app.code));
+by("copy-prompt").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(await app.prompt());
+  } catch (error) {
+    notify(error.message, "Try now");
+  }
+});
 by("connection").addEventListener("submit", (event) => {
   event.preventDefault();
   start();

@@ -317,6 +317,15 @@ def test_what_is_no_json_schema_is_refused_in_one_line_when_it_is_compiled(value
 
 
 @pytest.mark.requirement("C-3-exact-integers")
+@pytest.mark.requirement("I32-tools-document")
+def test_a_schema_that_the_library_panics_at_is_no_schema() -> None:
+    one = {"$id": "https://example.org/inner", "not": {"$ref": "#at"}}
+    other = {"$id": "https://example.org/inner", "not": {"$anchor": "at"}}
+    schema = Schema({"properties": {"p": one, "q": {"$ref": "#at"}}, "$defs": {"a": other}})
+    with pytest.raises(InvalidDefinition, match="its references cannot be followed"):
+        schema.check()
+
+
 def test_bounds_over_64_bits_are_exact() -> None:
     schema = Schema({"properties": {"a": {"maximum": 1 << 64}, "b": {"enum": [10**40 + 1]}}})
     assert b"18446744073709551616" in schema.text

@@ -46,8 +46,8 @@ async def test_whoever_asks_waits_for_the_end_or_as_long_as_he_likes(discovery: 
 
 @pytest.mark.requirement("C-8-record", "DISC-record", "DISC-no-start")
 async def test_a_record_outlives_the_process_and_its_server_is_not_asked_again(store: FaultyStore) -> None:
-    icon = {"src": "https://example.com/now.png"}
-    server = Server(CLOCK, {**raw("now", a=1), "title": "Now", "icons": [icon]}, raw("later"), "no tool")
+    icon, meta = {"src": "https://example.com/now.png"}, {"ui": {"resourceUri": "ui://now"}}
+    server = Server(CLOCK, {**raw("now", a=1), "title": "Now", "icons": [icon], "_meta": meta}, raw("later"), "no tool")
     async with service(store) as discovery:
         discovery.know(server.known())
         before = await discovery.wait_for_listing(CLOCK, None)
@@ -63,7 +63,8 @@ async def test_a_record_outlives_the_process_and_its_server_is_not_asked_again(s
     )
     assert [tool.definition.signature for tool in record.tools] == [tool.definition.signature for tool in before.tools]
     now, later = (tool.definition for tool in record.tools)
-    assert (now.title, now.icons, later.title, later.icons) == ("Now", (icon,), "", ())
+    assert (now.title, now.icons, now.meta) == ("Now", (icon,), meta)
+    assert (later.title, later.icons, later.meta) == ("", (), {})
     assert [tool.cut for tool in record.tools] == [("/inputSchema/a: no keyword of JSON Schema",), ()]
     assert len(server.began) == 1
 

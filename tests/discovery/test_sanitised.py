@@ -300,9 +300,9 @@ def nested(levels: int) -> dict[str, object]:
         (nested(MAX_SCHEMA_DEPTH + 1), "the schema is more than 32 levels deep"),
         (nested(900), "the schema is more than 32 levels deep"),
         ({"enum": list(range(MAX_SCHEMA_NODES))}, "the schema has more than 2000 nodes"),
-        ({"enum": list(range(500_000))}, "the schema has more than 2000 nodes"),
-        ({f"k{n}": 1 for n in range(500_000)}, "the schema has more than 2000 nodes"),
-        ({"properties": {f"k{n}": {} for n in range(500_000)}}, "the schema has more than 2000 nodes"),
+        (lambda: {"enum": list(range(500_000))}, "the schema has more than 2000 nodes"),
+        (lambda: {f"k{n}": 1 for n in range(500_000)}, "the schema has more than 2000 nodes"),
+        (lambda: {"properties": {f"k{n}": {} for n in range(500_000)}}, "the schema has more than 2000 nodes"),
         ({"title": "x" * MAX_SCHEMA_BYTES}, f"the schema has {MAX_SCHEMA_BYTES + 28} bytes, 65536 are allowed"),
         (
             {
@@ -317,6 +317,7 @@ def nested(levels: int) -> dict[str, object]:
     ],
 )
 def test_a_schema_that_cannot_be_kept_admits_any_object(schema: object, why: str) -> None:
+    schema = schema() if callable(schema) else schema
     value, cut = kept(schema)
     assert value == ANY
     assert [line.startswith(f"/inputSchema: {why}") for line in cut] == [True], cut

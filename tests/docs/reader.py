@@ -16,8 +16,8 @@ from typing import Self
 from tests.docs.fences import Command, Fence, commands, fences, matches
 from tests.requirement_table import ROOT
 
-SHOWN_PORT = "8080"
-"""The port of every page; it stands for a free one."""
+SHOWN_PORTS = {"toolplug serve": "8080", "uvicorn": "8080", "litellm": "4000"}
+"""The ports of every page, by the program that listens at one; each stands for a free one."""
 
 COMMANDS: Mapping[str, str] = {
     "toolplug": "toolplug.cli.main",
@@ -31,7 +31,8 @@ EXAMPLES = ROOT / "examples"
 INSTALLED = tuple(path for path in sys.path if path.endswith("site-packages"))
 
 _EXPORT = re.compile(r"export (\w+)=.+")
-_SERVER = re.compile(r"\b(toolplug serve|uvicorn) ")
+_SERVER = re.compile(rf"(?:\w+=\S+ )*({'|'.join(SHOWN_PORTS)}) ")
+_PORT = re.compile(r" --port (\d+)")
 _LISTENING = re.compile(r"(?:toolplug listening|Uvicorn running) on http://[^:]+:(\d+)")
 WITHIN_S = 150
 
@@ -41,22 +42,26 @@ class Untrue(AssertionError):
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """One reader of one page. Leaving it stops the server that it left running.
+    """One reader of one page. Leaving it stops the servers that it left running.
 
     `environ` is added to the reader's own; the examples of the project lie in the reader's folder. The reader has what
-    is installed in the folders `packages`, by default what is installed here.
+    is installed in the folders `packages`, by default what is installed here, and the `programs` of these folders.
     """
 
-    def __init__(self, folder: Path, environ: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, environ: Mapping[str, str], packages: Sequence[str] = (), programs: Sequence[Path] = ()
+    ) -> None:
         self._folder = folder / "work"
         self._folder.mkdir()
         (self._folder / "examples").symlink_to(EXAMPLES)
         self._environ = {**_environment(folder / "venv", self._folder, packages or INSTALLED), **environ}
-        self._server: subprocess.Popen[str] | None = None
-        self._port = SHOWN_PORT
+        self._environ["PATH"] = ":".join([self._environ["PATH"], *map(str, programs)])
+        self._servers: dict[str, subprocess.Popen[str]] = {}
+        self._ports: dict[str, str] = {}
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        for port in reversed(list(self._servers)):  # the one that asks the others first: a server waits for its clients
+            self._stop(port)
 
     def read(self, page: str) -> Self:
         """Do everything. Raises `Untrue` at the first block that does not what the page says."""
@@ -68,7 +73,7 @@ class Reader(AbstractContextManager["Reader"]):
         if block.title:
             file = self._folder / block.title
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block.text)
+            file.write_text(self._with_real_ports(block.text))
         if block.language == "console":
             for command in commands(block):
                 self._run(block, command)
@@ -88,7 +93,7 @@ class Reader(AbstractContextManager["Reader"]):
 
     def _yaml(self, block: Fence) -> None:
         file = self._folder / (block.title or "block.yaml")
-        file.write_text(block.text)
+        file.write_text(self._with_real_ports(block.text))
         ended = self._shell(["toolplug", "check", "-c", str(file)])
         if ended.returncode:
             raise Untrue(f"line {block.line}: the configuration is wrong:\n{ended.stdout}")
@@ -98,14 +103,15 @@ class Reader(AbstractContextManager["Reader"]):
         if exported := _EXPORT.fullmatch(command.text):
             self._environ[exported[1]] = self._exported(place, command.text, exported[1])
             return
-        if _SERVER.search(f"{command.text} "):
-            printed, code = self._serve(command.text), 0
+        if server := _SERVER.match(f"{command.text} "):
+            printed, code = self._serve(command.text, server[1]), 0
         else:
             ended = self._shell(["bash", "-c", command.text])
             printed, code = ended.stdout, ended.returncode
         if command.shown is None and code:
             raise Untrue(f"{place}exits {code}:\n{printed}")
-        printed = printed.replace(self._port, SHOWN_PORT)
+        for shown, real in self._ports.items():
+            printed = printed.replace(real, shown)
         if command.shown is not None and not matches(command.shown, printed):
             raise Untrue(f"{place}prints\n{printed}\nand not\n{command.shown}")
 
@@ -118,7 +124,7 @@ class Reader(AbstractContextManager["Reader"]):
 
     def _shell(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [word.replace(SHOWN_PORT, self._port) for word in words],
+            list(map(self._with_real_ports, words)),
             cwd=self._folder,
             env=self._environ,
             stdin=subprocess.DEVNULL,
@@ -129,12 +135,20 @@ class Reader(AbstractContextManager["Reader"]):
             check=False,
         )
 
-    def _serve(self, command: str) -> str:
-        """Start the server in place of the one before it; what it prints until it listens."""
-        self._stop()
+    def _with_real_ports(self, text: str) -> str:
+        """Return what the page says with the ports at which the servers listen that it has started."""
+        for shown, real in self._ports.items():
+            text = text.replace(shown, real)
+        return text
+
+    def _serve(self, command: str, program: str) -> str:
+        """Start the server in place of the one at its port; what it prints until it listens."""
+        named = _PORT.search(command)
+        shown = named[1] if named else SHOWN_PORTS[program]
+        self._stop(shown)
         # With exec in front a signal reaches the server itself, and no shell around it.
-        started = re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", command) + " --port 0"
-        self._server = subprocess.Popen(
+        started = re.sub(r"^((?:\w+=\S+ )*)", r"\1exec ", _PORT.sub("", command)) + " --port 0"
+        server = self._servers[shown] = subprocess.Popen(
             ["bash", "-c", started],
             cwd=self._folder,
             env=self._environ,
@@ -144,15 +158,15 @@ class Reader(AbstractContextManager["Reader"]):
             text=True,
         )
         printed = ""
-        for line in self._server.stderr or ():
+        for line in server.stderr or ():
             printed += line
             if listening := _LISTENING.search(line):
-                self._port = listening[1]
+                self._ports[shown] = listening[1]
                 return printed
         raise Untrue(f"$ {command}\ndoes not listen:\n{printed}")
 
-    def _stop(self) -> None:
-        server, self._server = self._server, None
+    def _stop(self, port: str) -> None:
+        server = self._servers.pop(port, None)
         if server is None:
             return
         server.send_signal(SIGTERM)

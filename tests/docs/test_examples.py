@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.clients.environments import FRAMEWORKS
+from tests.clients.environments import FRAMEWORKS, PROGRAMS_OF_PAGES
 from tests.docs.fences import fences
 from tests.docs.model import model
 from tests.docs.reader import Reader
@@ -16,8 +16,8 @@ PAGES = sorted(
     for pattern in ("README.md", "docs/**/*.md", "plugins/*/README.md", "examples/*.md")
     for path in ROOT.glob(pattern)
 )
-ADAPTERS = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in FRAMEWORKS}
-"""They run in the environment of their framework: tests/clients/test_integrations.py."""
+ELSEWHERE = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in (*FRAMEWORKS, *PROGRAMS_OF_PAGES)}
+"""They run with their framework or program: tests/clients/test_integrations.py, tests/clients/test_programs.py."""
 CONTAINERS = "docs/how-to/run-replicas.md"
 """What it says runs without containers in tests/docs/test_replicas.py."""
 ADVANCED = ("docs/how-to/", "plugins/")
@@ -32,7 +32,7 @@ WITH_EXAMPLES = [
         id=page,
     )
     for page in PAGES
-    if page not in {*ADAPTERS, CONTAINERS} and any(fences((ROOT / page).read_text("utf-8")))
+    if page not in ELSEWHERE | {CONTAINERS} and any(fences((ROOT / page).read_text("utf-8")))
 ]
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from tests.docs.fences import Command, Fence, commands, fences, matches
 from tests.docs.reader import Reader, Untrue
+from tests.docs.typed_blocks import ELSEWHERE, write_blocks
+from tests.requirement_table import ROOT
 
 pytestmark = pytest.mark.requirement("I2-10-examples-run")
+
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r"^# ", re.MULTILINE)
 
 PAGE = """
 ```yaml title="providers.yaml"
@@ -103,3 +110,23 @@ $ curl -s localhost:8080/healthz
 """
     with Reader(tmp_path, {}) as reader:
         reader.read(page)
+
+
+@pytest.mark.requirement("I33-7-typed-blocks")
+def test_what_the_type_checker_is_given_is_every_python_block_as_it_is_on_its_page(tmp_path: Path) -> None:
+    pages = [path for path in ROOT.glob("docs/**/*.md") if path.relative_to(ROOT).as_posix() not in ELSEWHERE]
+    texts = [block.text for page in pages for block in fences(page.read_text("utf-8")) if block.language == "python"]
+    assert write_blocks(pages, tmp_path) == len(texts)
+    assert sorted(path.read_text("utf-8") for path in tmp_path.rglob("*.py")) == sorted(texts)
+    settings = json.loads((tmp_path / "pyrightconfig.json").read_text("utf-8"))
+    assert settings["typeCheckingMode"] == "strict"
+    roots = {each["root"]: each["extraPaths"] for each in settings["executionEnvironments"]}
+    assert roots["docs__tutorial__first_provider"] == ["docs__tutorial__first_provider/toolplug-weather/src"]
+
+
+@pytest.mark.requirement("I33-9-one-title")
+def test_each_page_has_one_heading_of_the_first_level() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
+    prose = {page: FENCE.sub("", page.read_text("utf-8")) for page in pages}
+    wrong = {page.name: len(found) for page, text in prose.items() if len(found := TITLE.findall(text)) != 1}
+    assert wrong == {}

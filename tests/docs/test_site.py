@@ -5,19 +5,33 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
+from tests.docs.needed import needs_of, told_in
 from tests.requirement_table import ROOT
+
+PLACE = "https://toolplug.example/source"
+HOW_TOS = sorted(page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/how-to/*.md"))
+WIDTHS = """() => [
+  document.documentElement.scrollWidth - innerWidth,
+  [...document.querySelectorAll("pre code")].map((code) => code.scrollWidth - code.clientWidth),
+]"""
+"""By how many pixels the page, and each of its blocks of code, is wider than what shows it."""
 
 PUBLIC = ("toolplug", "toolplug.http", "toolplug.responses", "toolplug.client", "toolplug.testing")
 
 
 @pytest.mark.judge
+@pytest.mark.needs("chromium")
+@pytest.mark.requirement("I33-docs-code-whole")
 def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
@@ -25,7 +39,7 @@ def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=400,
         check=False,
     )
     assert built.returncode == 0, built.stderr
@@ -37,6 +51,23 @@ def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class
         text = (page / "index.html").read_text("utf-8")
         assert f'id="{page.name}"' in text
         assert 'class="doc doc-contents' in text, f"{page.name} has no contents"
+    assert list(_cut(tmp_path / "site")) == []
+
+
+def _cut(site: Path) -> Iterator[str]:
+    """The pages of text whose window cuts a block of code, or that are wider than it, in a screen and in a phone."""
+    pages = [page for page in sorted(site.rglob("index.html")) if page.parent.parent.name != "python"]
+    assert len(pages) > 80
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for width in (1440, 390):
+            window = browser.new_page(viewport={"width": width, "height": 900})
+            for page in pages:
+                window.goto(page.as_uri(), wait_until="domcontentloaded")
+                wide, blocks = window.evaluate(WIDTHS)
+                if wide > 0 or any(each > 1 for each in blocks):
+                    yield f"{page.parent.relative_to(site)} at {width}: {wide}, {[each for each in blocks if each > 1]}"
+        browser.close()
 
 
 def _page_of(name: str, pages: Path) -> Path:
@@ -62,9 +93,30 @@ def _named(full: str) -> object:
     return getattr(import_module(module), name)
 
 
-def test_the_first_page_leads_to_every_other() -> None:
+@pytest.mark.requirement("I33-readme-links")
+def test_the_readme_of_the_distribution_has_whole_addresses() -> None:
+    """An index of packages shows the README alone, without the files beside it."""
+    described = metadata("toolplug")
+    text = described["Description"] or str(described.get_payload())
+    assert described["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    source = f"{PLACE}/"
+    named = [link.removeprefix(source).partition("#")[0] for link in links if link.startswith(source)]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.requirement("I33-install-lines")
+@pytest.mark.parametrize("page", HOW_TOS)
+def test_a_page_that_needs_more_than_toolplug_says_what_to_install(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    assert needs_of(text) - told_in(text) == set()
+
+
+def test_the_page_of_all_pages_leads_to_every_other() -> None:
     docs = ROOT / "docs"
-    linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "index.md").read_text("utf-8"))
+    linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "pages.md").read_text("utf-8"))
     assert set(linked) == {str(page.relative_to(docs)) for page in docs.glob("*/*.md")}
 
 
@@ -72,8 +124,14 @@ def test_the_front_page_has_pictures_for_light_and_dark_that_are_small() -> None
     page = (ROOT / "docs" / "index.md").read_text("utf-8")
     named = re.findall(r"\((assets/[\w-]+)-(light|dark)\.png#only-(light|dark)\)", page)
     assert named == [
-        (f"assets/{name}", scheme, scheme) for name in ("data-table", "console") for scheme in ("light", "dark")
+        (f"assets/{name}", scheme, scheme)
+        for name in ("data-table", "quarantine", "console")
+        for scheme in ("light", "dark")
     ]
+    moving = (ROOT / "docs" / "assets" / "data-table.webp").read_bytes()
+    assert moving[8:12] == b"WEBP"
+    assert b"ANIM" in moving[:64], "it moves"
+    assert len(moving) < 400 * 1024
     for name, scheme, _ in named:
         picture = ROOT / "docs" / f"{name}-{scheme}.png"
         assert picture.read_bytes().startswith(b"\x89PNG")

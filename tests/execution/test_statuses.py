@@ -137,7 +137,7 @@ async def test_a_converter_that_breaks_is_a_panic(harness: Harness, error: type[
 async def test_a_schema_that_does_not_compile_is_a_panic_of_its_tool(harness: Harness) -> None:
     tool = Counting()
 
-    result = await harness.call(tool, parameters={"type": "nonsense"})
+    result = await harness.call(tool, parameters={"properties": {"a": {"type": "nonsense"}}})
 
     assert (result.status, tool.calls) == (ToolStatus.PANIC, 0)
 

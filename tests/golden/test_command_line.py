@@ -28,6 +28,7 @@ COMMANDS = (
     "schema",
     "new-provider",
     "discover",
+    "connect",
     "sessions",
     "sessions list",
     "sessions show",

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from toolplug import CallContext, ConfigError, FunctionProvider, FunctionRegistry, Principal, ToolCall, open_host, tool
+from toolplug import (
+    CallContext,
+    ConfigError,
+    FunctionProvider,
+    FunctionRegistry,
+    Principal,
+    ToolCall,
+    ToolStatus,
+    open_host,
+    tool,
+)
 from toolplug.catalog.call import ANONYMOUS
 from toolplug.errors import ApiError, NoSuchProvider
 from toolplug.providers.entry import ProviderState
@@ -87,6 +97,45 @@ async def test_a_key_that_the_file_has_too_is_an_error_with_its_line() -> None:
     host = open_host(FILE, providers={"hello": Diary()})
     with pytest.raises(ConfigError, match="the host's own code gives a provider of the key 'hello', too"):
         await host.__aenter__()
+
+
+@pytest.mark.requirement("I33-7-entry-of-code")
+async def test_an_entry_without_a_type_has_the_rules_of_a_provider_in_code() -> None:
+    entry: dict[str, object] = {"tools": {"write": "ask"}, "limits": {"timeout": "7s"}}
+    async with open_host({"providers": {"diary": entry}, "store": "memory://"}, providers={"diary": Diary()}) as host:
+        record = next(each for each in host.records() if each.key == "diary")
+        assert (record.key, record.state, record.type) == ("diary", ProviderState.ACTIVE, "Diary")
+        refused = await host.executor_for(ME).call("write", line="one")
+        assert (refused.status, "approval" in refused.metadata) == (ToolStatus.DENIED, True)
+
+
+@pytest.mark.requirement("I33-7-entry-of-code")
+async def test_an_entry_can_switch_a_provider_in_code_off_until_somebody_switches_it_on() -> None:
+    file = {"providers": {"diary": {"enabled": False}}, "store": "memory://"}
+    async with open_host(file, providers={"diary": Diary()}) as host:
+        record = next(each for each in host.records() if each.key == "diary")
+        assert (record.state, record.reason) == (ProviderState.DISABLED, "enabled is false")
+        await host.enable("diary", by=ANONYMOUS)
+        assert await called(host, "write", line="one") == "1"
+
+
+@pytest.mark.requirement("I33-7-entry-of-code")
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"pages": 3}, "unknown key; the provider 'diary' and its settings are given in code"),
+        ({"limits": {"timeout": "soon"}}, "providers.diary.limits.timeout"),
+        ({"tools": {"wriet": "ask"}}, "nearest: 'write'"),
+    ],
+)
+async def test_a_wrong_rule_of_a_provider_in_code_is_an_error_with_its_place(
+    entry: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        await open_host(
+            {"providers": {"diary": entry}, "store": "memory://"}, providers={"diary": Diary()}
+        ).__aenter__()
+    assert words in str(raised.value)
 
 
 async def test_toolsets_of_the_file_may_be_made_of_them() -> None:

@@ -109,6 +109,14 @@ def test_a_package_without_such_a_store_is_a_problem(config: Write, package: Pac
     ]
 
 
+def test_an_entry_under_another_key_without_such_a_store_is_a_problem(config: Write, package: Package) -> None:
+    package("toolplug-shelf", {"cellar": "shelf_mod"}, shelf_mod=SHELF)
+    assert problems(config("store: cellar://here\nproviders: {mine: {type: cellar, enabled: true}}")) == [
+        "providers.yaml:1:8: store: the plugin 'cellar' (toolplug-shelf 1.0) has no store of that scheme"
+        " (known: 'memory', 'sqlite')"
+    ]
+
+
 @pytest.mark.parametrize("enabled", ["", "providers: {shelf: {enabled: true, required: true}}\n"])
 def test_a_broken_package_is_named_with_its_version_and_cause(config: Write, package: Package, enabled: str) -> None:
     package("toolplug-shelf", {"shelf": "shelf_mod"}, shelf_mod="import no_such_module")

@@ -66,7 +66,10 @@ def test_the_routes_that_name_a_tenant_are_those_that_this_page_tries() -> None:
         ("GET", "/v1/explain"),
         ("GET", "/v1/approvals"),
         ("POST", "/v1/approvals/{id}"),
+        ("GET", "/v1/grants"),
+        ("DELETE", "/v1/grants/{id}"),
         ("GET", "/api/sessions"),
+        ("GET", "/api/session-types"),
         ("GET", "/api/catalog"),
     }
 

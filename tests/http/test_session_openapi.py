@@ -49,6 +49,7 @@ async def test_every_session_route_says_who_may_use_it_and_what_it_answers(clien
         ("POST", "/{code}/register-tools"): (PLUGIN, plugin, ["201"]),
         ("POST", "/{code}/update-tools"): (PLUGIN, plugin, ["200"]),
         ("GET", "/{code}/metadata"): ([*CALLERS, *PLUGIN], either, ["200", "304"]),
+        ("GET", "/{code}/prompt"): ([*CALLERS, *PLUGIN], either, ["200"]),
         ("GET", "/{code}/stream"): ([*CALLERS, *PLUGIN], either, ["200"]),
         ("GET", "/{code}/events"): (CALLERS, reads, ["200"]),
         ("POST", "/{code}/tool-calls"): (CALLERS, "Needs the scope `tools:call`.", ["200", "202"]),

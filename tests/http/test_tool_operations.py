@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from httpx2 import AsyncClient, Response
 from pydantic import BaseModel
@@ -14,7 +15,19 @@ from tests.http.conftest import ALICE, BOB, KEYS, ROOT, as_holder, client_of, se
 from tests.http.conversation import Conversation
 from tests.http.test_tools_document import check
 
-from toolplug import FunctionProvider, Host, ToolError, ToolResult, ToolStatus, ToolUnavailable, open_host, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    Host,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolResult,
+    ToolStatus,
+    ToolUnavailable,
+    open_host,
+    tool,
+)
 from toolplug.http import create_app
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +44,21 @@ class Item(BaseModel):
 
     name: str
     inner: list[Item] = []
+
+
+class Closed(FunctionProvider):
+    """A tool whose schema allows one field and no others."""
+
+    def tools(self) -> list[ToolDefinition]:
+        size: Json = {"size": {"type": "integer"}}
+        output: Json = {"type": "object", "properties": size, "additionalProperties": False}
+        return [ToolDefinition(name="closed_picture", parameters={"type": "object"}, output_schema=output)]
+
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+        if call.arguments.get("as") == "text":
+            return ToolResult(output="closed")
+        image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+        return ToolResult(structured={"size": 1}, parts=(image,))
 
 
 class Odd(FunctionProvider):
@@ -81,6 +109,8 @@ class Odd(FunctionProvider):
             raise ToolUnavailable("its server is down", code="server_down", retry_after_s=1.5)
         if how == "error":
             raise ToolError("the shop is closed", retry_after_s=3.0, metadata={"code": "closed", "secret": "s3cret"})
+        if how.startswith("code "):
+            raise ToolUnavailable("it is not open", code=how.removeprefix("code "))
         if how == "panic":
             raise RuntimeError("s3cret")
         if how == "limited":
@@ -90,6 +120,7 @@ class Odd(FunctionProvider):
 
 
 PROVIDERS = {
+    "closed": {"enabled": True},
     "sample": {"enabled": True, "tools": {"echo": {"tenants": ["t2"]}}},
     "odd": {"enabled": True, "tools": {"danger": "ask"}, "limits": {"timeout": "300ms"}},
 }
@@ -99,7 +130,8 @@ AGENTS = {"toolsets": {"web": {"prefix": "web", "from": "provider:sample"}}, "ag
 @pytest.fixture
 async def host(sample_package: None, package: Package) -> AsyncIterator[Host]:
     RUNS.clear()
-    package("toolplug-odd", {"odd": "tests.http.test_tool_operations:Odd"})
+    here = "tests.http.test_tool_operations"
+    package("toolplug-odd", {"odd": f"{here}:Odd", "closed": f"{here}:Closed"})
     keys = [*KEYS["api_keys"], {"key": "clerk-key", "subject": "clerk", "tenant": "t1", "agents": ["clerk"]}]
     whole = settings(providers=PROVIDERS, auth={"api_keys": keys}, **AGENTS)
     async with open_host(whole, environ={}) as opened:
@@ -163,7 +195,10 @@ async def test_who_has_the_document_gets_304_until_the_tools_or_the_address_chan
     had = {**ALICE, "If-None-Match": first.headers["etag"]}
     again = await client.get("/openapi.json", headers=had)
     assert (again.status_code, again.content) == (304, b"")
-    assert first.headers["cache-control"] == "private, no-cache"
+    for answer in (first, again):
+        kept = {name: answer.headers.get(name) for name in ("etag", "cache-control", "vary")}
+        vary = "authorization, x-api-key"
+        assert kept == {"etag": first.headers["etag"], "cache-control": "private, no-cache", "vary": vary}
     assert (await client.get("/openapi.json", headers={**had, "Host": "localhost:81"})).status_code == 200
     assert (await client.get("/openapi.json?agent=clerk", headers=had)).status_code == 200
     await client.post("/v1/providers/sample/disable", headers=ROOT)
@@ -187,6 +222,8 @@ async def test_agent_and_session_stay_in_the_address_that_calls_go_to(client: As
         called = await client.post(f"{server['url']}{name}", headers=ALICE)
         assert (called.status_code, called.json()["subject"]) == (200, "alice")
         assert (await client.post(f"{name}?{query}", headers=ALICE)).status_code == 200
+    for path in (f"/v1/tools/session={code}/v1/tools/context", f"/v1/tools/context?session={code}"):
+        assert f"session={code!r}" in (await client.post(path, headers=ALICE)).json()["output"]
     assert next(iter((await document_of(client, "/openapi.json?agent=clerk"))["paths"])).startswith("/v1/tools/web__")
     only = await document_of(client, headers=as_holder("clerk-key"))
     assert all(path.startswith("/v1/tools/web__") for path in only["paths"])
@@ -237,6 +274,22 @@ async def test_the_answer_is_the_value_where_it_is_an_object_else_its_text(clien
 
 
 @pytest.mark.requirement("I32-tool-operations")
+async def test_parts_and_texts_are_in_the_schema_of_the_answer_also_where_the_tools_own_allows_no_more(
+    client: AsyncClient,
+) -> None:
+    document = await document_of(client)
+    success = document["paths"]["/v1/tools/closed_picture"]["post"]["responses"]["200"]
+    schema = success["content"]["application/json"]["schema"]
+    answer = (await call(client, "closed_picture")).json()
+    assert answer == {"size": 1, "parts": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
+    assert jsonschema_rs.is_valid(schema, answer)
+    assert not jsonschema_rs.is_valid(schema, {**answer, "more": 1})
+    text = (await call(client, "closed_picture", {"as": "text"})).json()
+    assert text == {"output": "closed"}
+    assert jsonschema_rs.is_valid(schema, text)
+
+
+@pytest.mark.requirement("I32-tool-operations")
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -282,6 +335,21 @@ async def test_what_may_have_run_is_422_so_that_nobody_repeats_it(
     assert (answer.status_code, found, answer.headers.get("retry-after")) == (status, body, retry_after)
     assert words
     assert "s3cret" not in answer.text
+
+
+@pytest.mark.requirement("I32-tool-operations")
+@pytest.mark.parametrize(
+    "code", ["loop", "not_entered", "part_off", "quarantined", "source_closed", "toolset_not_opened"]
+)
+async def test_what_was_never_looked_for_is_503_also_without_a_time(client: AsyncClient, code: str) -> None:
+    answer = await call(client, "ends", {"how": f"code {code}"})
+    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, code, False)
+
+
+@pytest.mark.requirement("I32-tool-operations")
+async def test_a_call_that_goes_round_in_circles_is_503(client: AsyncClient) -> None:
+    answer = await call(client, "say", headers={**ALICE, "Toolplug-Via": "a, b, c, d, e"})
+    assert (answer.status_code, answer.json()["code"], RUNS) == (503, "loop", [])
 
 
 @pytest.mark.requirement("I32-tool-operations")

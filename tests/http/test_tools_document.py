@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,17 +17,37 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.catalog import Catalog, merged
+from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.plan import Tool
+from toolplug.catalog.render import describe
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import at_pointer, subschemas
 from toolplug.errors import InvalidDefinition
-from toolplug.http.tools_document import TEXT_ANSWER, assemble, head_of, operations_of
+from toolplug.http import tools_document
+from toolplug.http.tools_document import (
+    MAX_INLINED,
+    PARTS,
+    TEXT_ANSWER,
+    EncodedOperations,
+    ToolsDocument,
+    assemble,
+    head_of,
+    operations_of,
+)
 
 pytestmark = pytest.mark.requirement("I32-tools-document")
 
 Json = dict[str, Any]
 
 ITEM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+CLOSED = {
+    **ITEM,
+    "additionalProperties": False,
+    "properties": {"n": {"type": "integer"}, "parts": PARTS},
+}
+"""The schema of an answer that may have parts."""
+OR_TEXT = {"type": "object", "anyOf": [ITEM, TEXT_ANSWER]}
+"""The schema of an answer that is an item, or the text of one that is too long."""
 TREE = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Tree"}, "leaf": {"$ref": "#/$defs/Leaf"}}}
 
 NAMES = ("x", "p", "$ref", "$defs", "a/b", "~1", "b c", "é%")
@@ -163,17 +185,45 @@ def test_the_document_of_any_tools_is_valid_and_admits_what_their_own_schemas_ad
 def test_definitions_become_components_named_by_tool_and_references_lead_to_them() -> None:
     tree = {"type": "object", "properties": {"at": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": TREE, "Leaf": ITEM}}
     _, document = written(plain_tool("kb.put", parameters=tree), plain_tool("kb.get", parameters=tree))
-    assert set(document["components"]["schemas"]) == {
-        f"kb__{name}.{part}" for name in ("put", "get") for part in ("Tree", "Leaf")
-    }
+    assert set(document["components"]["schemas"]) == {"kb__put.Tree", "kb__get.Tree"}
     assert document["components"]["schemas"]["kb__put.Tree"]["properties"] == {
         "inner": {"$ref": "#/components/schemas/kb__put.Tree"},
-        "leaf": {"$ref": "#/components/schemas/kb__put.Leaf"},
+        "leaf": ITEM,
     }
     operation = document["paths"]["/v1/tools/kb__put"]["post"]
     assert (operation["operationId"], operation["tags"]) == ("kb__put", ["kb"])
     body = operation["requestBody"]["content"]["application/json"]["schema"]
     assert body == {"type": "object", "properties": {"at": {"$ref": "#/components/schemas/kb__put.Tree"}}}
+
+
+@pytest.mark.requirement("I32-tools-document-inlined")
+def test_definitions_are_in_place_where_some_importers_follow_no_reference() -> None:
+    places = {"additionalProperties": {"$ref": "#/$defs/Place"}, "prefixItems": [{"$ref": "#/$defs/Place"}]}
+    held = {"Place": {"type": "object", "patternProperties": {"^x": {"$ref": "#/$defs/Leaf"}}}, "Leaf": ITEM}
+    _, document = written(plain_tool("kb.put", parameters={"type": "object", **places, "$defs": held}))
+    place = {"type": "object", "patternProperties": {"^x": ITEM}}
+    described = {"type": "object", "additionalProperties": place, "prefixItems": [place]}
+    body = document["paths"]["/v1/tools/kb__put"]["post"]["requestBody"]["content"]
+    assert body["application/json"]["schema"] == described
+    assert document["components"]["schemas"] == {}
+
+
+@pytest.mark.requirement("I32-tools-document-inlined")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"Other": {"$ref": "#/$defs/Leaf/properties/n"}},
+        {"Other": {"$ref": "#"}},
+        {"Other": {"$id": "https://other.example/", "$ref": "#/$defs/Leaf"}},
+        {"Other": True},
+        {f"D{number}": ITEM for number in range(MAX_INLINED)},
+    ],
+    ids=["inside", "whole", "id", "boolean", "many"],
+)
+def test_definitions_that_cannot_be_in_place_are_components(more: Json) -> None:
+    parameters = {"type": "object", "properties": {"at": {"$ref": "#/$defs/Leaf"}}, "$defs": {"Leaf": ITEM, **more}}
+    _, document = written(plain_tool("put", parameters=parameters))
+    assert document["components"]["schemas"]["put.Leaf"] == ITEM
 
 
 def test_a_schema_that_refers_to_itself_becomes_a_component() -> None:
@@ -235,13 +285,49 @@ def test_an_older_draft_is_written_in_the_newest_and_without_its_own_address() -
         (None, {"type": "object"}),
         ({"type": "integer"}, TEXT_ANSWER),
         ({"type": "array", "items": {"type": "string"}}, TEXT_ANSWER),
-        (ITEM, ITEM),
+        (ITEM, OR_TEXT),
         ({"anyOf": [ITEM, {"type": "null"}]}, {"type": "object"}),
-        ({"$ref": "#/$defs/Item", "$defs": {"Item": ITEM}}, {"$ref": "#/components/schemas/count.Item"}),
+        ({**ITEM, "additionalProperties": False}, {"type": "object", "anyOf": [CLOSED, TEXT_ANSWER]}),
+        ({**ITEM, "additionalProperties": False, "maxProperties": 1}, "as it is"),
+        ({**ITEM, "additionalProperties": False, "properties": {"n": {}, "parts": {}}}, "as it is"),
+        ({"$ref": "#/$defs/Item", "$defs": {"Item": ITEM}}, OR_TEXT),
         ({"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer"}}}, TEXT_ANSWER),
     ],
 )
-def test_the_answer_is_described_as_it_is_given(output: Json | None, described: Json) -> None:
+def test_the_answer_is_described_as_it_is_given(output: Json | None, described: Json | str) -> None:
     _, document = written(plain_tool("count", output_schema=output))
     success = document["paths"]["/v1/tools/count"]["post"]["responses"]["200"]
-    assert success["content"]["application/json"]["schema"] == described
+    expected = {"type": "object", "anyOf": [output, TEXT_ANSWER]} if described == "as it is" else described
+    assert success["content"]["application/json"]["schema"] == expected
+
+
+def test_an_operation_says_of_its_tool_what_a_model_is_told() -> None:
+    found = plain_tool(
+        "kb.find", description="Find a page.", parameters=ITEM, title="Find", notes=(Note("Mind", "the gap"),)
+    )
+    definition = found.definition
+    for needed, parameters in ((True, definition.parameters), (False, Schema({"type": "object"}))):
+        operations = operations_of([replace(definition, parameters=parameters)])
+        document = json.loads(assemble(head_of("http://localhost", False), [operations], False))
+        check(document)
+        operation = document["paths"]["/v1/tools/kb__find"]["post"]
+        assert operation["requestBody"]["required"] is needed
+        assert operation["summary"] == "Find"
+        assert operation["description"] == describe(definition)
+        assert "the gap" in operation["description"]
+    assert document["info"]["version"] == version("toolplug")
+
+
+@pytest.mark.anyio
+async def test_the_operations_of_a_catalog_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def count(definitions: Iterable[ToolDefinition]) -> EncodedOperations:
+        encoded.append(1)
+        return operations_of(definitions)
+
+    monkeypatch.setattr(tools_document, "operations_of", count)
+    documents, catalog = ToolsDocument(), Catalog([plain_tool("a")])
+    head = head_of("http://localhost", False)
+    assert await documents.write(catalog, head, False) == await documents.write(catalog, head, False)
+    assert encoded == [1]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -18,7 +20,12 @@ from tests.parts.test_plugin_parts import ADA, BOARD, KEYS, get
 
 import toolplug.http
 from toolplug import ToolCall, open_host
+from toolplug.cli.serving.reload import Reloading
 from toolplug.errors import ConfigError
+from toolplug.host.admin.reload import difference
+from toolplug.host.file.configuration import Configuration, read_configuration
+from toolplug.host.file.values import value_changes
+from toolplug.providers.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 Write = Callable[[str], Path]
@@ -70,6 +77,80 @@ async def test_the_part_of_a_provider_that_is_switched_off_is_closed(config: Wri
         await host.disable("board", by=ADA)
         await host.reload(by=ADA)
         assert "board_of_default" in await host.catalog_for(ADA)
+
+
+@pytest.mark.parametrize("given", ["settings=Board, always=True", "settings=None"])
+async def test_the_part_of_a_provider_that_the_file_switches_off_is_opened_when_it_is_enabled(
+    config: Write, package: Package, given: str
+) -> None:
+    code = BOARD.replace("settings=Board", given)
+    code = code.replace("self.settings = settings", "self.settings = settings or Board()")
+    code = code.replace("= services, settings", "= services, settings or Board()")
+    code = code.replace('if "open" in settings.fails', 'if settings and "open" in settings.fails')
+    package("acme-board", {"board": "board_mod"}, board_mod=code)
+    async with open_host(config("providers: {board: {enabled: false}}")) as host:
+        listed = host.executor_for(ADA)
+        transport = ASGITransport(toolplug.http.create_app(host), client=("127.0.0.1", 1))
+        async with AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/v1/board")).status_code == 404
+            await host.enable("board", by=ADA)
+            assert [*listed.catalog] == ["pin", "board_of_default"]
+            assert (await client.get("/v1/board")).status_code == 200
+            await host.disable("board", by=ADA)
+            assert ([*listed.catalog], sys.modules["board_mod"].RunningBoard.closed) == ([], 1)
+            await host.enable("board", by=ADA)
+            assert [*listed.catalog] == ["pin", "board_of_default"]
+            await host.reload(by=ADA)
+            assert [*listed.catalog] == []
+            assert (await client.get("/v1/board")).status_code == 404
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_a_section_that_is_added_or_removed_with_its_plugin_is_a_change(
+    config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(text: str) -> Configuration:
+        return read_configuration(config(text), {}, find_installed())
+
+    without, having = read(""), read("alpha: {text: a}")
+    assert difference(without, having).sections == difference(having, without).sections == ("alpha",)
+    assert [each[:2] for each in value_changes(having, without)] == [("alpha.text", "removed")]
+    async with open_host(config("alpha: {text: a}")) as host:
+        reloading, heard = Reloading(host), asyncio.Event()
+        with caplog.at_level(logging.INFO, "toolplug.cli.serve"), notified(heard):
+            task = asyncio.create_task(reloading.run())
+            config("")
+            reloading.want()
+            await asyncio.wait_for(heard.wait(), 5)
+            task.cancel()
+        assert "other sections that changed: alpha" in caplog.text
+
+
+async def test_the_defaults_of_a_part_that_only_one_file_has_are_no_changed_value(
+    config: Write, package: Package
+) -> None:
+    code = BOARD.replace("settings=Board", "settings=Board, always=True")
+    package("acme-board", {"board": "board_mod"}, board_mod=code)
+    on, off = (
+        read_configuration(config(f"providers: {{board: {{enabled: {word}}}}}"), {}, find_installed())
+        for word in ("true", "false")
+    )
+    assert [each[:2] for each in value_changes(off, on)] == [("providers.board.enabled", "changed")]
+    assert [each[:2] for each in value_changes(on, off)] == [("providers.board.enabled", "changed")]
+
+
+@contextmanager
+def notified(heard: asyncio.Event) -> Iterator[None]:
+    """Set the event at each line of the log of reloads."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.set()
+
+    handler, logger = Handler(), logging.getLogger("toolplug.cli.serve")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
 
 
 async def test_the_tools_of_a_part_are_not_listed_while_it_closes(config: Write, package: Package) -> None:

@@ -32,6 +32,7 @@ def planned(target: str) -> str:
         "ruff check",
         "ruff format --check",
         "bin/pyright\n",
+        "python -m tests.docs.typed_blocks\n",
         "lint-imports",
         'pytest -m "not judge and not framework and not wire"',
         "pytest -m framework",

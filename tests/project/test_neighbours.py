@@ -72,6 +72,21 @@ for module in pkgutil.walk_packages(toolplug.__path__, "toolplug."):
     if not module.name.startswith(others):
         importlib.import_module(module.name)
 """
+HOST = """
+import asyncio
+from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.http import create_app
+
+async def main():
+    async with open_host({"providers": {"hello": {"enabled": True}}}) as host:
+        create_app(host)
+        me = Principal(subject="alice", scopes=frozenset({"tools:call"}))
+        call = ToolCall("c1", "hello", {"name": "Ada"})
+        done = await host.executor_for(me).execute(call, CallContext(principal=me))
+        assert done.status == "success", done
+
+asyncio.run(main())
+"""
 OLDEST_TESTS = (
     "tests/signatures",
     "tests/stores/test_open_store.py",
@@ -95,7 +110,9 @@ def test_the_oldest_versions_that_are_allowed_work(tmp_path: Path) -> None:
     extras = [f"--extra={extra}" for extra in ("server", "mcp", "responses", "client", "auth")]
     project = str(ROOT / "pyproject.toml")
     solve = ["pip", "compile", "--resolution", "lowest-direct", "--python", sys.executable, *extras, project]
-    subprocess.run([*UV, *solve, "--output-file", str(oldest)], check=True, stdout=subprocess.DEVNULL)
+    solved = subprocess.run([*UV, *solve], check=True, capture_output=True, text=True).stdout
+    # Without the console, which is of this checkout and is installed with it.
+    oldest.write_text("".join(f"{line}\n" for line in solved.splitlines() if "==" in line))
     subprocess.run([*UV, "venv", "--python", sys.executable, str(environment)], check=True)
     install = [*UV, "pip", "install", "--python", python]
     subprocess.run([*install, "--requirement", str(oldest)], check=True)
@@ -103,11 +120,16 @@ def test_the_oldest_versions_that_are_allowed_work(tmp_path: Path) -> None:
     tools = [f"{name}=={pins[name]}" for name in TOOLS]
     # The newest of these two that fit: they need a Starlette and a pydantic of their own.
     subprocess.run([*install, *tools, "fastapi", "anyio", "--constraint", str(oldest)], check=True)
-    plugins = [str(ROOT / "plugins" / name) for name in ("toolplug-hello", "toolplug-toolsets")]
+    plugins = [str(ROOT / "plugins" / name) for name in ("toolplug-hello", "toolplug-toolsets", "toolplug-console")]
     subprocess.run([*install, "--no-deps", str(ROOT), *plugins], check=True)
     # Not the editable modules of the environment that runs this test.
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     subprocess.run([python, "-W", "error", "-c", IMPORTING], check=True, cwd=tmp_path, env=clean)
+    (tmp_path / "providers.yaml").write_text("providers: {hello: {enabled: true}}\n")
+    toolplug = environment / "bin" / "toolplug"
+    subprocess.run([toolplug, "check"], check=True, cwd=tmp_path, env=clean, stdout=subprocess.DEVNULL)
+    subprocess.run([toolplug, "call", "hello", "name=Ada"], check=True, cwd=tmp_path, env=clean)
+    subprocess.run([python, "-W", "error", "-c", HOST], check=True, cwd=tmp_path, env=clean)
     # Old releases use what newer ones of pytest and Python deprecate.
     run = [python, "-m", "pytest", "-q", "-n0", "-m", "not judge", "-W", "ignore::DeprecationWarning"]
     command = [*run, "-p", "no:cacheprovider", *OLDEST_TESTS]

@@ -56,7 +56,7 @@ BEFORE = {
     "catalog/plan.py: knob",
     "config/composer.py: feed",
     "config/yaml_tree.py: Mark",
-    "host/host.py: reach",
+    "host/entered.py: reach",
     "providers/authoring.py: mark",
     "providers/offering/prompts.py: mark",
 }

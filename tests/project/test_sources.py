@@ -122,3 +122,67 @@ def test_no_type_of_a_provider_stands_in_the_framework() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and types.fullmatch(node.value)
     ]
     assert found == []
+
+
+LINUX_ONLY = (
+    "plugins/toolplug-code-interpreter/",
+    "src/toolplug/sqlite/serving_lock.py",
+    "src/toolplug/testing/provider_rules/life.py",
+)
+"""Read `/proc` and cgroups, which no other system has."""
+MODE = re.compile("[rwax]t?[+]?")
+PATHS = re.compile("file|folder|command|program")
+"""What a path of a file is called; `path` is mostly that of a URL or a pointer."""
+
+
+def _portable_calls() -> list[tuple[str, ast.Call, str]]:
+    """Return place, call and name of each call of a function in the product, Linux's own parts left out."""
+    return [
+        (f"{source.name}:{node.lineno}", node, getattr(node.func, "attr", getattr(node.func, "id", "")))
+        for source in product()
+        if not source.name.startswith(LINUX_ONLY)
+        for node in source.nodes
+        if isinstance(node, ast.Call)
+    ]
+
+
+@pytest.mark.requirement("I32-windows")
+def test_no_text_is_read_or_written_as_the_system_would_have_it() -> None:
+    """Windows has an encoding and line ends of its own, which nobody sees where the tests run."""
+    found = [
+        f"{place}: {ast.unparse(call)}" for place, call, name in _portable_calls() if not _is_exact_text(call, name)
+    ]
+    assert found == []
+
+
+def _is_exact_text(call: ast.Call, name: str) -> bool:
+    """Return whether a call that reads or writes text says in which encoding, and if it writes with which line ends."""
+    named = {keyword.arg for keyword in call.keywords}
+    if name in ("read_text", "write_text"):
+        encoded = "encoding" in named or len(call.args) > (name == "write_text")
+        return encoded and (name == "read_text" or "newline" in named)
+    texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    mode = next(filter(MODE.fullmatch, texts), "r" if isinstance(call.func, ast.Name) else "")
+    binary = any(re.fullmatch("[rwax][+]?b[+]?", text) for text in texts)
+    if name not in ("open", "fdopen", "NamedTemporaryFile") or binary or not mode:
+        return True
+    return "encoding" in named and (mode == "r" or "newline" in named)
+
+
+@pytest.mark.requirement("I32-windows")
+def test_no_path_is_taken_for_one_of_posix() -> None:
+    """`/tmp` and the like are not where Windows has them, and `/` is not what its paths are joined with."""
+    found = [
+        f"{place}: {ast.unparse(call)}"
+        for place, call, name in _portable_calls()
+        for first in call.args[:1]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str)
+        if (name in ("Path", "open", "listdir", "exists") and first.value.startswith("/") and first.value != "/proc")
+        or (
+            name in ("split", "rsplit", "partition", "rpartition")
+            and (first.value == "/" or (first.value == ":" and "file" in ast.unparse(call.func)))
+            and isinstance(call.func, ast.Attribute)
+            and PATHS.search(ast.unparse(call.func.value).rpartition("(")[2])
+        )
+    ]
+    assert found == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolStatus, open_host, tool
+from toolplug.client import Application
 
 pytestmark = pytest.mark.anyio
 
@@ -93,3 +94,27 @@ async def test_execute_says_what_it_takes(given: Any, said: str) -> None:
     async with FunctionRegistry([price]) as registry:
         with pytest.raises(TypeError, match=said):
             await registry.execute(given)
+
+
+@pytest.mark.requirement("I33-7-slips")
+def test_with_in_place_of_async_with_is_said_in_words() -> None:
+    application = Application("http://127.0.0.1:9", plugin_type="shop")
+    for entered in (FunctionRegistry([price]), open_host({"store": "memory://"}), application):
+        said = f"{type(entered).__name__} is entered with `async with`, in an `async def`"
+        with pytest.raises(TypeError, match=said), entered:  # type: ignore[attr-defined]
+            pass
+
+
+@pytest.mark.requirement("I33-7-slips")
+@pytest.mark.parametrize(
+    ("called", "option", "said"),
+    [
+        (tool, "readonly", "tool has no option 'readonly'; nearest: 'read_only'"),
+        (open_host, "provider", "open_host has no option 'provider'; nearest: 'providers'"),
+        (FunctionRegistry, "x", "FunctionRegistry has no option 'x'; it has providers, metrics, services"),
+        (Application, "pluginType", "Application has no option 'pluginType'; nearest: 'plugin_type'"),
+    ],
+)
+def test_a_misspelt_option_is_told_the_nearest_one(called: Any, option: str, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        called(**{option: True})

@@ -220,3 +220,12 @@ def test_an_unknown_dialect_is_named_with_those_that_there_are() -> None:
         registry.catalog.render("cohere")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\(nearest: 'responses'\)"):
         registry.catalog.render("response")  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("I33-7-completion")
+def test_completion_shows_what_users_need_and_everything_else_still_works() -> None:
+    registry = FunctionRegistry()
+    shown = [name for name in dir(registry) if not name.startswith("_")]
+    assert {"call", "catalog", "execute", "for_openai", "answer", "records"} <= {*shown}
+    assert len(shown) <= 15
+    assert all(hasattr(registry, name) for name in (*shown, "apply", "add_dependent"))

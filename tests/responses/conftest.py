@@ -56,12 +56,15 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
             items: str = "mcp_call",
             prepare: Prepare = untouched,
             asking: object = "ask",
+            tool_changes: str | None = None,
             **sections: object,
         ) -> Harness:
             script = ScriptedBackend()
             url = await opened.enter_async_context(serving(script))
             reached = {"base_url": f"{url}/v1", **backend}
-            entered = opened_harness(script, reached, f"board-{token_hex(4)}", sections, items, prepare, asking=asking)
+            board = f"board-{token_hex(4)}"
+            more = {"asking": asking, "tool_changes": tool_changes}
+            entered = opened_harness(script, reached, board, sections, items, prepare, **more)
             stages.append(await opened.enter_async_context(entered))
             return stages[-1]
 

@@ -83,6 +83,7 @@ async def opened_harness(
     *,
     sessions: bool = True,
     asking: object = "ask",
+    tool_changes: object = None,
 ) -> AsyncIterator[Harness]:
     """Open the host and its clients; a section that is given replaces the harness's own, None drops it.
 
@@ -97,7 +98,11 @@ async def opened_harness(
             "search": {"enabled": True, "board": board},
             "shelf": {"enabled": True, "offer": "on_request"},
         },
-        "responses": {"backend": {"api_key": "backend-key", "model": MODEL, **reached}, "items": items},
+        "responses": {
+            "backend": {"api_key": "backend-key", "model": MODEL, **reached},
+            "items": items,
+            **({} if tool_changes is None else {"tool_changes": tool_changes}),
+        },
         **sections,
     }
     settings = with_agents_of_keys({name: value for name, value in whole.items() if value is not None})

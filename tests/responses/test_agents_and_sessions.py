@@ -83,7 +83,7 @@ async def test_the_tools_of_a_session_are_called_where_its_application_is(harnes
         harness.backend.plays(calls(Call("feed", '{"animal": "otter"}')), says("Fed."), says("Hello"))
         item = (await post(harness, metadata={"toolplug_session": app.code})).json()["output"][0]
         assert (item["status"], item["output"]) == ("completed", "the otter is fed")
-        assert harness.backend.asked[0].tool_names[-1] == "feed"
+        assert harness.backend.asked[0].tool_names[-2:] == ["feed", "call_tool"]  # the list stays: tools may come
         await post(harness)
         assert "feed" not in harness.backend.asked[2].tool_names
 
@@ -100,7 +100,7 @@ async def test_a_session_that_is_none_is_refused(harness: Harness, code: str, st
 
 
 @pytest.mark.requirement("I6-3-changed-list")
-async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(harness: Harness) -> None:
+async def test_a_tool_that_comes_during_a_response_is_told_in_the_answer_of_the_next_turn(harness: Harness) -> None:
     app = Application(harness.url, plugin_type="zoo", api_key="alice-key")
 
     @app.tool
@@ -118,7 +118,10 @@ async def test_a_tool_that_comes_during_a_response_is_offered_at_the_next_turn(h
         harness.backend.plays(calls(Call("open_cage")), calls(Call("feed", "{}", "call_2")), says("Fed."))
         output = (await post(harness, metadata={"toolplug_session": app.code})).json()["output"]
     assert "feed" not in harness.backend.asked[0].tool_names
-    assert "feed" in harness.backend.asked[1].tool_names
+    assert harness.backend.asked[1].tool_names == harness.backend.asked[0].tool_names
+    told = harness.backend.asked[1].body["messages"][-1]["content"]
+    assert told.startswith("open\n\n<tool_changes>\nAdded, call it with call_tool: ")
+    assert '"name":"feed"' in told
     assert [item.get("output") for item in output] == ["open", "fed", None]
 
 

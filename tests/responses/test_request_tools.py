@@ -9,6 +9,8 @@ from openai import NotFoundError
 from tests.responses.backend.script import Call, calls, says
 from tests.responses.harness import MODEL, Harness, call_id_of
 
+from toolplug.parts.responses.limits import MAX_TOOLS
+
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.process,
@@ -63,6 +65,41 @@ async def test_functions_in_a_namespace_are_the_clients_own(harness: Harness, st
     await made(harness, input=[{"role": "user", "content": "Go"}, *first["output"], *answers], tools=[CRM])
     (told,) = [message for message in harness.backend.asked[1].messages if message["role"] == "assistant"]
     assert [call["function"]["name"] for call in told["tool_calls"]] == ["crm__find", "crm__note"]
+
+
+LATER: list[dict[str, Any]] = [
+    {"type": "additional_tools", "role": "developer", "tools": [CRM, {**FIND, "description": "Old."}]},
+    {"role": "user", "content": "Go"},
+    {"type": "additional_tools", "role": "developer", "tools": [FIND]},
+]
+"""The tools of a request as Codex sends them to the newest models."""
+
+
+@pytest.mark.requirement("I32-additional-tools")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tools_in_items_of_the_input_are_offered(harness: Harness, stream: bool) -> None:
+    harness.backend.plays(calls(Call("crm__note", '{"input": "nice"}', "call_1")))
+    own = {**FIND, "name": "own"}
+    if stream:
+        response = (await harness.stream(LATER, tools=[own]))[-1].response.to_dict()  # type: ignore[union-attr]
+    else:
+        response = await made(harness, input=LATER, tools=[own])
+    (asked,) = harness.backend.asked
+    assert asked.tool_names[:4] == ["own", "crm__find", "crm__note", "find"]
+    assert asked.body["tools"][3]["function"]["description"] == "Find a customer."
+    assert asked.messages == [{"role": "user", "content": "Go"}]
+    assert warnings(response) == []
+    (call,) = response["output"]
+    assert (call["type"], call["namespace"], call["name"]) == ("custom_tool_call", "crm", "note")
+
+
+@pytest.mark.requirement("I32-additional-tools")
+async def test_an_item_of_tools_has_a_list_of_them(harness: Harness) -> None:
+    refused = await harness.post(model=MODEL, input=[{"type": "additional_tools", "role": "developer", "tools": 7}])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0].tools")
+    tools = [{**FIND, "name": f"t{number}"} for number in range(MAX_TOOLS + 1)]
+    refused = await harness.post(model=MODEL, input=[{"type": "additional_tools", "tools": tools}])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "tools")
 
 
 async def test_a_choice_may_name_a_function_in_a_namespace(harness: Harness) -> None:

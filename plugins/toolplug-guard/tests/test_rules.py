@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from toolplug.errors import ConfigError
-from toolplug_guard.rules import CompiledRule, refusal
+from toolplug_guard.rules import CompiledRule, broken_rule
 from toolplug_guard.settings import Rule
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 
-def rule(**settings: str) -> CompiledRule:
+def refusal(rules: list[CompiledRule], arguments: object) -> str | None:
+    """The reason of the rule that a call breaks."""
+    found = broken_rule(rules, arguments)
+    return None if found is None else found.reason
+
+
+def rule(**settings: object) -> CompiledRule:
     return CompiledRule.of(Rule.model_validate({"tool": "*", "reason": "no", **settings}))
 
 
@@ -109,3 +115,29 @@ async def test_a_wrong_rule_stops_the_start_and_says_where(serve: Serve, rule: o
             raise AssertionError("it must not start")
     (problem,) = caught.value.problems
     assert problem.path.startswith("providers.guard.rules[0]") or problem.path.startswith("providers.guard.rules.0")
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("I35-watch")
+async def test_a_watched_rule_lets_every_call_pass_and_says_what_it_would_have_done(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolplug.audit")
+    watched = {"tool": "hello", "pattern": "(?i)mallory", "reason": "we do not greet them", "watch": True}
+    never = {"tool": "hello", "pattern": "eve", "reason": "never"}
+    async with serve(rules=[watched, never]) as host:
+        caller = host
+        assert (await caller.call("hello", name="Mallory")).output == "Hello, Mallory!"
+        assert (await caller.call("hello", name="Mallory and eve")).status == "denied"
+        assert (await caller.call("hello", name="Ada")).status == "success"
+        shown = (await host.client.get("/metrics")).text
+    (line,) = [record.getMessage() for record in caplog.records if '"would":"denied"' in record.getMessage()]
+    assert '"rule":"plugin: guard","reason":"we do not greet them"' in line
+    assert 'watched_total{provider="hello",rule="plugin: guard",tool_name="hello"} 1.0' in shown
+
+
+@pytest.mark.requirement("I35-watch")
+def test_what_cannot_be_checked_breaks_a_watched_rule_and_refuses_nothing() -> None:
+    found = broken_rule([rule(pattern="x", watch=True)], object())
+    assert found is not None
+    assert found.watch

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.environments import build_wheel
 
 pytestmark = pytest.mark.process
 
@@ -17,9 +18,7 @@ TELLS = "import toolplug_hello.provider as it; print(it.__file__); print(it.Hell
 
 @pytest.mark.requirement("I2-8-hello")
 def test_the_wheel_holds_the_provider_and_names_it(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", str(PACKAGE)]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path)], check=True)
-    (wheel,) = tmp_path.glob("toolplug_hello-*.whl")
+    wheel = build_wheel(tmp_path, PACKAGE)
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

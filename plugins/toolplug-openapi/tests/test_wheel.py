@@ -5,32 +5,22 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-import venv
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests.environments import install_wheels
 
 pytestmark = pytest.mark.judge
 
 PACKAGE = Path(__file__).parent.parent
-ROOT = PACKAGE.parent.parent
 
 
 def test_the_wheels_install_and_serve_an_api(api: Any, tmp_path: Path) -> None:
     parameter = {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}
     api.operations({"/pets/{id}": {"get": {"operationId": "pet", "summary": "One pet.", "parameters": [parameter]}}})
-    pip = [sys.executable, "-m", "pip"]
-    wheels = tmp_path / "wheels"
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
-    subprocess.run([*build, str(ROOT), str(PACKAGE)], check=True)
-    core, plugin = (next(wheels.glob(f"{name}-*.whl")) for name in ("toolplug", "toolplug_openapi"))
-    venv.create(tmp_path / "venv", with_pip=False)
-    scripts = tmp_path / "venv" / "bin"
-    install = [*pip, "--python", str(scripts / "python"), "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{core}[server]", str(plugin)], check=True)
+    scripts, _ = install_wheels(tmp_path, "server", "", PACKAGE)
     entry = {"type": "openapi", "enabled": True, "document": f"{api.url}/openapi.json"}
     (tmp_path / "providers.yaml").write_text(json.dumps({"providers": {"pets": entry}, "store": "memory://"}))
 

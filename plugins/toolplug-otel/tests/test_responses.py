@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import httpx2
 import pytest
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.responses.backend.script import Answer, Call, Gate, Held, Refused, Turn, Usage, calls, says
 from tests.responses.backend.scripted import ScriptedBackend
 from tests.responses.serving import serving
 
+from toolplug import CallContext
+from toolplug.crashes import CodeOwner
+from toolplug.execution.call_hooks.isolation import FailureCounts
+from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.http import create_app
+from toolplug.parts.responses.answers.tracing import trace_turn
+from toolplug.parts.responses.backend import Delta
+from toolplug.parts.responses.backend import Usage as TokenUsage
 from toolplug_otel.tracer import ToolTracer
+from toolplug_otel.turn import start_response
 
 pytestmark = [
     pytest.mark.anyio,
@@ -185,3 +196,79 @@ async def test_a_tracer_that_raises_changes_no_answer(
     lost = [record for record in caplog.records if "a tracer of responses" in record.getMessage()]
     assert [record.levelno for record in lost] == [logging.ERROR]
     assert "its span is lost" in lost[0].getMessage()
+
+
+async def test_a_question_says_its_numbers_and_a_response_its_agent() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    running: dict[str, Context] = {}
+    context = CallContext(agent="clerk")._replace(conversation="c1")
+    turn = start_response(provider.get_tracer("t"), "large\x1b[2J", context, running)
+    assert list(running) == [turn.headers["traceparent"]]
+    question = {"temperature": 0.5, "top_p": True, "seed": 7, "max_tokens": 9, "stop": "x"}
+    turn.start_chat(question).end(None, "stop\n", "cancelled")
+    turn.end(None, None)
+    assert running == {}, "nothing is kept of a response that has ended"
+    asked, whole = exporter.get_finished_spans()
+    assert (asked.name, whole.name) == ("chat large\N{REPLACEMENT CHARACTER}[2J", "invoke_agent clerk")
+    found = dict(asked.attributes or {})
+    assert {name: value for name, value in found.items() if ".request." in name} == {
+        "gen_ai.request.model": "large\N{REPLACEMENT CHARACTER}[2J",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.max_tokens": 9,
+    }
+    assert found["gen_ai.response.finish_reasons"] == ("stop\N{REPLACEMENT CHARACTER}",)
+    assert (found["error.type"], asked.status.status_code) == ("cancelled", StatusCode.ERROR)
+    told = dict(whole.attributes or {})
+    assert (told["gen_ai.agent.name"], told["gen_ai.conversation.id"]) == ("clerk", "c1")
+    assert whole.status.status_code is StatusCode.UNSET
+
+
+async def test_a_turn_ends_with_what_is_known_of_its_questions() -> None:
+    """The wrapper of the model's server by itself: of failures and of those who leave."""
+    ended: list[tuple[Any, ...]] = []
+
+    class Spans:
+        headers: Mapping[str, str] = {}
+
+        def start_turn(self, model: str, context: CallContext) -> Spans:
+            ended.append((model,))
+            return self
+
+        def start_chat(self, question: object) -> Spans:
+            return self
+
+        def end(self, usage: Any, *why: Any) -> None:
+            ended.append((usage, *why))
+
+    class Model:
+        default_model = "small"
+
+        async def ask(self, question: object, *, stream: bool) -> AsyncIterator[Delta]:
+            yield Delta(usage=TokenUsage(1, 2))
+            yield Delta(finish="stop")
+
+    tracers: Any = [OwnedTracer(Spans(), CodeOwner("p"), FailureCounts())]
+    given: Any = Model()
+
+    async def run_two() -> None:
+        with trace_turn(given, tracers, CallContext(), None) as (backend, _):
+            async with aclosing(backend.ask({}, stream=True)) as deltas:
+                async for _ in deltas:
+                    pass
+            async with aclosing(backend.ask({}, stream=True)) as deltas:
+                async for _ in deltas:
+                    break
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await run_two()
+    once = TokenUsage(1, 2)
+    assert ended == [
+        ("small",),
+        (once, "stop", None),
+        (once, None, "cancelled"),
+        (once.plus(once), "KeyError"),
+    ]

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import venv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests.environments import install_wheels
 
 pytestmark = pytest.mark.judge
 
 PACKAGE = Path(__file__).parent.parent
-ROOT = PACKAGE.parent.parent
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 TO_TERMINAL = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
 
 
 def test_the_wheels_install_and_trace_calls(tmp_path: Path, commands: Any) -> None:
-    pip = [sys.executable, "-m", "pip"]
-    wheels = tmp_path / "wheels"
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
-    subprocess.run([*build, str(ROOT), str(PACKAGE)], check=True)
-    core, plugin = (next(wheels.glob(f"{name}-*.whl")) for name in ("toolplug", "toolplug_otel"))
-    venv.create(tmp_path / "venv", with_pip=False)
-    scripts = tmp_path / "venv" / "bin"
-    install = [*pip, "--python", str(scripts / "python"), "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{core}[server]", str(plugin)], check=True)
+    scripts, _ = install_wheels(tmp_path, "server", "", PACKAGE)
     installed = replace(commands, python=scripts / "python")
 
     called = installed.toolplug("call", "traced", **TO_TERMINAL)

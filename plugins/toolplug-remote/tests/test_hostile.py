@@ -130,6 +130,14 @@ async def test_an_answer_that_is_none_ends_the_call(link: Link, called: str, sta
         assert "127.0.0.1" not in ended.output
 
 
+@pytest.mark.parametrize(("header", "after_s"), [("", None), ("retry-after: 3\r\n", 3.0)])
+async def test_only_a_host_that_says_when_is_asked_again(link: Link, header: str, after_s: float | None) -> None:
+    called = f"HTTP/1.1 502 Bad\r\n{header}content-type: text/html\r\ncontent-length: 0\r\n\r\n"
+    async with host(LIST, called) as url, link(url) as here:
+        ended = await here.call("who")
+        assert (ended.status, ended.retry_after_s) == (ToolStatus.UNAVAILABLE, after_s)
+
+
 async def test_a_result_ends_the_call_though_its_stream_goes_on(link: Link) -> None:
     called = result('{"output": "x", "status": "success"}')
     async with host(LIST, called, hold_calls=True) as url, link(url) as here:

@@ -6,33 +6,24 @@ import json
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from openai import OpenAI
+from tests.environments import install_wheels
 
 pytestmark = [pytest.mark.judge, pytest.mark.needs("searx-run")]
 
 PACKAGE = Path(__file__).parent.parent
-ROOT = PACKAGE.parent.parent
 OTTERS = "https://otters.example/"
 
 
 @pytest.mark.requirement("I2-8-web-search-searx", "I2-8-web-search-responses")
 def test_the_wheels_install_and_search_with_a_real_searx(web: Any, searx: str, tmp_path: Path) -> None:
     web.index([{"url": OTTERS, "title": "All about otters", "text": "Otters are mammals."}])
-    pip = [sys.executable, "-m", "pip"]
-    wheels = tmp_path / "wheels"
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
-    subprocess.run([*build, str(ROOT), str(PACKAGE)], check=True)
-    core, plugin = (next(wheels.glob(f"{name}-*.whl")) for name in ("toolplug", "toolplug_web_search"))
-    venv.create(tmp_path / "venv", with_pip=False)
-    scripts = tmp_path / "venv" / "bin"
-    install = [*pip, "--python", str(scripts / "python"), "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{core}[server,responses]", f"{plugin}[ddgs]"], check=True)
+    scripts, _ = install_wheels(tmp_path, "server,responses", "ddgs", PACKAGE)
     config = {
         "providers": {"web_search": {"enabled": True, "url": searx}},
         "responses": {"backend": {"base_url": f"{web.url}/v1", "api_key": "none", "model": "m"}},

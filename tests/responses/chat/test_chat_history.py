@@ -106,6 +106,54 @@ async def test_calls_with_the_same_id_of_the_model_have_different_ones() -> None
     assert [message["tool_calls"][0]["id"] for message in completed[::2]] == ["call_x", f"call_{'b' * 32}000"]
 
 
+def made_call(key: str = "a" * 32) -> Any:
+    return {"id": f"call_{key}000_call_x", "type": "function", "function": {"name": "city", "arguments": "{}"}}
+
+
+async def heal_calls(items: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+    """Put a call of the host after each of the client's."""
+    add = {"type": "mcp_call", "name": "add", "arguments": "{}", "output": "3", "server_label": "kit"}
+    healed: list[Mapping[str, object]] = []
+    for number, item in enumerate(items):
+        healed.append(item)
+        if item["type"] == "function_call":
+            healed.append({**add, "id": f"mcp_{'a' * 32}{number:03x}t0", "call_id": f"call_{number}"})
+    return healed
+
+
+async def test_messages_that_say_nothing_stay_where_something_is_put_back() -> None:
+    sent: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "Then?"},
+        {"role": "assistant", "content": None, "tool_calls": [made_call()]},
+        {"role": "tool", "tool_call_id": made_call()["id"], "content": "Cork"},
+    ]
+    completed: Any = await complete_messages(sent, heal_calls)
+    assert completed[:3] == sent[:3]
+    assert [message["role"] for message in completed[3:]] == ["assistant", "tool", "tool"]
+
+
+async def test_the_other_fields_of_an_answer_and_of_its_results_stay() -> None:
+    answer = {"role": "assistant", "content": "Hm.", "reasoning_content": "Which?", "tool_calls": [made_call()]}
+    result = {"role": "tool", "tool_call_id": made_call()["id"], "content": "Cork", "cache_control": {"type": "e"}}
+    completed: Any = await complete_messages([answer, result], heal_calls)
+    assert [message["reasoning_content"] for message in completed if "reasoning_content" in message] == ["Which?"]
+    assert [message["content"] for message in completed if message["role"] == "assistant"].count("Hm.") == 1
+    assert {**result, "tool_call_id": "call_x"} in completed
+
+
+async def test_a_users_message_before_the_result_keeps_its_words() -> None:
+    sent: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [made_call()]},
+        {"role": "user", "content": "Wait."},
+        {"role": "tool", "tool_call_id": made_call()["id"], "content": "Cork"},
+    ]
+    completed: Any = await complete_messages(sent, heal_calls)
+    assert {"role": "user", "content": "Wait."} in completed
+    assert [message["content"] for message in completed if message["role"] == "tool"].count("3") == 1
+
+
 async def test_a_custom_tools_call_brings_its_turn_back(harness: Harness) -> None:
     harness.backend.plays(calls(ADD, Call("sql", '{"input": "select 1"}', "call_sql")), says("Done."))
     message, _ = await complete(harness, HELLO, tools=[SQL])

@@ -26,12 +26,10 @@ def _tool(number: int) -> Any:
     return tool(run)
 
 
-Many = type("Many", (FunctionProvider,), {f"tool_{number}": _tool(number) for number in range(TOOLS)})
-
-
 @pytest.fixture(scope="module")
 async def registry() -> AsyncIterator[FunctionRegistry]:
-    async with FunctionRegistry({"many": Many()}) as registry:
+    many = type("Many", (FunctionProvider,), {f"tool_{number}": _tool(number) for number in range(TOOLS)})
+    async with FunctionRegistry({"many": many()}) as registry:
         yield registry
 
 

@@ -184,6 +184,22 @@ async def test_what_was_deleted_is_forgotten(stored: bool) -> None:
             await hosts.processes[0].of(ALICE).delete("t1", response["id"])
 
 
+async def test_the_store_has_nothing_that_it_could_read_of_a_response_that_was_not_stored() -> None:
+    async with opened_hosts() as hosts:
+        response, items = await once(hosts, store=False)
+        keys = await hosts.store.keys("")
+        [sealed] = [key for key in keys if key.startswith("response-healing/")]
+        assert await is_told(hosts, items, store=False)
+        kept = [await hosts.store.read(key) for key in keys]
+        written = b"".join(record.value for record in kept if record is not None) + "".join(keys).encode()
+        for known in ("ann", "send_mail", "alice", "Cork", response["id"].removeprefix("resp_")):
+            assert known.encode() not in written
+        whole = await hosts.store.read(sealed)
+        assert whole is not None
+        await hosts.store.commit(sealed, whole.value[:-1] + bytes([whole.value[-1] ^ 1]))
+        assert not await is_told(hosts, items, store=False)
+
+
 async def test_it_is_kept_for_its_time_or_as_long_as_the_response() -> None:
     async with opened_hosts() as hosts:
         _, unstored = await once(hosts, store=False)

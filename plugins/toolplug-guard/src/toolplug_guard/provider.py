@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
-from toolplug import FunctionProvider, ProviderContext, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug import FunctionProvider, ProviderContext, ToolCall, ToolDefinition, ToolResult, ToolStatus, WouldRefuse
 from toolplug_guard.masking import Masker
 from toolplug_guard.patterns import KINDS, Detector, Kind, compiled
-from toolplug_guard.rules import CompiledRule, refusal
+from toolplug_guard.rules import CompiledRule, broken_rule
 from toolplug_guard.settings import Settings
 
 INLINE_BYTES = 2 * 1024
@@ -50,18 +50,29 @@ class Guard(FunctionProvider):
     def collectors(self) -> Sequence[Collector]:
         return (self._masked, self._blocked, self._refused)
 
-    async def before_call(self, call: ToolCall, tool: ToolDefinition) -> str | None:
-        """Refuse the call if a rule forbids it."""
+    async def diagnose(self) -> Sequence[str]:
+        """Return the rules that are only watched."""
+        return [
+            f"the rule for {item.rule.tool!r} ({item.rule.reason}) is only watched: every call passes"
+            for item in self._rules
+            if item.rule.watch
+        ]
+
+    async def before_call(self, call: ToolCall, tool: ToolDefinition) -> str | WouldRefuse | None:
+        """Refuse the call if a rule forbids it; of watched rules only, say what they would have done."""
         rules = [item for item in self._rules if _named(tool, item.rule.tool)]
         if not rules:
             return None
         if _is_small(call.arguments):
-            reason = refusal(rules, call.arguments)
+            rule = broken_rule(rules, call.arguments)
         else:
-            reason = await self._site.in_thread(refusal, rules, call.arguments)
-        if reason is not None:
-            self._refused.inc()
-        return reason
+            rule = await self._site.in_thread(broken_rule, rules, call.arguments)
+        if rule is None:
+            return None
+        if rule.watch:
+            return WouldRefuse(rule.reason)
+        self._refused.inc()
+        return rule.reason
 
     async def change_result(self, result: ToolResult, tool: ToolDefinition) -> ToolResult | None:
         """Mask the result, or withhold it."""

@@ -33,15 +33,30 @@ class CompiledRule(NamedTuple):
         return any(pattern.search(text.encode()) is not None for text in texts)
 
 
-def refusal(rules: Sequence[CompiledRule], arguments: object) -> str | None:
-    """Return the reason of the first rule that a call breaks, or None. Raises an error for what cannot be checked.
+def broken_rule(rules: Sequence[CompiledRule], arguments: object) -> Rule | None:
+    """Return the first rule that a call breaks, or None; a watched one only if it breaks no other.
 
-    The arguments have whatever types the tool's own conversion gave them.
+    Raises an error for what cannot be checked; such a call breaks a watched rule. The arguments have whatever types
+    the tool's own conversion gave them.
     """
+    enforced = [item for item in rules if not item.rule.watch]
+    watched = [item for item in rules if item.rule.watch]
+    found = _first_broken(enforced, arguments)
+    if found is not None or not watched:
+        return found
+    try:
+        return _first_broken(watched, arguments)
+    except Exception:  # noqa: BLE001  of any type of the tool; a watched rule refuses no call, whatever happens
+        return watched[0].rule
+
+
+def _first_broken(rules: Sequence[CompiledRule], arguments: object) -> Rule | None:
+    if not rules:
+        return None
     if not isinstance(arguments, Mapping):
         raise TypeError("the arguments are not an object")
     plain: dict[str, object] = to_jsonable_python(dict(cast("Mapping[str, object]", arguments)))
-    return next((item.rule.reason for item in rules if item.forbids(plain)), None)
+    return next((item.rule for item in rules if item.forbids(plain)), None)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -57,6 +57,9 @@ class Rule(_Settings):
         _Pattern | None, Field(description="regular expression, searched in each text of the argument; none: any call")
     ] = None
     reason: Annotated[str, Field(min_length=1, max_length=500, description="what the model is told")]
+    watch: Annotated[
+        bool, Field(description="let the calls pass, and only say in the audit log and metrics that it would refuse")
+    ] = False
 
     @model_validator(mode="after")
     def _has_a_pattern_for_its_argument(self) -> Self:

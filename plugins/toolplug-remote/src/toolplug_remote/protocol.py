@@ -233,14 +233,15 @@ def not_called(response: httpx2.Response, body: bytes) -> ToolResult | ToolUnava
     elsewhere = "it redirects to another address, which is not followed"
     why = elsewhere if response.has_redirect_location else _error_of(response, body)
     pause = response.headers.get("retry-after", "")
-    wait_s = float(pause) if pause.isdecimal() and len(pause) < 6 else 1.0
+    wait_s = float(pause) if pause.isdecimal() and len(pause) < 6 else None
     if response.status_code == 429:
         text = f"its host limits the calls of this toolset: {why}"
-        return ToolResult(output=text, status=ToolStatus.LIMITED, retry_after_s=wait_s)
+        return ToolResult(output=text, status=ToolStatus.LIMITED, retry_after_s=1.0 if wait_s is None else wait_s)
     if response.status_code in (400, 409, 413, 422):
         return ToolError(f"its host refuses the call: {why}", metadata={"code": "call_refused"})
     if response.status_code == 200:
         media_type = response.headers.get("content-type", "no content type")[:MAX_SHOWN]
         return unreadable(f"it is {media_type} instead of an event stream")
+    # Only what the host says: a gateway's own 502 or 504 can come after the tool has run, and a time invites a retry.
     retry_after_s = wait_s if response.status_code >= 500 else None
     return ToolUnavailable(f"its host refuses: {why}", code="host_refused", retry_after_s=retry_after_s)

@@ -1,0 +1,137 @@
+"""The host's key: what it seals only it opens, processes of one store have the same, and a rotation loses nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from toolplug import FunctionProvider, Principal, ProviderContext, Sealer, open_host
+from toolplug.errors import ConfigError, HostKeyError, Unsealable
+from toolplug.host.keys.host_key import FILE, HostKey, rotate_keys
+from toolplug.stores.memory import MemoryStore
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-host-key")]
+
+ONE, TWO = "1" * 43, "2" * 43  # constants: each worker collects the same tests
+OPERATOR = Principal("root", scopes=frozenset({"admin", "operator"}))
+
+
+class Sealing(FunctionProvider):
+    """Keeps what seals for it."""
+
+    sealer: Sealer
+
+    async def start(self, site: ProviderContext) -> None:
+        """Ask for it."""
+        self.sealer = await site.sealer()
+
+
+async def sealer_of(settings: object, key: str = "first") -> Sealer:
+    """Return the sealer of a provider of a host that has been closed again."""
+    provider = Sealing()
+    async with open_host(settings, providers={key: provider}):  # pyright: ignore[reportArgumentType]
+        return provider.sealer
+
+
+def stored(folder: Path, **more: object) -> dict[str, object]:
+    return {"store": f"sqlite:///{folder}/state.db", "providers": {}, **more}
+
+
+async def test_what_is_sealed_is_opened_after_a_restart_and_by_nobody_else(tmp_path: Path) -> None:
+    first = await sealer_of(stored(tmp_path))
+    sealed = first.seal(b"secret", b"for ada")
+    assert b"secret" not in sealed
+    assert len(sealed) == len(b"secret") + 33
+    assert sealed != first.seal(b"secret", b"for ada")
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    again = await sealer_of(stored(tmp_path))
+    assert again.unseal(sealed, b"for ada") == b"secret"
+    other = await sealer_of(stored(tmp_path), "second")
+    places = range(len(sealed))
+    changed = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in places]
+    for opener, given, bound in (
+        (again, sealed, b"for ben"),
+        (other, sealed, b"for ada"),
+        *((again, each, b"for ada") for each in (*changed, *(sealed[:at] for at in places))),
+    ):
+        with pytest.raises(Unsealable):
+            opener.unseal(given, bound)
+
+
+async def test_a_rotated_key_seals_and_the_former_one_still_opens(tmp_path: Path) -> None:
+    provider = Sealing()
+    async with open_host(stored(tmp_path), providers=[provider]) as host:
+        before = provider.sealer.seal(b"before")
+        assert rotate_keys(tmp_path / FILE) == 2
+        beside = await sealer_of(
+            {"store": "memory://", "providers": {}, "key": {"file": str(tmp_path / FILE)}}, "sealing"
+        )
+        after = beside.seal(b"after")
+        assert provider.sealer.unseal(after) == b"after", "keys are read again for one that is not known"
+        assert provider.sealer.unseal(before) == b"before"
+        await host.reload(by=OPERATOR)
+        assert provider.sealer.seal(b"")[:5] == after[:5]
+    for _ in range(10):
+        keys = rotate_keys(tmp_path / FILE)
+    assert keys == 8
+
+
+async def test_a_process_with_another_key_than_its_store_does_not_start(tmp_path: Path) -> None:
+    await sealer_of(stored(tmp_path, key=ONE))
+    with pytest.raises(HostKeyError, match="key is not that of this store"):
+        async with open_host(stored(tmp_path, key=TWO)):
+            pass
+    async with open_host(stored(tmp_path, key=[TWO, ONE])):
+        pass
+    with pytest.raises(HostKeyError, match="key is not that of this store"):
+        async with open_host(stored(tmp_path, key=[ONE])):
+            pass
+
+
+@pytest.mark.parametrize("key", ["short", ["x" * 43, ""], [], {"fil": "x"}, 7, [ONE] * 9])
+async def test_what_is_no_key_is_an_error_of_the_file_and_shows_no_value(key: object) -> None:
+    with pytest.raises(ConfigError) as raised:
+        async with open_host({"store": "memory://", "key": key}):
+            pass
+    assert all(problem.path.startswith("key") for problem in raised.value.problems)
+    assert ONE not in str(raised.value)
+
+
+async def test_processes_on_a_network_are_given_a_key_and_make_none(tmp_path: Path) -> None:
+    async with MemoryStore() as store:
+        key = HostKey(lambda: None, store, tmp_path, tmp_path, given=True)
+        with pytest.raises(HostKeyError, match=r"TOOLPLUG_KEY"):
+            await key.sealer("test")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "short", f"{ONE}\nshort", f"{ONE}\n" * 9])
+async def test_a_file_that_holds_no_keys_is_neither_used_nor_overwritten(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.key"
+    file.write_text(text, "utf-8")
+    file.chmod(0o600)
+    with pytest.raises(HostKeyError, match=r"mine\.key"):
+        rotate_keys(file)
+    assert file.read_text("utf-8") == text
+
+
+async def test_a_file_that_others_can_read_is_no_key(tmp_path: Path) -> None:
+    if not hasattr(os, "geteuid"):
+        pytest.skip("modes say nothing there")
+    file = tmp_path / "mine.key"
+    file.write_text(ONE, "utf-8")
+    file.chmod(0o644)
+    with pytest.raises(HostKeyError, match=r"mine\.key"):
+        rotate_keys(file)
+
+
+async def test_no_key_is_shown_or_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_host(stored(tmp_path, key=[ONE, TWO])) as host:
+        assert ONE not in repr(host.settings)
+        shown = str(host.configured_values(OPERATOR))
+        assert ONE not in shown
+        assert "key" in shown
+    assert ONE not in caplog.text
