@@ -108,8 +108,9 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], listed: Sc
     A part that is no content block becomes text. `structuredContent` is set if the value is an object, or is wrapped in
     one since `listed`, the output schema of the tool, is not of one, as both eras require. They also require a value of
     a schema that is listed, and the SDKs' clients raise without one, so that the model reads nothing: where the tool
-    gave text, or its value was cut to text, the answer is an error whose first block says that the tool ran. The status of a failure, and what only the caller may read, is in `_meta`, next to the
-    server's own keys; there is no `_meta` without any.
+    gave text, or its value was cut to text, the answer is an error whose first block says that the tool ran. The status
+    of a failure, and what only the caller may read, is in `_meta`, next to the server's own keys; there is no `_meta`
+    without any.
     """
     meta: dict[str, object] = {**as_object(result.metadata.get(META))}
     if result.is_error:  # some clients print every key to the model: a success says nothing that it does not see
