@@ -6,7 +6,7 @@ import ast
 import re
 from functools import cache
 
-from tests.project.sources import sources
+from tests.project.sources import product
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -45,7 +45,7 @@ def functions() -> tuple[str, ...]:
     """Return `file: name` of each function of the product but its properties."""
     return tuple(
         f"{source.name.removeprefix('src/toolplug/')}: {node.name}"
-        for source in sources("src/toolplug/**/*.py")
+        for source in product()
         for node in source.nodes
         if isinstance(node, FUNCTIONS) and not any("property" in ast.unparse(each) for each in node.decorator_list)
     )

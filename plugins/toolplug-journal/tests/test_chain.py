@@ -45,7 +45,7 @@ def lines(file: Path) -> Iterator[list[dict[str, Any]]]:
     """Twenty calls, which two processes have written in turns."""
     database = Database(file, Retention(1e6, 5))
     database.prepare(NOW)
-    with closing(database.connected()) as one, closing(database.connected()) as two:
+    with closing(database.connect()) as one, closing(database.connect()) as two:
         for number in range(0, 20, 2):
             for connection, each in ((one, number), (two, number + 1)):
                 database.write(connection, [ended(each, status=None), ended(each)], NOW + number)
@@ -101,7 +101,7 @@ def test_lines_that_are_removed_at_the_end_are_found_by_a_hash_that_is_known(lin
 
 def test_old_lines_are_dropped_from_the_beginning_and_the_chain_goes_on(lines: list[Any], file: Path) -> None:
     database = Database(file, Retention(1.0, 5))
-    with closing(database.connected()) as connection:
+    with closing(database.connect()) as connection:
         database.write(connection, [ended(99)], NOW + 1_000)
         assert chain.verify(chain.read(connection, 0), known=lines[-1]["hash"])[0] == 1
         database.write(connection, [ended(100)], NOW + 1_000)
@@ -114,7 +114,7 @@ def test_a_journal_of_the_first_release_keeps_its_calls_and_begins_a_chain(file:
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript("DROP TABLE chain; PRAGMA user_version = 1;")
     database.prepare(NOW)
-    with closing(database.connected()) as connection:
+    with closing(database.connect()) as connection:
         database.write(connection, [ended(1)], NOW)
         assert chain.verify(chain.read(connection, 0))[0] == 1
 

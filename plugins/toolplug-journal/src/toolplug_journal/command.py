@@ -18,7 +18,7 @@ import typer
 from toolplug import StoreError, TenantOption, state_folder
 from toolplug_journal import chain
 from toolplug_journal.database import FILE, Database, Retention
-from toolplug_journal.entry import StoredEntry, shown
+from toolplug_journal.entry import StoredEntry, show_call
 
 
 class Action(StrEnum):
@@ -82,7 +82,7 @@ def _journal(
     except sqlite3.Error as error:
         raise StoreError(f"{file} cannot be read: {error}") from error
     if as_json:
-        typer.echo(json.dumps({"calls": [shown(call) for call in calls]}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({"calls": [show_call(call) for call in calls]}, indent=2, ensure_ascii=False))
     elif calls:
         _print_table([COLUMNS, *map(_row, calls)])
     else:
@@ -96,7 +96,7 @@ def _use_chain(action: Action, file: Path, form: Form, after: int, source: Path 
             with source.open(encoding="utf-8") as lines:
                 _print_verdict(chain.verify(map(json.loads, lines), known=known))
             return
-        with closing(Database(file, Retention(inf, 0)).connected()) if file.exists() else nullcontext() as connection:
+        with closing(Database(file, Retention(inf, 0)).connect()) if file.exists() else nullcontext() as connection:
             lines = iter(()) if connection is None else chain.read(connection, after)
             if action is Action.VERIFY:
                 _print_verdict(chain.verify(lines, known=known))

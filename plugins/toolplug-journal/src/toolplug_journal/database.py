@@ -73,7 +73,7 @@ class Database:
     def prepare(self, now: float) -> None:
         """Make the tables in a new file, and drop what is too old. Raises `JournalRefused` for another kind of file."""
         try:
-            with closing(self.connected()) as connection:
+            with closing(self.connect()) as connection:
                 version: int = connection.execute("PRAGMA user_version").fetchone()[0]
                 if version not in (0, 1, VERSION):
                     raise JournalRefused(f"{self._path} has version {version}, this package knows version {VERSION}")
@@ -93,7 +93,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise JournalRefused(f"{self._path} is not a journal that can be used: {error}; move it away") from error
 
-    def connected(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
         """A connection; its owner closes it. What is committed survives the death of the process."""
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -120,7 +120,7 @@ class Database:
 
     def of_all(self, place: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
         """The entries of every tenant after this place, each with its tenant, the oldest first."""
-        with closing(self.connected()) as connection:
+        with closing(self.connect()) as connection:
             rows = connection.execute(_READ_ALL, (place, self._since(now), limit))
             return [(tenant, StoredEntry(*row)) for tenant, *row in rows]
 
@@ -129,13 +129,13 @@ class Database:
         where = "AND status IS NOT NULL AND began_at >= ? AND tool = coalesce(?, tool) ORDER BY id DESC LIMIT ?"
         return self._read(where, tenant, self._since(now), tool, limit)
 
-    def kept(self) -> int:
+    def count(self) -> int:
         """How many entries there are."""
-        with closing(self.connected()) as connection:
+        with closing(self.connect()) as connection:
             return int(connection.execute("SELECT coalesce(sum(kept), 0) FROM tenants").fetchone()[0])
 
     def _read(self, where: str, *values: object) -> list[StoredEntry]:
-        with closing(self.connected()) as connection:
+        with closing(self.connect()) as connection:
             return [StoredEntry(*row) for row in connection.execute(_READ + where, values)]
 
     def _since(self, now: float) -> float:

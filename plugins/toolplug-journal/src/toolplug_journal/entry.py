@@ -55,7 +55,7 @@ def argument_text(arguments: object) -> str:
     return text.decode() if len(text) <= MAX_ARGUMENT_BYTES else f'{{"$omitted_bytes":{len(text)}}}'
 
 
-def shown(kept: StoredEntry) -> dict[str, object]:
+def show_call(kept: StoredEntry) -> dict[str, object]:
     """An entry as callers see it; `status` is null while the call runs, `arguments` is there where they are kept."""
     fields: dict[str, object] = {
         "id": kept.id,

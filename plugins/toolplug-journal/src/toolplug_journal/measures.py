@@ -45,4 +45,4 @@ class Contents(Collector):
         yield GaugeMetricFamily("journal_calls", "Calls that are in the journal.")
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("journal_calls", "Calls that are in the journal.", value=self._database.kept())
+        yield GaugeMetricFamily("journal_calls", "Calls that are in the journal.", value=self._database.count())

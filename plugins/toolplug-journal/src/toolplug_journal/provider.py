@@ -30,7 +30,7 @@ from toolplug import (
     tool,
 )
 from toolplug_journal.database import FILE, Database, Retention
-from toolplug_journal.entry import Entry, StoredEntry, argument_text, short, shown
+from toolplug_journal.entry import Entry, StoredEntry, argument_text, short, show_call
 from toolplug_journal.measures import Contents, Measures
 from toolplug_journal.settings import Settings
 from toolplug_journal.writer import Writer
@@ -105,7 +105,7 @@ class Journal(FunctionProvider):
         self._database = Database(site.state_dir / FILE, retention)
         self._site = site
         await site.in_thread(self._database.prepare, time())
-        connection = await site.in_thread(self._database.connected)
+        connection = await site.in_thread(self._database.connect)
         self._writer = Writer(self._database, connection, self._measures, time, self.log)
 
     async def aclose(self) -> None:
@@ -205,7 +205,7 @@ class Journal(FunctionProvider):
             found = self._database.newest(context.principal.tenant, tool, limit, time())
         except sqlite3.Error as error:
             raise ToolError("the journal cannot be read now", retry_after_s=RETRY_S) from error
-        return {"calls": [shown(item) for item in found]}
+        return {"calls": [show_call(item) for item in found]}
 
     @route("GET", "/v1/journal", scope="journal:read")
     async def read(self, request: Request) -> dict[str, object]:
@@ -218,11 +218,11 @@ class Journal(FunctionProvider):
             tenant: str = request.state.tenant
             if query.newest:
                 newest = await self._site.in_thread(self._database.newest, tenant, None, query.limit, time())
-                return {"calls": [shown(item) for item in newest], "has_more": False}
+                return {"calls": [show_call(item) for item in newest], "has_more": False}
             found = await self._site.in_thread(self._database.after, tenant, query.after, query.limit + 1, time())
         except sqlite3.Error as error:
             raise HTTPException(503, "the journal cannot be read now") from error
-        return {"calls": [shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
+        return {"calls": [show_call(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
 
     def _entry(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> Entry:
         kept = self.config.arguments and not (tool is not None and tool.hints.sensitive)

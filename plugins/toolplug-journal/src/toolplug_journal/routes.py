@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from typing_extensions import TypedDict
 
 from toolplug.http import HostRequest, Parameter, answers, part_of, route
-from toolplug_journal.entry import shown
+from toolplug_journal.entry import show_call
 from toolplug_journal.part import JournalPart
 from toolplug_journal.provider import read_query
 
@@ -54,7 +54,7 @@ async def read_all(request: HostRequest) -> JSONResponse:
         found = await journal.collect(query.after, query.limit + 1, time())
     except sqlite3.Error as error:
         raise HTTPException(503, "the journal cannot be read now") from error
-    calls = [{"tenant": tenant, **shown(item)} for tenant, item in found[: query.limit]]
+    calls = [{"tenant": tenant, **show_call(item)} for tenant, item in found[: query.limit]]
     return JSONResponse({"calls": calls, "has_more": len(found) > query.limit}, headers={"cache-control": "no-store"})
 
 

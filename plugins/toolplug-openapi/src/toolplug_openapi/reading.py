@@ -262,7 +262,7 @@ def _schemes(
             continue
         else:
             try:
-                schemes[name] = SecurityScheme.model_validate(document.resolved(known[name], at))
+                schemes[name] = SecurityScheme.model_validate(document.resolve(known[name], at))
             except (ValidationError, OperationRefused):
                 problems.append(f"{at}: the document's security scheme cannot be read; give scheme")
                 continue

@@ -62,7 +62,7 @@ class PageReader:
         """Fetch a page and return its text; the tenants wait for a reader in turn. Raises `ToolError`."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                response, final = await self._fetched(url, permits)
+                response, final = await self._fetch(url, permits)
         except TimeoutError:
             raise ToolError(f"the page has not been sent within {self._timeout_s:g} s") from None
         except httpx2.TransportError as error:
@@ -92,7 +92,7 @@ class PageReader:
         async with own, self._reading:
             yield
 
-    async def _fetched(self, url: str, permits: Permits) -> tuple[httpx2.Response, httpx2.URL]:
+    async def _fetch(self, url: str, permits: Permits) -> tuple[httpx2.Response, httpx2.URL]:
         target = page_url(url)
         for _ in range(MAX_REDIRECTS + 1):
             if not permits(target.host):
