@@ -55,7 +55,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
+def terminal(
+    folder: Path, *options: str, before: Callable[[Terminal], object] | None = None
+) -> Iterator[tuple[Terminal, str]]:
+    """Serve at a terminal; `before` is called once the command runs, and the block once it listens."""
     master, slave = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(folder / "site-packages"), "NO_COLOR": ""}
     command = [TOOLPLUG, "serve", "--port", "0", *options]
@@ -63,6 +66,8 @@ def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
         os.close(slave)
         seen = Terminal(master)
         try:
+            if before is not None:
+                before(seen)
             yield seen, seen.wait_for(r"toolplug listening on (http://\S+)\r\n")[1]
         finally:
             process.send_signal(signal.SIGTERM)
@@ -105,6 +110,32 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
     assert "shop_mod.py:11 in Shop.fail" in shown
     assert "Traceback" not in shown
     assert not (shop / ".toolplug" / "crashes").exists()
+
+
+SLOW = """
+    import asyncio
+    from pathlib import Path
+    from toolplug import FunctionProvider
+
+    class Slow(FunctionProvider):
+        async def start(self, site):
+            while not Path("go").exists():
+                await asyncio.sleep(0.02)
+"""
+
+
+@pytest.mark.requirement("I33-8-terminal")
+@pytest.mark.timeout(90)
+def test_a_start_that_takes_long_says_so(package: Package, write: Callable[..., Path], tmp_path: Path) -> None:
+    package("toolplug-slow", {"slow": "slow_mod:Slow"}, slow_mod=SLOW)
+    write("providers:\n  slow: {enabled: true}")
+
+    def let_it_start(seen: Terminal) -> None:
+        seen.wait_for(r"starting the providers of providers\.yaml; Ctrl-C breaks it off\r\n")
+        (tmp_path / "go").touch()
+
+    with terminal(tmp_path, before=let_it_start):
+        pass
 
 
 @pytest.mark.requirement("I16-1-root")
