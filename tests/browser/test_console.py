@@ -312,7 +312,7 @@ async def test_a_server_that_offers_its_tools_to_nobody_says_so(chromium: Browse
                 await page.goto(f"{service.url}/console#/servers/web")
                 tools = page.get_by_role("region", name="Tools", exact=True)
                 await expect(tools.locator(".rows .badge")).to_have_text(verdict)
-                await expect(tools.get_by_text("offers it to nobody: give the server a prefix")).to_have_count(why)
+                await expect(tools.get_by_text("offers it to nobody: give it a prefix")).to_have_count(why)
 
 
 async def test_a_waiting_call_is_approved(chromium: Browser, url: str, link: str) -> None:

@@ -31,6 +31,10 @@ CODE = """
             return 5
 
         @tool
+        async def rename(self, old: str, new: str) -> str:
+            return new
+
+        @tool
         async def fail(self) -> int:
             return {}["secret key"]
 """
@@ -100,14 +104,16 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         call(url, "price", item="hunter2")
         seen.wait_for(r"price: invalid arguments at '/item'\r\n")
         seen.wait_for(r"price \(shop\) \x1b\[33minvalid_arguments\x1b\[0m \d+ ms")
+        call(url, "rename", old="hunter2", nw="hunter3")
+        seen.wait_for(r"""rename: invalid arguments at '/' \("new" is required\), '/'\r\n""")
         shown = seen.shown
-    assert "hunter2" not in shown
+    assert "hunter" not in shown
     assert '{"' not in shown
     for place in ("/mcp", "/metrics", "/v1/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
-    assert re.search(rf"providers{PLAIN} +shop: 2 tools\r\n", shown)
+    assert re.search(rf"providers{PLAIN} +shop: 3 tools\r\n", shown)
     assert "installed-not-enabled" not in shown
-    assert "shop_mod.py:11 in Shop.fail" in shown
+    assert "shop_mod.py:15 in Shop.fail" in shown
     assert "Traceback" not in shown
     assert not (shop / ".toolplug" / "crashes").exists()
 
@@ -146,7 +152,7 @@ def test_the_console_is_named_where_it_is_enabled(shop: Path, write: Callable[..
         without = seen.shown
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")
-        seen.wait_for(rf"providers{PLAIN} +shop: 2 tools\r\n")
+        seen.wait_for(rf"providers{PLAIN} +shop: 3 tools\r\n")
     write("providers:\n  shop: {enabled: true}\n  console: {enabled: true, public_routes: true}")
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")

@@ -41,10 +41,10 @@ MAX_CRASHES = 50
 """Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
 
 MAX_FRESH = 64
-"""Notes that wait to be sorted. Between two requests the processor has forgotten this code; sorted together, each takes a
-third of the time."""
+"""Notes that wait to be sorted. Together each takes a third of the time: between two requests the processor has
+forgotten this code."""
 REMEMBER_S = 1.0
-"""How long calls are collected while nobody looks: making 100 of them four times a second costs one call in a hundred."""
+"""How long calls are collected while nobody looks: to make 100 of them takes 2 ms, which is 1 % four times a second."""
 
 # Members of an enumeration are looked up slowly, and every call asks for them.
 _SUCCESS, _DENIED = ToolStatus.SUCCESS, ToolStatus.DENIED

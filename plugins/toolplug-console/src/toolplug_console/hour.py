@@ -80,7 +80,10 @@ class Tick:
         self.tools: dict[CalledTool, list[int]] = {}
 
     def count(self, tool: CalledTool, bucket: int | None, calls: int, *, failed: bool) -> None:
-        """Count calls of one bucket; None for those that did not reach a tool, and took no time. Those whose `tool` has no name are counted in the totals alone."""
+        """Count calls of one bucket; None for those that did not reach a tool, and took no time.
+
+        Those whose `tool` has no name are counted in the totals alone.
+        """
         for tenant in (_EVERYBODY, tool.tenant):
             total = self.totals.get(tenant)
             if total is None:
