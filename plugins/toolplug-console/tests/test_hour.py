@@ -113,6 +113,18 @@ async def test_the_journal_has_the_calls_of_which_the_console_knows_nothing(serv
     assert [call["tool"] for call in later] == ["echo", "nothing", "echo"]
 
 
+@pytest.mark.requirement("I33-hour")
+def test_a_call_that_did_not_reach_a_tool_has_no_part_in_the_latency() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    for duration_s in (0.0, 0.0, 0.02):
+        hour.count(PRICE, duration_s, failed=not duration_s, at=clock.now)
+    clock.now += 5
+    numbers = hour.numbers("t1")
+    assert (numbers["calls"][-1], numbers["failed"][-1]) == (3, 2)
+    assert 0.01 <= (numbers["p50"][-1] or 0) <= 0.025
+
+
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
     call = ToolCall("c", "price")
     context = CallContext(principal=Principal(tenant=tenant))

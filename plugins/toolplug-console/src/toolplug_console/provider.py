@@ -161,6 +161,7 @@ class Console(FunctionProvider):
         if self._hour is None:
             raise HTTPException(404, "this console remembers no calls; its setting remember is false")
         visitor: Principal = request.state.principal
+        self.feed.sort_notes()
         numbers = self._hour.numbers(None if visitor.has_scope(OPERATOR) else visitor.tenant)
         return Response(orjson.dumps(numbers), headers={"cache-control": "no-store"}, media_type="application/json")
 
