@@ -171,7 +171,7 @@ async def test_what_no_longer_fits_is_refused_in_words_with_what_ran(
     if change == "record":
         with closing(sqlite3.connect(file)) as connection, connection:
             ((key, value),) = connection.execute("SELECT key, value FROM records WHERE key LIKE '%/run/%'").fetchall()
-            connection.execute("UPDATE records SET value = ? WHERE key = ?", (value[:-1] + b"?", key))
+            connection.execute("UPDATE records SET value = ? WHERE key = ?", (value[:-1] + bytes([value[-1] ^ 1]), key))
     if change == "version":
         monkeypatch.setattr("toolplug_code_mode.scripts.VERSION", "0.0")
     shop: Any = Other() if change == "tool" else None

@@ -44,11 +44,10 @@ class Function(NamedTuple):
 class Functions:
     """The functions of one catalog by their names.
 
-    `left_out` are the names of tools that scripts may not call; `script_asks`: a person must approve each script.
-    `source` is the key of the code mode.
+    `left_out` are the names of tools that scripts may not call.
     """
 
-    def __init__(self, catalog: Catalog, may_call: Callable[[Tool], bool], source: str) -> None:
+    def __init__(self, catalog: Catalog, may_call: Callable[[Tool], bool]) -> None:
         self.catalog = catalog
         tools = {tool.definition.wire: tool for tool in catalog.values()}
         allowed = {wire for wire, tool in tools.items() if may_call(tool)}
@@ -56,8 +55,6 @@ class Functions:
             name: Function(name, tools[wire]) for name, wire in function_names(allowed).items()
         }
         self.left_out = frozenset(tools.keys() - allowed)
-        own = [tool for tool in tools.values() if tool.definition.ref[1:3] == (source, "run_code")]
-        self.script_asks = any(map(asks_person, own))
         self._indexes: ToolIndexes | None = None
 
     def named_in(self, code: str) -> Sequence[Function]:
@@ -100,7 +97,7 @@ class FunctionTables:
         # A kept table holds its catalog, so that no other one has the same number.
         table = self._tables.get(id(catalog))
         if table is None:
-            table = Functions(catalog, self._may_call, self._source)
+            table = Functions(catalog, self._may_call)
             self._tables.put(id(catalog), table)
         return table
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolplug import CallContext, FunctionProvider, ProviderContext, ToolResult, ToolStatus, tool
+from toolplug import CallContext, FunctionProvider, HostedItem, ProviderContext, ToolResult, ToolStatus, tool
 from toolplug_code_mode.calls import in_script
 from toolplug_code_mode.functions import FunctionTables
 from toolplug_code_mode.interpreter import Interpreter
@@ -51,7 +51,7 @@ class CodeMode(FunctionProvider):
         if self._interpreter is not None:
             await self._interpreter.aclose()
 
-    @tool(description=_RUN)
+    @tool(description=_RUN, item=HostedItem("mcp_call", at_end=True))
     async def run_code(self, code: Code, context: CallContext) -> ToolResult:
         """Run a script."""
         if in_script.get():
