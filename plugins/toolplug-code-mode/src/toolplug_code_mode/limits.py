@@ -27,6 +27,10 @@ MAX_STUB_TEXT = 600
 """Characters of a tool's description in its stub."""
 MAX_TABLES = 64
 """Lists of functions that are kept, one for each list of tools that callers have."""
+MAX_LISTED = 20
+"""Functions that the description of `run_code` lists; with more of them, models search."""
+MAX_DESCRIPTION = 8 * 1024
+"""Bytes of a description, by the host; where the functions need more, models search, too."""
 MAX_QUERY = 400
 """Characters of a query for functions."""
 MAX_FOUND = 10

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from typing import cast
 
 from toolplug import CallContext, ProviderContext, Sealer, ToolResult, ToolStatus
-from toolplug.errors import HostKeyError, QuotaExceeded, StoreConflict, StoreError, ToolError, ToolUnavailable, Unsealable
+from toolplug.errors import (
+    HostKeyError,
+    QuotaExceeded,
+    StoreConflict,
+    StoreError,
+    ToolError,
+    ToolUnavailable,
+    Unsealable,
+)
 from toolplug_code_mode.calls import Calls, MadeCall, PendingCall, list_made
 from toolplug_code_mode.functions import Functions, FunctionTables
 from toolplug_code_mode.interpreter import VERSION, Busy, Ended, Interpreter, NotAccepted, Paused
@@ -63,9 +71,8 @@ class Scripts:
                 result = await self._go_on(run, code, context, again=run.id in watched)
                 if result is not None:
                     return result
-            elif before.state == "lost" or not await run.is_leased():
-                if before.state == "lost" or await run.lose():
-                    return _lost(await run.made())
+            elif before.state == "lost" or (not await run.is_leased() and await run.lose()):
+                return _lost(await run.made())
             watched.add(run.id)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_LOOK_S)
@@ -168,8 +175,8 @@ class Scripts:
         try:
             return await self._site.sealer()
         except (HostKeyError, LookupError) as error:
-            needs = "scripts that wait for a person, or call tools that are not read-only, are sealed with the host's key"
-            raise ToolError(f"{needs}: {error}") from None
+            sealed = "what a script has called of tools that are not read-only, and where it waits, is sealed"
+            raise ToolError(f"{sealed}, and that is not possible here: {error}") from None
 
 
 def _choose(runs: Sequence[Run], ticket: str | None, watched: set[str], here: set[str]) -> Run | None:

@@ -244,7 +244,10 @@ def _make_refusal(at: str, message: str) -> ResponseRefused:
 
 
 Decide = Callable[[str, bool, str], Awaitable[None]]
-"""Takes a ticket, whether its call is approved, and the reason, which may be empty; does nothing where the asker may not decide."""
+"""Takes a ticket, whether its call is approved, and the reason, which may be empty.
+
+Does nothing where the asker may not decide.
+"""
 
 
 async def decided_elsewhere(ticket: str, approve: bool, reason: str) -> None:

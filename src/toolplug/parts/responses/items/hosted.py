@@ -198,5 +198,5 @@ def ticket_of(item_id: str) -> str:
 
 def asks(result: ToolResult) -> Mapping[str, object] | None:
     """Return what the result says of the approval that the call waits for, `id` is its ticket; None for none."""
-    waiting = as_object(result.metadata.get("approval")) if result.is_error else {}
+    waiting = as_object(result.metadata.get("approval") if result.is_error else None)
     return waiting if isinstance(waiting.get("id"), str) else None

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE
-from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.builder import Event, ResponseBuilder
@@ -78,7 +77,7 @@ def _read_decisions(history: Sequence[Item], sent: Sequence[Item]) -> list[Decid
     done = {ticket_of(str(item.get("approval_request_id"))) for item in items if is_hosted_call(item.get("type"))}
     # A call may ask several times, one after the other: each question answers the one before.
     last = {call_key(item): ticket_of(request_id) for request_id, item in requests.items()}
-    done |= {ticket_of(request_id) for request_id, item in requests.items()} - {*last.values()}
+    done |= {ticket_of(request_id) for request_id in requests} - {*last.values()}
     decided: list[Decided] = []
     for index, item in enumerate(sent):
         if item.get("type") != "mcp_approval_response" or ticket_of(str(item["approval_request_id"])) in done:
