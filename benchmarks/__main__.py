@@ -43,6 +43,7 @@ FAMILIES = (
     "equipping",
     "tool_search",
     "code_interpreter",
+    "code_mode",
     "web_search",
     "file_search",
     "responses",

@@ -21,6 +21,7 @@ import pluggy
 
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer, NeedsApproval, WouldRefuse
 from toolplug.execution.host_approvals import Ticket
@@ -156,6 +157,17 @@ def rank_tools(
     what is computed for each. The plugins are asked in the order of the configuration until one answers; no names mean
     that no tool fits. Names that are not in `tools` are left out. If a plugin raises, takes longer than 5 s or returns
     anything else, that is logged, and the host's own search answers.
+    """
+
+
+@hookspec
+def describe_tools(catalog: Catalog, site: ProviderContext) -> Mapping[str, str] | None:
+    """Return descriptions of this plugin's own tools, by their names in a caller's catalog, or None to leave them all.
+
+    For a tool whose description depends on what else its caller has, such as one that calls the other tools. Asked once
+    for each catalog of a host, while it is composed: it must be fast. Other tools in the answer are left out, and the
+    digest of a tool stays that of its own description. If a plugin raises or returns anything else, that is logged, and
+    the descriptions stay.
     """
 
 

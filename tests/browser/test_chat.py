@@ -61,7 +61,9 @@ def url(backend: tuple[ScriptedBackend, int], tmp_path_factory: pytest.TempPathF
 def with_model(port: int) -> dict[str, Any]:
     """The configuration of a host with a console and a model."""
     backend = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "m1", "retries": 0}
-    return {**settings(), "responses": {"backend": backend}}
+    given = settings()
+    providers = {**given["providers"], "code": {"enabled": True, "type": "code_mode"}}
+    return {**given, "providers": providers, "responses": {"backend": backend}}
 
 
 @asynccontextmanager
@@ -197,6 +199,36 @@ async def test_a_call_that_needs_approval_is_decided_in_the_page(
         request = page.get_by_role("region", name="A call that needs approval")
         await expect(request).to_contain_text('"everything"')
         await request.get_by_role("button", name=button).click()
+        await expect(answers(page)).to_have_text(["Model: Done."])
+        await expect(page.locator(".tool-call")).to_contain_text(output)
+
+
+@pytest.mark.requirement("I37-ways")
+@pytest.mark.parametrize(("button", "output"), [("Approve", "erased"), ("Deny", "denied: ")])
+async def test_a_script_asks_in_the_page_as_often_as_it_must(
+    chromium: Browser, url: str, model: ScriptedBackend, button: str, output: str
+) -> None:
+    # Scripts that are equal are one run while it waits.
+    code = f"""
+said = "{button}"
+try:
+    said = await erase(everything=True)
+except RuntimeError as error:
+    said = str(error)
+[said, await erase(everything=False)]
+"""
+    model.plays(calls(Call("run_code", json.dumps({"code": code}))), says("Done."))
+    async with chatting(chromium, url) as page:
+        await say(page, "Erase twice.")
+        requests = page.get_by_role("region", name="A call that needs approval")
+        await expect(requests).to_contain_text("erase in run_code, line 4")
+        await expect(requests.get_by_role("region", name="Arguments", exact=True)).to_contain_text('"everything": true')
+        await requests.get_by_text("The call that it is part of", exact=True).click()
+        script = requests.get_by_role("region", name="The call that it is part of", exact=True)
+        await expect(script).to_contain_text("said = await erase")
+        await requests.get_by_role("button", name=button).click()
+        await expect(requests.nth(1)).to_contain_text('"everything": false')
+        await requests.nth(1).get_by_role("button", name="Approve").click()
         await expect(answers(page)).to_have_text(["Model: Done."])
         await expect(page.locator(".tool-call")).to_contain_text(output)
 

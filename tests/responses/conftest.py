@@ -42,6 +42,8 @@ def desk_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 async def staging(desk_package: None) -> AsyncIterator[Staging]:
     """Opens a harness with sections of one's own, and `backend` as settings of how the backend is reached.
 
+    `more_providers` are entries besides its own.
+
     `items` is the setting of how calls are shown.
 
     `asking` is the policy of `ask_first`. `prepare` is done to the host before it is entered. The script behind each
@@ -57,13 +59,14 @@ async def staging(desk_package: None) -> AsyncIterator[Staging]:
             prepare: Prepare = untouched,
             asking: object = "ask",
             tool_changes: str | None = None,
+            more_providers: Mapping[str, object] = NOTHING,
             **sections: object,
         ) -> Harness:
             script = ScriptedBackend()
             url = await opened.enter_async_context(serving(script))
             reached = {"base_url": f"{url}/v1", **backend}
             board = f"board-{token_hex(4)}"
-            more = {"asking": asking, "tool_changes": tool_changes}
+            more = {"asking": asking, "tool_changes": tool_changes, "more_providers": more_providers}
             entered = opened_harness(script, reached, board, sections, items, prepare, **more)
             stages.append(await opened.enter_async_context(entered))
             return stages[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -84,6 +85,7 @@ async def opened_harness(
     sessions: bool = True,
     asking: object = "ask",
     tool_changes: object = None,
+    more_providers: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[Harness]:
     """Open the host and its clients; a section that is given replaces the harness's own, None drops it.
 
@@ -97,6 +99,7 @@ async def opened_harness(
             "desk": {"enabled": True, "board": board, "tools": {"ask_first": asking}},
             "search": {"enabled": True, "board": board},
             "shelf": {"enabled": True, "offer": "on_request"},
+            **more_providers,
         },
         "responses": {
             "backend": {"api_key": "backend-key", "model": MODEL, **reached},

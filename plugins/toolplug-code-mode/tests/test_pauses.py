@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from httpx2 import ASGITransport, AsyncClient
 
-from toolplug import CallContext, FunctionProvider, Principal, ToolStatus, tool
+from toolplug import CallContext, FunctionProvider, NeedsApproval, Principal, ToolCall, ToolStatus, tool
 from toolplug.http import create_app
 
 from .conftest import ADA, BEA, Serve, Shop, ticket_of
@@ -65,6 +65,7 @@ async def test_only_the_same_call_goes_on(serve: Serve) -> None:
             (f"{CODE} ", CallContext(ADA, approval=ticket)),
             (CODE, CallContext(ben, approval=ticket)),
             (CODE, CallContext(ADA, agent="clerk", approval=ticket)),
+            (CODE, CallContext(ADA, session="AAAAAAAA", approval=ticket)),
             (CODE, CallContext(Principal("ada", "other", ADA.scopes), approval=ticket)),
         ]:
             result = await tools.call("run_code", {"code": code}, context)
@@ -171,7 +172,7 @@ async def test_what_no_longer_fits_is_refused_in_words_with_what_ran(
     if change == "record":
         with closing(sqlite3.connect(file)) as connection, connection:
             ((key, value),) = connection.execute("SELECT key, value FROM records WHERE key LIKE '%/run/%'").fetchall()
-            connection.execute("UPDATE records SET value = ? WHERE key = ?", (value[:-1] + b"?", key))
+            connection.execute("UPDATE records SET value = ? WHERE key = ?", (value[:-1] + bytes([value[-1] ^ 1]), key))
     if change == "version":
         monkeypatch.setattr("toolplug_code_mode.scripts.VERSION", "0.0")
     shop: Any = Other() if change == "tool" else None
@@ -198,13 +199,41 @@ async def test_a_paused_run_expires_with_its_question_and_is_small(serve: Serve,
         assert ticket_of(await opened.run(code)) != ticket
 
 
-async def test_a_script_that_must_be_approved_itself_begins_once_approved(serve: Serve) -> None:
+@pytest.mark.parametrize("named", [True, False])
+async def test_an_approval_of_run_code_is_for_its_run(serve: Serve, named: bool) -> None:
     async with serve({"tools": {"run_code": "ask"}}, ASK) as opened:
+        code = "[await order(item='tea'), await order(item='milk')]"
+        asked: Any = await opened.run(code)
+        assert asked.metadata["approval"]["tool"] == "run_code"
+        result: Any = await opened.go_on(code, await opened.decide(asked))
+        for item in ("tea", "milk"):
+            assert (result.metadata["approval"]["tool"], result.metadata["approval"]["arguments"]) == (
+                "order",
+                {"item": item},
+            )
+            # The approval of the run lives as long as the question at which it waits.
+            ends = {each.tool: each.expires_at for each in await opened.host.approvals.waiting("default")}
+            assert ends["run_code"] >= result.metadata["approval"]["expires_at"]
+            ticket = await opened.decide(result)
+            result = await opened.go_on(code, ticket if named else None)
+        assert (result.structured, opened.shop.orders) == (
+            {"result": ["ordered tea", "ordered milk"]},
+            ["tea", "milk"],
+        )
+        # It was for this run.
+        assert (await opened.run(code)).metadata["approval"]["tool"] == "run_code"  # pyright: ignore[reportIndexIssue]
+
+
+async def test_a_script_that_a_plugin_wants_approved_begins_once_it_is(serve: Serve) -> None:
+    class Careful(Shop):
+        def before_call(self, call: ToolCall, context: CallContext) -> NeedsApproval | None:
+            return NeedsApproval("scripts are dangerous") if call.name == "run_code" else None
+
+    async with serve(tools=ASK, shop=Careful()) as opened:
         code = "await order(item='tea')"
-        asked = await opened.run(code)
-        assert asked.metadata["approval"]["tool"] == "run_code"  # pyright: ignore[reportIndexIssue]
-        inner = await opened.go_on(code, await opened.decide(asked))
+        inner = await opened.go_on(code, await opened.decide(await opened.run(code)))
         assert inner.metadata["approval"]["tool"] == "order"  # pyright: ignore[reportIndexIssue]
+        assert (await opened.go_on(code, await opened.decide(inner))).structured == {"result": "ordered tea"}
 
 
 async def test_paused_runs_count_in_the_quota_of_stored_bytes(serve: Serve) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from toolplug import ToolDefinition
+from toolplug import ToolDefinition, tool
+from toolplug.execution.executor import open_catalog
 from toolplug_code_mode.stubs import function_names, stub_of
 
-from .conftest import ADA, Serve
+from .conftest import ADA, Serve, Shop
 
 pytestmark = pytest.mark.requirement("I37-stubs")
 
@@ -105,3 +106,57 @@ async def test_functions_are_found_by_what_they_do(serve: Serve) -> None:
         assert "class Result_price(TypedDict):\n    item: str\n    cents: int" in found
         assert "async def order" not in (await tools.call("find_functions", query="order an item")).output
         assert "there are 6" in (await tools.call("find_functions", query="zzz")).output
+
+
+def _run_code(opened: Any) -> ToolDefinition:
+    return opened.host.executor_for(ADA).catalog["run_code"].definition
+
+
+@pytest.mark.anyio
+async def test_few_functions_are_in_the_description_as_their_caller_may_call_them(serve: Serve) -> None:
+    async with serve(tools={"order": "ask"}) as opened:
+        said = _run_code(opened)
+        for name in ("price", "order", "text"):
+            assert f"async def {name}(" in said.description
+        assert "class Result_price(TypedDict):" in said.description
+        for name in ("remember", "run_code", "find_functions"):
+            assert f"async def {name}(" not in said.description
+        digest = said.ref.digest
+    async with serve({"callers": ["price"]}) as opened:
+        assert _run_code(opened).description.count("async def ") == 1
+    # The digest is that of the tool, whatever its caller has besides.
+    async with serve({"callers": ["nothing"]}) as opened:
+        said = _run_code(opened)
+        assert ("async def" in said.description, said.ref.digest) == (False, digest)
+
+
+@pytest.mark.anyio
+async def test_an_agent_sees_the_functions_that_it_may_call(serve: Serve) -> None:
+    toolsets = {
+        "shop": {"from": "provider:shop", "prefix": "goods"},
+        "scripts": {"from": "provider:code", "prefix": "scripts"},
+    }
+    agents = {"clerk": {"toolsets": ["shop", "scripts"]}, "guest": {"toolsets": ["scripts"]}}
+    async with serve(toolsets=toolsets, agents=agents) as opened:
+        texts: dict[str, str] = {}
+        for agent in agents:
+            tools = opened.host.executor_for(ADA, agent=agent)
+            catalog = await open_catalog(tools)
+            texts[agent] = catalog["scripts.run_code"].definition.description
+        assert "async def goods__price(" in texts["clerk"]
+        assert "async def" not in texts["guest"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("count", "listed"), [(20, True), (21, False)])
+async def test_many_functions_are_searched(serve: Serve, count: int, listed: bool) -> None:
+    def function(n: int) -> Any:
+        async def price(self: object) -> int:
+            """Say what it costs."""
+            return n
+
+        return tool(name=f"price_{n}", read_only=True)(price)
+
+    many = type("Many", (Shop,), {f"price_{n}": function(n) for n in range(count)})
+    async with serve({"callers": ["price_*"]}, shop=many()) as opened:
+        assert ("async def price_0()" in _run_code(opened).description) is listed

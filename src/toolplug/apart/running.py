@@ -42,6 +42,7 @@ _NOT_APART = frozenset(
         "check_toolset_address",
         "commands",
         "console_pages",
+        "describe_tools",
         "host_part",
         "rank_tools",
         "stores",

@@ -283,7 +283,7 @@ def encode_definition(tool: ToolDefinition) -> Head:
     }
     if tool.hosted is not None:
         stubs, options, item = tool.hosted
-        shown = None if item is None else [item.type, item.events, dict(item.fields), item.on_include]
+        shown = None if item is None else [item.type, item.events, dict(item.fields), item.on_include, item.at_end]
         head["hosted"] = [stubs, None if options is None else options.value, shown]
     return head
 
@@ -293,7 +293,9 @@ def decode_definition(head: Head) -> ToolDefinition:
     hosted = None
     if "hosted" in head:
         stubs, options, item = head["hosted"]
-        shown = None if item is None else HostedItem(str(item[0]), tuple(item[1]), item[2], tuple(item[3]))
+        shown = (
+            None if item is None else HostedItem(str(item[0]), tuple(item[1]), item[2], tuple(item[3]), item[4] is True)
+        )
         schema = None if options is None else Schema(options)
         hosted = Hosted(tuple(stubs), schema, shown)
     return ToolDefinition(

@@ -4,6 +4,7 @@
     where(keep)           the tools that a predicate keeps
     ordered(names)        some tools first, in this order
     annotated(notes)      notes by name
+    described(texts)      other descriptions by name
     offered(offer)        how models are offered those that do not say it themselves
     renamed(names)        other names for some
     planned(change)       another plan for each
@@ -258,6 +259,16 @@ class Catalog(Mapping[str, Tool]):
         return self._with(
             lambda tool: _with_field(tool, "notes", tuple(notes.get(tool.definition.name, tool.definition.notes))),
             self.unavailable and self.unavailable.annotated(notes),
+        )
+
+    def described(self, texts: Mapping[str, str]) -> Catalog:
+        """Return the catalog with other descriptions, by canonical name. Raises `InvalidDefinition` for a long one.
+
+        What a tool is stays the same: its digest is that of its own description.
+        """
+        return self._with(
+            lambda tool: _with_field(tool, "description", texts.get(tool.definition.name, tool.definition.description)),
+            self.unavailable,
         )
 
     def offered(self, offered: Offered) -> Catalog:

@@ -77,6 +77,9 @@ class HostedItem(NamedTuple):
     * `events`: names of the life-cycle events between `in_progress` and `completed`
     * `fields`: its own fields with their values until the tool has returned; later ones are in the result's `metadata`
     * `on_include`: dotted paths that are sent only if the request's `include` has `<type>.<path>`
+    * `at_end`: it appears when the call has ended, as that may be with a question to a person about a call that the
+      tool made: then the item is an `mcp_approval_request`, and the tool goes on when its call is repeated with the
+      ticket, also of a call that was denied
 
     ```python
     from toolplug import HostedItem, ToolResult, tool
@@ -94,6 +97,7 @@ class HostedItem(NamedTuple):
     events: tuple[str, ...] = ()
     fields: Mapping[str, object] = MappingProxyType({})
     on_include: tuple[str, ...] = ()
+    at_end: bool = False
 
 
 class Hosted(NamedTuple):

@@ -279,15 +279,22 @@ class ApprovalClaim(Protocol):
     """The right to make one approved call.
 
     `arguments` are what runs in place of those of the call, None for those; `metadata` becomes part of the result's.
+    `ticket` is the approval that this call uses up, None for none.
     """
 
+    @property
+    def ticket(self) -> str | None: ...
     @property
     def arguments(self) -> Mapping[str, object] | None: ...
     @property
     def metadata(self) -> Mapping[str, object]: ...
 
-    async def release(self) -> None:
-        """Return the right if the provider was not reached. Never raises."""
+    async def release(self, until: str | None = None) -> None:
+        """Return the right if the provider was not reached. Never raises.
+
+        `until`, ISO 8601, is how long the tool waits for the approval of a call that it makes itself: for so long the
+        right holds, so that the repetition needs no second one.
+        """
         ...
 
 

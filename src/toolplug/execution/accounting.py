@@ -335,8 +335,9 @@ class NothingClaimed(NamedTuple):
 
     arguments: None = None
     metadata: Mapping[str, object] = EMPTY
+    ticket: None = None
 
-    async def release(self) -> None:
+    async def release(self, until: str | None = None) -> None:
         """Return nothing, as nothing was used."""
 
 

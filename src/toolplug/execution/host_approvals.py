@@ -15,6 +15,8 @@ from toolplug.execution.results import denied_result
 
 LIFE_S = 300.0
 """Seconds for which a ticket can be decided and used where the file does not say (docs/reference/statuses.md)."""
+MAX_REASON = 2_000
+"""Characters of what a person says about a decision; a longer text is refused."""
 
 TicketState = Literal["waiting", "approved", "denied", "used"]
 Decision = Literal["approve", "deny"]

@@ -28,7 +28,7 @@ from toolplug.catalog.call import (
     quick_result,
 )
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL
+from toolplug.catalog.exact_json import TOO_LARGE, TOO_SMALL, as_object
 from toolplug.catalog.plan import (
     NO_HOOKS,
     Approval,
@@ -76,6 +76,9 @@ async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     claim = await approval.claim(it.plan, it.call, it.context, it.needs)
     if isinstance(claim, ToolResult):
         return claim
+    if claim.ticket is not None and claim.ticket == it.context.approval:
+        # It is used up: the tool sees the ticket of a call that it makes itself, and none of its own.
+        it.context = it.context._replace(approval=None)
     try:
         refusal = None if claim.arguments is None else await _replace_arguments(it, claim.arguments)
         result = await _replay_or_run(it) if refusal is None else refusal
@@ -84,7 +87,8 @@ async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
             await claim.release()
         raise
     if not _may_have_run(it, result):
-        await claim.release()
+        waits = as_object(result.metadata.get("approval")).get("expires_at")
+        await claim.release(waits if isinstance(waits, str) else None)
     if claim.arguments is not None and refusal is None:
         # Beside the output: a structured value, and the text of one, stay what the tool has returned.
         note = f"[a person has changed the arguments: it ran with {encode_value(claim.arguments)}]"

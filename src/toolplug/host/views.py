@@ -169,10 +169,13 @@ class Views:
         self._equipment = equipment
         self._of_parts = of_parts
         self._recent = RecentViews()
-        self._searchable = registry.search.add_search_tools
-        self._refused_search = CachedValue(lambda catalog: self._refused(registry.search.add_search_tools(catalog)))
+        self._refused_search = CachedValue(lambda catalog: self._refused(self._searchable(catalog)))
         self._nothing = merged_executor(self._unknown())
         self._offerings = _MergedOfferings()
+
+    def _searchable(self, catalog: Catalog) -> Catalog:
+        """Return the catalog with the tools that search deferred ones, as plugins describe its tools to this caller."""
+        return self._registry.descriptions.describe(self._registry.search.add_search_tools(catalog))
 
     def executor_for(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import cast
+from typing import NamedTuple, cast
 
 from toolplug import CallContext, ToolCall, ToolStatus
 from toolplug_code_mode.functions import Functions
+from toolplug_code_mode.limits import MAX_LINES, MAX_SHOWN
 from toolplug_code_mode.values import Settled, arguments_of, as_text, raised, settled
 
 VIA = "code"
@@ -35,8 +37,31 @@ class PendingCall:
 
     @property
     def shown(self) -> str:
-        """The call as Python writes it."""
-        return f"{self.name}({', '.join(f'{name}={as_text(value)}' for name, value in self.arguments.items())})"
+        """The call as Python writes it, cut where it is long."""
+        text = ", ".join(f"{name}={as_text(value)}" for name, value in self.arguments.items())
+        text = f"{self.name}({text})"
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…)"
+
+
+class MadeCall(NamedTuple):
+    """A call that may have changed something, and what became of it; `outcome` is None while nobody knows."""
+
+    name: str
+    shown: str
+    outcome: str | None = None
+
+    @property
+    def line(self) -> str:
+        """The call and its outcome, for people."""
+        return f"{self.shown}: {self.outcome or 'outcome unknown'}"
+
+
+def list_made(made: Iterable[MadeCall]) -> list[str]:
+    """Return the lines of some calls: the newest ones, after how many there are before them."""
+    calls = [*made]
+    before, listed = calls[:-MAX_LINES], calls[-MAX_LINES:]
+    counts = Counter(f"{each.name}: {each.outcome or 'outcome unknown'}" for each in before)
+    return [*(f"{count} times {line}" for line, count in counts.items()), *(each.line for each in listed)]
 
 
 Journal = Callable[[Sequence[str]], Awaitable[None]]
@@ -59,7 +84,7 @@ class Calls:
     pending: dict[int, PendingCall] = field(default_factory=dict[int, PendingCall])
     answers: dict[int, Settled] = field(default_factory=dict[int, Settled])
     asked: dict[int, Mapping[str, object]] = field(default_factory=dict[int, "Mapping[str, object]"])
-    made: dict[int, str] = field(default_factory=dict[int, str])
+    made: dict[int, MadeCall] = field(default_factory=dict[int, MadeCall])
     _tasks: dict[int, asyncio.Task[Settled | None]] = field(default_factory=dict[int, "asyncio.Task[Settled | None]"])
 
     def note(
@@ -79,12 +104,17 @@ class Calls:
             return raised(f"{name}(): {error}", "TypeError")
         return None
 
+    @property
+    def lines(self) -> list[str]:
+        """The calls that may have changed something, with their outcomes, as the journal has them."""
+        return list_made(self.made.values())
+
     def expect(self, calls: Iterable[PendingCall]) -> list[str]:
-        """Count those of the calls that may change something as made, and return all of these for the journal."""
+        """Count those of the calls that may change something as made, and return the lines of all of these."""
         for each in calls:
             if not self.functions.by_name[each.name].read_only:
-                self.made[each.id] = f"{each.shown}: outcome unknown"
-        return [*self.made.values()]
+                self.made[each.id] = MadeCall(each.name, each.shown)
+        return self.lines
 
     async def make(self, wanted: Iterable[int]) -> dict[int, Settled]:
         """Make the calls that have not begun, and return the answers of those that have one.
@@ -143,7 +173,7 @@ class Calls:
             self.made.pop(call.id, None)
             return None
         if call.id in self.made:
-            self.made[call.id] = f"{call.shown}: {result.status}"
+            self.made[call.id] = self.made[call.id]._replace(outcome=result.status.value)
         return settled(result)
 
 

@@ -13,7 +13,7 @@ from toolplug.execution.executor import open_catalog
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.search.index import ToolIndexes, make_indexes
 from toolplug.search.ranking import search
-from toolplug_code_mode.limits import MAX_FOUND, MAX_TABLES
+from toolplug_code_mode.limits import MAX_DESCRIPTION, MAX_FOUND, MAX_LISTED, MAX_TABLES
 from toolplug_code_mode.stubs import HEAD, function_names, stub_of
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -44,11 +44,10 @@ class Function(NamedTuple):
 class Functions:
     """The functions of one catalog by their names.
 
-    `left_out` are the names of tools that scripts may not call; `script_asks`: a person must approve each script.
-    `source` is the key of the code mode.
+    `left_out` are the names of tools that scripts may not call.
     """
 
-    def __init__(self, catalog: Catalog, may_call: Callable[[Tool], bool], source: str) -> None:
+    def __init__(self, catalog: Catalog, may_call: Callable[[Tool], bool]) -> None:
         self.catalog = catalog
         tools = {tool.definition.wire: tool for tool in catalog.values()}
         allowed = {wire for wire, tool in tools.items() if may_call(tool)}
@@ -56,8 +55,6 @@ class Functions:
             name: Function(name, tools[wire]) for name, wire in function_names(allowed).items()
         }
         self.left_out = frozenset(tools.keys() - allowed)
-        own = [tool for tool in tools.values() if tool.definition.ref[1:3] == (source, "run_code")]
-        self.script_asks = any(map(asks_person, own))
         self._indexes: ToolIndexes | None = None
 
     def named_in(self, code: str) -> Sequence[Function]:
@@ -96,13 +93,24 @@ class FunctionTables:
 
     async def of(self, tools: ToolExecutor) -> Functions:
         """Return the functions of the caller of these tools."""
-        catalog = await open_catalog(tools)
+        return self.of_catalog(await open_catalog(tools))
+
+    def of_catalog(self, catalog: Catalog) -> Functions:
+        """Return the functions of a caller with this catalog."""
         # A kept table holds its catalog, so that no other one has the same number.
         table = self._tables.get(id(catalog))
         if table is None:
-            table = Functions(catalog, self._may_call, self._source)
+            table = Functions(catalog, self._may_call)
             self._tables.put(id(catalog), table)
         return table
+
+    def description(self, catalog: Catalog, text: str) -> str | None:
+        """Return the description of `run_code` with all functions of a catalog; None if these are too many."""
+        if sum(map(self._may_call, catalog.values())) > MAX_LISTED:
+            return None
+        functions = [*Functions(catalog, self._may_call).by_name.values()]
+        whole = f"{text}\n\nThe functions that there are:\n\n{stub_text(functions)}"
+        return whole if functions and len(whole.encode()) <= MAX_DESCRIPTION else None
 
     def _may_call(self, tool: Tool) -> bool:
         definition = tool.definition

@@ -27,6 +27,10 @@ MAX_STUB_TEXT = 600
 """Characters of a tool's description in its stub."""
 MAX_TABLES = 64
 """Lists of functions that are kept, one for each list of tools that callers have."""
+MAX_LISTED = 20
+"""Functions that the description of `run_code` lists; with more of them, models search."""
+MAX_DESCRIPTION = 8 * 1024
+"""Bytes of a description, by the host; where the functions need more, models search, too."""
 MAX_QUERY = 400
 """Characters of a query for functions."""
 MAX_FOUND = 10
@@ -37,7 +41,9 @@ LEASE_S = 6.0
 RENEWED_EVERY_S = 2.0
 """Two renewals of a lease may be late."""
 LOOK_S = 0.05
-"""Seconds between two looks at a run that another call goes on with."""
+"""Seconds until the second look at a run that another call goes on with; each later pause is twice as long."""
+MAX_LOOK_S = 1.0
+"""But no longer than this: a call that waits for a minute reads the store 64 times, and not 1,200 times."""
 LOST_KEPT_S = 86_400.0
 """A day: for so long it is known what a run had made that was lost."""
 ANSWER_KEPT_S = 120.0
@@ -46,5 +52,9 @@ MAX_ANSWER = 256 * 1024
 """Characters of an end that is kept."""
 MAX_PAUSED = 4 * 1024 * 1024
 """Bytes of a run that is kept while it waits: all values of the script."""
+MAX_SHOWN = 200
+"""Characters of a call as the journal and the answers of a run show it; its arguments may have a megabyte."""
+MAX_LINES = 100
+"""Calls that the journal and the answers of a run list one by one, the newest ones; those before are counted."""
 MAX_EQUAL = 20
 """Runs of equal scripts of one caller that are looked at."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from toolplug import CallContext, FunctionProvider, ProviderContext, ToolResult, ToolStatus, tool
+from toolplug import CallContext, Catalog, FunctionProvider, HostedItem, ProviderContext, ToolResult, ToolStatus, tool
 from toolplug_code_mode.calls import in_script
 from toolplug_code_mode.functions import FunctionTables
 from toolplug_code_mode.interpreter import Interpreter
@@ -51,7 +52,14 @@ class CodeMode(FunctionProvider):
         if self._interpreter is not None:
             await self._interpreter.aclose()
 
-    @tool(description=_RUN)
+    def describe_tools(self, catalog: Catalog) -> Mapping[str, str] | None:
+        """Describe `run_code` with the functions of its caller, where these are few."""
+        definitions = [tool.definition for tool in catalog.values()]
+        own = [each.name for each in definitions if each.ref[1:3] == (self._site.key, "run_code")]
+        text = self._tables.description(catalog, _RUN) if own else None
+        return None if text is None else dict.fromkeys(own, text)
+
+    @tool(description=_RUN, item=HostedItem("mcp_call", at_end=True))
     async def run_code(self, code: Code, context: CallContext) -> ToolResult:
         """Run a script."""
         if in_script.get():

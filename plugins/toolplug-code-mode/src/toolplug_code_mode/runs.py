@@ -1,7 +1,9 @@
 """Runs that outlive their call: those that wait for a person, and what those have made that may be lost.
 
 Each has a record, `run/EQUAL/ID`, where `EQUAL` is a digest of what a repetition must have in common: script, caller,
-agent and session. While a process goes on with it, it renews `lease/ID`; without that, the run is lost.
+agent and session. All that the script has said is sealed in it. While a process goes on with a run, it renews
+`lease/ID`; without that, the run is lost, and who finds it so writes that down: a process that was only slow finds
+this where it journals the next call, and makes it no more.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import asyncio
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Literal, NamedTuple, cast
 
-from toolplug import CallContext, ProviderStore
-from toolplug.errors import StoreConflict, StoreError
+from toolplug import CallContext, ProviderStore, Sealer
+from toolplug.errors import StoreConflict, StoreError, Unsealable
 from toolplug_code_mode.limits import (
     ANSWER_KEPT_S,
     LEASE_S,
@@ -25,23 +28,28 @@ from toolplug_code_mode.limits import (
     RENEWED_EVERY_S,
 )
 
-State = Literal["running", "paused", "ended"]
+State = Literal["running", "paused", "ended", "lost"]
+GetSealer = Callable[[], Awaitable[Sealer]]
+"""Returns what seals for the code mode. Raises `ToolError` where the host has no key."""
+
+_JOURNAL = b"/made"
+"""What the journal of a run is sealed for in addition: it is read where the run itself no longer can be."""
 
 
 class RunRecord(NamedTuple):
-    """What the record of a run says. `made`: the calls that may have changed something, with their outcomes.
+    """What the record of a run says. `made` is its journal, sealed: the calls that may have changed something.
 
     `tickets`: those of all questions that it has waited for. `sealed`: the paused run, or the answer of an ended one.
     """
 
     state: State
-    made: Sequence[str]
+    made: bytes
     tickets: Sequence[str]
     sealed: bytes
 
     def packed(self) -> bytes:
         """Return it as it is stored."""
-        head = {"state": self.state, "made": [*self.made], "tickets": [*self.tickets]}
+        head = {"state": self.state, "made": b64encode(self.made).decode(), "tickets": [*self.tickets]}
         return json.dumps(head).encode() + b"\n" + self.sealed
 
 
@@ -49,7 +57,7 @@ def _unpack(value: bytes) -> RunRecord:
     head, _, sealed = value.partition(b"\n")
     found = cast("dict[str, object]", json.loads(head))
     state, made, tickets = (found[name] for name in ("state", "made", "tickets"))
-    return RunRecord(cast("State", state), cast("list[str]", made), cast("list[str]", tickets), sealed)
+    return RunRecord(cast("State", state), b64decode(str(made)), cast("list[str]", tickets), sealed)
 
 
 def equal_digest(code: str, context: CallContext) -> str:
@@ -64,15 +72,30 @@ class Run:
     A run has no record before its first call that may change something, or its first pause.
     """
 
-    def __init__(self, store: ProviderStore, tenant: str, equal: str, run_id: str = "") -> None:
+    def __init__(self, store: ProviderStore, sealer: GetSealer, tenant: str, equal: str, run_id: str = "") -> None:
         self._store = store
+        self._sealer = sealer
         self.id = run_id or token_hex(12)
         self._key = f"run/{equal}/{self.id}"
         # What is sealed is opened for this run of this tenant alone.
-        self.bound = f"{tenant}/{self._key}".encode()
-        self.kept = RunRecord("running", (), (), b"")
+        self._bound = f"{tenant}/{self._key}".encode()
+        self.kept = RunRecord("running", b"", (), b"")
         self._revision = 0
         self._lease: asyncio.Task[None] | None = None
+
+    async def unseal(self) -> tuple[Mapping[str, object], bytes]:
+        """Return what `pause` or `end` was given. Raises `Unsealable`, and `ToolError` where the host has no key."""
+        return _unpack_sealed((await self._sealer()).unseal(self.kept.sealed, self._bound))
+
+    async def made(self) -> Sequence[str]:
+        """Return the lines of the journal."""
+        if not self.kept.made:
+            return ()
+        try:
+            facts, _ = _unpack_sealed((await self._sealer()).unseal(self.kept.made, self._bound + _JOURNAL))
+        except Unsealable as error:
+            return (f"they cannot be read: they were {error}",)
+        return cast("list[str]", facts["made"])
 
     async def read(self) -> RunRecord | None:
         """Read the record again; None if there is none any more."""
@@ -91,29 +114,40 @@ class Run:
         """Go on with a paused run; False if another call was faster."""
         await self._renew()
         try:
-            await self._write(RunRecord("running", made, self.kept.tickets, b""), LOST_KEPT_S)
+            await self._write(RunRecord("running", await self._seal_made(made), self.kept.tickets, b""), LOST_KEPT_S)
         except StoreConflict:
             return False
         self._begin_lease()
         return True
 
     async def journal(self, made: Sequence[str]) -> None:
-        """Keep what is about to be made, before it is."""
+        """Keep what is about to be made, before it is. Raises `StoreConflict` if the run counts as lost meanwhile."""
+        sealed = await self._seal_made(made)
         if self._lease is None:
             await self._renew()
             self._begin_lease()
-        await self._write(self.kept._replace(state="running", made=made), LOST_KEPT_S)
+        await self._write(self.kept._replace(state="running", made=sealed), LOST_KEPT_S)
 
-    async def pause(self, made: Sequence[str], tickets: Sequence[str], sealed: bytes, ttl_s: float) -> None:
-        """Keep the run while it waits for these questions, for so many seconds."""
+    async def lose(self) -> bool:
+        """Write down that no process goes on with the run; False if one does after all."""
+        try:
+            await self._write(self.kept._replace(state="lost"), LOST_KEPT_S)
+        except StoreConflict:
+            return False
+        return True
+
+    async def pause(self, made: Sequence[str], tickets: Sequence[str], packed: bytes, ttl_s: float) -> None:
+        """Keep the run while it waits for these questions, for so many seconds. `packed`: what `pack` returned."""
         every = [*dict.fromkeys([*self.kept.tickets, *tickets])]
-        await self._write(RunRecord("paused", made, every, sealed), ttl_s)
+        sealed = (await self._sealer()).seal(packed, self._bound)
+        await self._write(RunRecord("paused", await self._seal_made(made), every, sealed), ttl_s)
         await self.end_lease()
 
-    async def end(self, sealed: bytes) -> None:
+    async def end(self, answer: Mapping[str, object]) -> None:
         """Forget the run; of one that has paused the answer stays for those that have repeated its call meanwhile."""
         if self._revision and self.kept.tickets:
-            await self._write(RunRecord("ended", (), self.kept.tickets, sealed), ANSWER_KEPT_S)
+            sealed = (await self._sealer()).seal(pack(answer), self._bound)
+            await self._write(RunRecord("ended", b"", self.kept.tickets, sealed), ANSWER_KEPT_S)
         elif self._revision:
             await self._store.commit(self._key, None, expected=self._revision)
         await self.end_lease()
@@ -131,6 +165,9 @@ class Run:
         self._revision = await self._store.commit(self._key, kept.packed(), expected=self._revision, ttl_s=ttl_s)
         self.kept = kept
 
+    async def _seal_made(self, made: Sequence[str]) -> bytes:
+        return (await self._sealer()).seal(pack({"made": [*made]}), self._bound + _JOURNAL) if made else b""
+
     async def _renew(self) -> None:
         await self._store.commit(f"lease/{self.id}", b"", ttl_s=LEASE_S)
 
@@ -144,20 +181,20 @@ class Run:
         self._lease = asyncio.create_task(renew())
 
 
-async def find_runs(store: ProviderStore, tenant: str, equal: str) -> list[Run]:
+async def find_runs(store: ProviderStore, sealer: GetSealer, tenant: str, equal: str) -> list[Run]:
     """Return the runs of a script that have a record, for one caller, agent and session. Raises `StoreError`."""
     prefix = f"run/{equal}/"
-    found = [Run(store, tenant, equal, key.removeprefix(prefix)) for key in await store.keys(prefix, limit=MAX_EQUAL)]
+    keys = await store.keys(prefix, limit=MAX_EQUAL)
+    found = [Run(store, sealer, tenant, equal, key.removeprefix(prefix)) for key in keys]
     return [run for run in found if await run.read() is not None]
 
 
-def pack_sealed(facts: Mapping[str, object], snapshot: bytes = b"") -> bytes:
+def pack(facts: Mapping[str, object], snapshot: bytes = b"") -> bytes:
     """Return what is sealed of a run: facts as JSON, and the bytes of the interpreter."""
     # The bytes of the interpreter are five times as long as their content.
     return zlib.compress(json.dumps(facts).encode() + b"\n" + snapshot, 1)
 
 
-def unpack_sealed(opened: bytes) -> tuple[Mapping[str, object], bytes]:
-    """Return what `pack_sealed` was given."""
+def _unpack_sealed(opened: bytes) -> tuple[Mapping[str, object], bytes]:
     head, _, snapshot = zlib.decompress(opened).partition(b"\n")
     return cast("dict[str, object]", json.loads(head)), snapshot

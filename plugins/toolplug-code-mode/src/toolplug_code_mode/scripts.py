@@ -9,12 +9,20 @@ from datetime import UTC, datetime
 from typing import cast
 
 from toolplug import CallContext, ProviderContext, Sealer, ToolResult, ToolStatus
-from toolplug.errors import HostKeyError, QuotaExceeded, StoreError, ToolError, ToolUnavailable, Unsealable
-from toolplug_code_mode.calls import Calls, PendingCall
+from toolplug.errors import (
+    HostKeyError,
+    QuotaExceeded,
+    StoreConflict,
+    StoreError,
+    ToolError,
+    ToolUnavailable,
+    Unsealable,
+)
+from toolplug_code_mode.calls import Calls, MadeCall, PendingCall, list_made
 from toolplug_code_mode.functions import Functions, FunctionTables
 from toolplug_code_mode.interpreter import VERSION, Busy, Ended, Interpreter, NotAccepted, Paused
-from toolplug_code_mode.limits import CHECKOUT_S, LOOK_S, MAX_ANSWER, MAX_PAUSED
-from toolplug_code_mode.runs import Run, equal_digest, find_runs, pack_sealed, unpack_sealed
+from toolplug_code_mode.limits import CHECKOUT_S, LOOK_S, MAX_ANSWER, MAX_LOOK_S, MAX_PAUSED
+from toolplug_code_mode.runs import Run, equal_digest, find_runs, pack
 from toolplug_code_mode.values import Printed, Settled, as_text, json_value, report_made
 
 _GONE = (
@@ -38,10 +46,9 @@ class Scripts:
 
         Raises `ToolUnavailable` if the store fails, and `QuotaExceeded`.
         """
-        # Where each script must be approved, the approval was that of the script; the host has used it up.
-        ticket = None if (await self._tables.of(context.tools)).script_asks else context.approval
+        # That of the script itself, where each script must be approved, the host has used up: it is not in the context.
         try:
-            return await self._join(code, context, ticket) or await self._begin(code, context)
+            return await self._join(code, context, context.approval) or await self._begin(code, context)
         except QuotaExceeded:
             raise
         except StoreError as error:
@@ -51,8 +58,9 @@ class Scripts:
         """Return the answer of a run of this call that has begun before; None to begin one."""
         store, equal = self._site.store(context.principal), equal_digest(code, context)
         watched: set[str] = set()
+        pause_s = LOOK_S
         while True:
-            runs = await find_runs(store, context.principal.tenant, equal)
+            runs = await find_runs(store, self._sealer, context.principal.tenant, equal)
             run = _choose(runs, ticket, watched, self._here)
             if run is None:
                 return None if ticket is None else _refuse(_GONE)
@@ -63,27 +71,28 @@ class Scripts:
                 result = await self._go_on(run, code, context, again=run.id in watched)
                 if result is not None:
                     return result
-            elif not await run.is_leased() and await run.read() == before:
-                return _lost(before.made)
+            elif before.state == "lost" or (not await run.is_leased() and await run.lose()):
+                return _lost(await run.made())
             watched.add(run.id)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_LOOK_S)
 
     async def _begin(self, code: str, context: CallContext) -> ToolResult:
         store = self._site.store(context.principal)
-        run = Run(store, context.principal.tenant, equal_digest(code, context))
+        run = Run(store, self._sealer, context.principal.tenant, equal_digest(code, context))
         calls = Calls(await self._tables.of(context.tools), context, self._most, run.journal)
         return await self._drive(run, code, calls, Printed(), None)
 
     async def _go_on(self, run: Run, code: str, context: CallContext, *, again: bool) -> ToolResult | None:
         """Go on with a paused run; None if another call does. `again`: another call has just asked whether it may."""
         try:
-            facts, saved = unpack_sealed((await self._sealer()).unseal(run.kept.sealed, run.bound))
+            facts, saved = await run.unseal()
         except Unsealable as error:
-            return _refuse(f"the paused script cannot go on: it was {error}", run.kept.made)
+            return _refuse(f"the paused script cannot go on: it was {error}", await run.made())
         functions = await self._tables.of(context.tools)
         different = _difference(facts, functions)
         if different:
-            return _refuse(f"the paused script cannot go on: {different}; run a changed script", run.kept.made)
+            return _refuse(f"the paused script cannot go on: {different}; run a changed script", await run.made())
         calls = _restore(facts, Calls(functions, context, self._most, run.journal))
         if again:
             return _waiting(calls)
@@ -114,16 +123,24 @@ class Scripts:
         except Ended as error:
             await calls.finish()
             said = f"{error}\n[printed: {printed.text}]" if printed.kept else str(error)
-            result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made([*calls.made.values()]))
+            result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made(calls.lines))
+        except StoreConflict:
+            # Another process has found it without a lease, and has said so to its caller: nothing more is made of it.
+            await calls.finish()
+            return _lost(calls.lines)
         finally:
             await calls.aclose()
             self._here.discard(run.id)
             await run.end_lease()
-        await run.end(await self._seal_answer(run, result))
+        try:
+            await run.end(_kept_answer(result))
+        except StoreConflict:
+            return _lost(calls.lines)
         return result
 
     async def _pause(self, run: Run, code: str, calls: Calls, printed: Printed, saved: bytes) -> ToolResult:
-        made = {each: line for each, line in calls.made.items() if each not in calls.pending}
+        made = {each: call for each, call in calls.made.items() if each not in calls.pending}
+        lines = list_made(made.values())
         facts: dict[str, object] = {
             "version": VERSION,
             "digests": {each.name: each.definition.ref.digest for each in calls.functions.named_in(code)},
@@ -137,28 +154,17 @@ class Scripts:
             "printed": printed.kept,
             "missing": printed.missing,
         }
-        packed = pack_sealed(facts, saved)
+        packed = pack(facts, saved)
         if len(packed) > MAX_PAUSED:
             text = f"the script holds {len(packed)} bytes where it must wait for a person, {MAX_PAUSED} are allowed"
-            return ToolResult(status=ToolStatus.TOOL_ERROR, output=text + report_made([*made.values()]))
-        sealed = (await self._sealer()).seal(packed, run.bound)
+            return ToolResult(status=ToolStatus.TOOL_ERROR, output=text + report_made(lines))
         tickets = [each.ticket for each in calls.pending.values() if each.ticket]
-        await run.pause([*made.values()], tickets, sealed, _seconds_left(calls.asked.values()))
+        await run.pause(lines, tickets, packed, _seconds_left(calls.asked.values()))
         return _waiting(calls)
-
-    async def _seal_answer(self, run: Run, result: ToolResult) -> bytes:
-        """Return the answer as other calls of a run that has paused may get it."""
-        if not run.kept.tickets:
-            return b""
-        output = result.output
-        if len(output) > MAX_ANSWER:
-            output = "the script has ended, and its result is too long to be given twice"
-        facts = {"output": output, "status": result.status.value}
-        return (await self._sealer()).seal(pack_sealed(facts), run.bound)
 
     async def _open_answer(self, run: Run) -> ToolResult:
         try:
-            facts, _ = unpack_sealed((await self._sealer()).unseal(run.kept.sealed, run.bound))
+            facts, _ = await run.unseal()
         except Unsealable as error:
             return _refuse(f"the script has ended, and its answer was {error}")
         status, output = ToolStatus(str(facts["status"])), str(facts["output"])
@@ -169,7 +175,8 @@ class Scripts:
         try:
             return await self._site.sealer()
         except (HostKeyError, LookupError) as error:
-            raise ToolError(f"a script cannot wait for a person here: {error}") from None
+            sealed = "what a script has called of tools that are not read-only, and where it waits, is sealed"
+            raise ToolError(f"{sealed}, and that is not possible here: {error}") from None
 
 
 def _choose(runs: Sequence[Run], ticket: str | None, watched: set[str], here: set[str]) -> Run | None:
@@ -186,6 +193,14 @@ def _choose(runs: Sequence[Run], ticket: str | None, watched: set[str], here: se
 
     best = min(runs, key=rank, default=None)
     return None if best is None or rank(best) == 9 else best
+
+
+def _kept_answer(result: ToolResult) -> Mapping[str, object]:
+    """Return the answer as other calls of a run that has paused may get it."""
+    output = result.output
+    if len(output) > MAX_ANSWER:
+        output = "the script has ended, and its result is too long to be given twice"
+    return {"output": output, "status": result.status.value}
 
 
 def _difference(facts: Mapping[str, object], functions: Functions) -> str:
@@ -210,7 +225,8 @@ def _restore(facts: Mapping[str, object], calls: Calls) -> Calls:
     calls.answers.update({int(key): each for key, each in cast("Mapping[str, Settled]", facts["answers"]).items()})
     asked = cast("Mapping[str, Mapping[str, object]]", facts["asked"])
     calls.asked.update({int(key): each for key, each in asked.items()})
-    calls.made.update({int(key): each for key, each in cast("Mapping[str, str]", facts["made"]).items()})
+    made = cast("Mapping[str, tuple[str, str, str | None]]", facts["made"])
+    calls.made.update({int(key): MadeCall(*each) for key, each in made.items()})
     calls.count = cast("int", facts["count"])
     return calls
 

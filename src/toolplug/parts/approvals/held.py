@@ -101,8 +101,9 @@ class GrantClaim(NamedTuple):
     held: HeldGrant
     metadata: Mapping[str, object]
     arguments: None = None
+    ticket: None = None
 
-    async def release(self) -> None:
+    async def release(self, until: str | None = None) -> None:
         """Count the call no more, as the provider was not reached. Never raises."""
         await self.give_back(self.held)
 

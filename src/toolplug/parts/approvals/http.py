@@ -11,7 +11,7 @@ from toolplug.catalog.call import OPERATOR
 from toolplug.catalog.exact_json import Answer
 from toolplug.catalog.validation.json_size import MAX_NAMES
 from toolplug.config.units import Duration
-from toolplug.execution.host_approvals import Decision, DecisionTerms, GrantTerms, Ticket, TicketState
+from toolplug.execution.host_approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms, Ticket, TicketState
 from toolplug.host.host import Host
 from toolplug.host.keys.decision_key import HEADER
 from toolplug.http.auth.authentication import ANYBODY, insufficient_scope, viewer_of
@@ -19,7 +19,7 @@ from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import APPROVALS, SEEING_APPROVALS, Parameter, answers, route
-from toolplug.parts.approvals.limits import MAX_CALLS, MAX_REASON
+from toolplug.parts.approvals.limits import MAX_CALLS
 
 
 class GrantBody(BaseModel, extra="forbid", strict=True, frozen=True, populate_by_name=True):

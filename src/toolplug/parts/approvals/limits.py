@@ -21,9 +21,6 @@ MAX_LIFE_S = 168 * 3600.0
 USED_LIFE_S = 300.0
 """For how long a used ticket is kept, so that a repetition whose answer was lost is told from a second call."""
 
-MAX_REASON = 2_000
-"""Characters of what a person says about a decision; a longer text is refused."""
-
 # Each is asked of every call of its caller and tool, so their number bounds what a call costs.
 MAX_GRANTS = 50
 """Grants of one caller for one tool."""

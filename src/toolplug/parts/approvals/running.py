@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from datetime import datetime
 from secrets import token_hex
 from typing import NamedTuple
 
@@ -79,10 +80,10 @@ class Claim(NamedTuple):
     arguments: Mapping[str, object] | None = None
     metadata: Mapping[str, object] = EMPTY
 
-    async def release(self) -> None:
-        """Return the ticket to `approved`, as the provider was not reached. Never raises."""
+    async def release(self, until: str | None = None) -> None:
+        """Return the ticket to `approved`, as the provider was not reached; it lives until then. Never raises."""
         if self.ticket is not None:
-            await self.approvals.release(self.tenant, self.ticket)
+            await self.approvals.release(self.tenant, self.ticket, until)
 
 
 class Approvals:
@@ -106,29 +107,38 @@ class Approvals:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
 
         Without a ticket in the context, the call is allowed by a grant, or an approved ticket of the same call of the
-        same caller is used. `why` is the reason of a plugin that wants the approval.
+        same caller is used; so it is if the ticket is one of another call, which the tool itself has made, as a script
+        does. `why` is the reason of a plugin that wants the approval.
         """
         try:
-            if context.approval is not None:
-                return await self._use(context.approval, plan, call, context)
+            named = None if context.approval is None else await self._use(context.approval, plan, call, context)
             return (
-                await self.grants.claim(plan, call, context, counted=False)
+                named
+                or await self.grants.claim(plan, call, context, counted=False)
                 # Before a grant that counts: the call that was approved is not one of those after it.
                 or await self._use_approved(plan, call, context)
                 or await self.grants.claim(plan, call, context, counted=True)
-                or await self._new(plan, call, context, why)
+                or (await self._new(plan, call, context, why) if context.approval is None else _other_call(call))
             )
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
             return unavailable(call, "its store cannot answer", code="store_unavailable")
 
-    async def release(self, tenant: str, ticket_id: str) -> None:
-        """Return a used ticket to `approved`. If the store fails, it stays used, with an error in the log."""
+    async def release(self, tenant: str, ticket_id: str, until: str | None = None) -> None:
+        """Return a used ticket to `approved`, until this time if it is later than its end.
+
+        If the store fails, it stays used, with an error in the log.
+        """
         try:
             found = await self._find(ticket_key(tenant, ticket_id))
             if found is not None:
                 kept, revision = found
                 kept["state"], kept["key"] = "approved", None
+                if until is not None:
+                    with suppress(ValueError):  # it may be of a linked host, or whatever a tool says
+                        latest = self._store.now() + self.life_s
+                        waits_until = min(datetime.fromisoformat(until).timestamp(), latest)
+                        kept["expires_at"] = max(kept["expires_at"], waits_until)
                 await self._write(ticket_key(tenant, ticket_id), kept, revision)
                 await self._offer(tenant, ticket_id, kept)
         except StoreError as error:
@@ -355,7 +365,8 @@ class Approvals:
             return Refusal(f"{MAX_WAITING} calls wait for approval", LIFE_S)
         return None
 
-    async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult:
+    async def _use(self, ticket_id: str, plan: Plan, call: ToolCall, context: CallContext) -> Claim | ToolResult | None:
+        """Use up a ticket, or return the refusal; None if it is one of another call."""
         tenant = context.principal.tenant
         while True:
             found = await self._record(tenant, ticket_id)
@@ -365,7 +376,7 @@ class Approvals:
                 )
             kept, revision = found
             if kept["body"] != body_of(plan, decode_arguments(call.arguments), context):
-                return denied_result(call, _GATE, "it was given for another call; call again without one")
+                return None
             match kept["state"]:
                 case "waiting":
                     return denied_result(
@@ -428,6 +439,10 @@ class Approvals:
         # With a long life, the used tickets of callers that decide themselves would pile up.
         left_s = min(left_s, USED_LIFE_S) if kept["state"] == "used" else left_s
         return await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
+
+
+def _other_call(call: ToolCall) -> ToolResult:
+    return denied_result(call, _GATE, "it was given for another call; call again without one")
 
 
 def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval) -> Claim:

@@ -243,11 +243,14 @@ def _make_refusal(at: str, message: str) -> ResponseRefused:
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)
 
 
-Decide = Callable[[str, bool], Awaitable[None]]
-"""Takes a ticket and whether its call is approved; does nothing where the asker may not decide."""
+Decide = Callable[[str, bool, str], Awaitable[None]]
+"""Takes a ticket, whether its call is approved, and the reason, which may be empty.
+
+Does nothing where the asker may not decide.
+"""
 
 
-async def decided_elsewhere(ticket: str, approve: bool) -> None:
+async def decided_elsewhere(ticket: str, approve: bool, reason: str) -> None:
     """Do nothing: this caller may not decide."""
 
 

@@ -82,6 +82,7 @@ HOOKS: Mapping[str, Hook] = {
     "after_call": Hook(("call", "context", "result"), "call", None, also=("tool", "duration_s")),
     "call_tracers": Hook(asked="plugin"),
     "rank_tools": Hook(("query", "tools"), "plugin", None),
+    "describe_tools": Hook(("catalog",), "plugin", None),
     "provider_changed": Hook(("record",), "plugin", None),
     "approval_waiting": Hook(("ticket",), "plugin", None),
     "approval_decided": Hook(("ticket",), "plugin", None),

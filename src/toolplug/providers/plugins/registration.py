@@ -25,6 +25,7 @@ from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnF
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.plugins.changes import ChangeFollower
+from toolplug.providers.plugins.descriptions import ToolDescriber
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 from toolplug.search.tools import ToolRanker
@@ -192,6 +193,15 @@ class PluginManager(pluggy.PluginManager):
                 asking(item.function, "rank_tools", running[item.plugin_name].site), running[item.plugin_name].owner
             )
             for item in self._implementing("rank_tools")
+        ]
+
+    def describers(self) -> list[ToolDescriber]:
+        """Return the implementations of `describe_tools`, in the order in which they are asked."""
+        running = {each.key: each for each in self._running}
+        return [
+            ToolDescriber(asking(item.function, "describe_tools", plugin.site), plugin.owner, plugin.key)
+            for item in self._implementing("describe_tools")
+            for plugin in (running[item.plugin_name],)
         ]
 
     def console_pages(self) -> list[ConsolePage]:

@@ -13,6 +13,7 @@ from typing import Annotated, Protocol, cast
 import orjson
 import typer
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import (
     DEFAULT_FILE,
@@ -29,7 +30,7 @@ from toolplug.cli.output import echo, print_problems, problems_in
 from toolplug.cli.running_host import KeyFileOption, check_url, host_problem, read_key
 from toolplug.errors import ConfigError, HostError, Problem, ToolplugError
 from toolplug.parts.responses.commands.answer_display import AnswerDisplay
-from toolplug.parts.responses.items.hosted import ticket_of
+from toolplug.parts.responses.items.hosted import WAITING_CALL, ticket_of
 from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS
 
 _IN_PROCESS = "toolplug.parts.responses.commands.chat_in_process"
@@ -123,7 +124,7 @@ class Chat:
         response = self._ask(message.strip())
         waiting = _approvals(response)
         for request in waiting:
-            text = f"{request['name']} {request['arguments']} waits for approval {ticket_of(str(request['id']))}"
+            text = f"{_show_request(request)} waits for approval {ticket_of(str(request['id']))}"
             echo(f"{text}; a chat at a terminal asks for it", err=True)
         return int(bool(waiting) or response["status"] != "completed")
 
@@ -212,14 +213,23 @@ def _approvals(response: Item) -> list[Item]:
     return [item for item in output if item["type"] == "mcp_approval_request"]
 
 
+def _show_request(request: Item) -> str:
+    """Return the call of a request as text; of a script the one at which it waits, and the script."""
+    given = request["arguments"]
+    shown = f"{request['name']} {given if isinstance(given, str) else json.dumps(given)}"
+    inner = as_object(request.get(WAITING_CALL))
+    if not inner:
+        return shown
+    return f"{inner['tool']} {json.dumps(inner.get('arguments'))} (line {inner.get('line')} of {shown})"
+
+
 def _decision(request: Item, asked: set[str]) -> Item | None:
     """Ask about a call at the terminal; None leaves it undecided. `asked` has the tickets asked about before."""
     ticket = ticket_of(str(request["id"]))
     if ticket in asked:
         echo(f"this key may not decide it; toolplug approvals approve {ticket} does, then repeat", err=True)
     asked.add(ticket)
-    arguments = json.dumps(request["arguments"]) if not isinstance(request["arguments"], str) else request["arguments"]
-    answer = input(f"Approve {request['name']} {arguments}? [y/n, Enter: later] ").strip().lower()
+    answer = input(f"Approve {_show_request(request)}? [y/n, Enter: later] ").strip().lower()
     if answer not in ("y", "yes", "n", "no"):
         echo("left undecided", err=True)
         return None

@@ -14,6 +14,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.cli.event_loop import cancel_leftovers, enter_host
 from toolplug.cli.options import operator
 from toolplug.errors import ApiError
+from toolplug.execution.host_approvals import MAX_REASON, DecisionTerms
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.parts.responses.builder import Event
@@ -102,11 +103,12 @@ class OpenedHost:
         context = CallContext(self._caller, self._session, self._agent, conversation=conversation)
         return self._responses.tools_of(self._host, context, conversation, self._decide)
 
-    async def _decide(self, ticket: str, approve: bool) -> None:
+    async def _decide(self, ticket: str, approve: bool, reason: str) -> None:
         """Decide a ticket; an earlier decision stays."""
         with suppress(ApiError):
             decision = "approve" if approve else "deny"
-            await self._host.approvals.decide(ticket, decision, self._caller, decided="command")
+            terms = DecisionTerms(reason[:MAX_REASON] or None)
+            await self._host.approvals.decide(ticket, decision, self._caller, decided="command", terms=terms)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
-from toolplug.execution.host_approvals import Decision
+from toolplug.execution.host_approvals import MAX_REASON, Decision, DecisionTerms
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
@@ -155,7 +155,7 @@ class ResponseCaller:
         tools = self._running.tools_of(host, context, conversation, self._decide, strict=self._strict)
         return tools._replace(warnings=self._warnings)
 
-    async def _decide(self, ticket: str, approve: bool) -> None:
+    async def _decide(self, ticket: str, approve: bool, reason: str) -> None:
         """Decide a ticket of a response, or another caller's with the scope for it; an earlier decision stays."""
         principal, approvals = self._state["principal"], self._host.approvals
         asked = await approvals.decidable(ticket, principal) is not None
@@ -163,8 +163,11 @@ class ResponseCaller:
             return
         decision: Decision = "approve" if approve else "deny"
         request_id, own = self._state["request_id"], None if asked else ""
+        terms = DecisionTerms(reason[:MAX_REASON] or None)
         with suppress(ApiError):
-            await approvals.decide(ticket, decision, principal, decided="responses", request_id=request_id, own=own)
+            await approvals.decide(
+                ticket, decision, principal, decided="responses", request_id=request_id, own=own, terms=terms
+            )
 
 
 def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warnings) -> ResponseCaller:

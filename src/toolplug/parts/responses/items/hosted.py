@@ -18,6 +18,9 @@ MCP = "mcp"
 PARTS: Final = "parts"
 """The field of an item for what a result has besides its text."""
 
+WAITING_CALL: Final = "waiting_call"
+"""The field of an approval request for the call that waits, where the tool of the item has made it."""
+
 _MCP_CALL: Final = "mcp_call"
 _UNKNOWN = "_unknown"
 """The server of a call of an unknown tool; also its provider in the metrics."""
@@ -30,7 +33,7 @@ def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
     `extension`.
     """
     declared = None if tool is None or tool.hosted is None else tool.hosted.item
-    if declared is not None and (style == "extension" or ":" not in declared.type):
+    if declared is not None and declared.type != _MCP_CALL and (style == "extension" or ":" not in declared.type):
         return declared
     if style == "extension" and (tool is None or tool.ref.kind != MCP):
         stubs = () if tool is None or tool.hosted is None else tool.hosted.stubs
@@ -41,6 +44,12 @@ def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
 def label_of(tool: ToolDefinition | None) -> str:
     """Return the label under which a request declares the tool's server: the provider's key, or the server's id."""
     return _UNKNOWN if tool is None else tool.ref.source
+
+
+def appears_at_end(tool: ToolDefinition | None) -> bool:
+    """Return whether a call of a tool may end with a question to a person about a call that the tool has made."""
+    item = None if tool is None or tool.hosted is None else tool.hosted.item
+    return item is not None and item.at_end
 
 
 class HostedCall:
@@ -156,16 +165,21 @@ def server_list(draft: ResponseBuilder, server: str, tools: Collection[ToolDefin
 
 
 def approval_request(
-    draft: ResponseBuilder, call: ToolCall, tool: ToolDefinition | None, ticket: str
+    draft: ResponseBuilder, call: ToolCall, tool: ToolDefinition | None, waiting: Mapping[str, object]
 ) -> Iterator[Event]:
-    """Return a call that needs approval as an item."""
+    """Return a call that needs approval as an item. `waiting` is what its result says of the approval.
+
+    That of a call which the tool itself has made, as a script does, shows this one in addition.
+    """
+    inner = {name: waiting[name] for name in ("tool", "arguments", "line") if name in waiting}
     item: dict[str, object] = {
-        "id": f"{draft.new_id('mcpr')}_{ticket}",
+        "id": f"{draft.new_id('mcpr')}_{waiting['id']}",
         "type": "mcp_approval_request",
         "status": "completed",
         **_name_fields(call, tool),
         **draft.fields_of(call.id),
         "server_label": label_of(tool),
+        **({WAITING_CALL: inner} if "arguments" in inner else {}),
     }
     yield draft.added(item)
     yield draft.done(len(draft.output) - 1, item)
@@ -182,7 +196,7 @@ def ticket_of(item_id: str) -> str:
     return item_id.rpartition("_")[2]
 
 
-def asks(result: ToolResult) -> str | None:
-    """Return the approval ticket that the call waits for; None if it waits for none."""
-    ticket = as_object(result.metadata.get("approval")).get("id") if result.is_error else None
-    return ticket if isinstance(ticket, str) else None
+def asks(result: ToolResult) -> Mapping[str, object] | None:
+    """Return what the result says of the approval that the call waits for, `id` is its ticket; None for none."""
+    waiting = as_object(result.metadata.get("approval") if result.is_error else None)
+    return waiting if isinstance(waiting.get("id"), str) else None

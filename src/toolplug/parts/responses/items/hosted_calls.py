@@ -9,11 +9,18 @@ from typing import Any, NamedTuple
 
 from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE
-from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.plan import Tool
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.builder import Event, ResponseBuilder
-from toolplug.parts.responses.items.hosted import MCP, HostedCall, approval_request, asks, label_of, ticket_of
+from toolplug.parts.responses.items.hosted import (
+    MCP,
+    HostedCall,
+    appears_at_end,
+    approval_request,
+    asks,
+    label_of,
+    ticket_of,
+)
 from toolplug.parts.responses.items.input_items import (
     CLIENT_ANSWERS,
     CLIENT_CALLS,
@@ -68,6 +75,9 @@ def _read_decisions(history: Sequence[Item], sent: Sequence[Item]) -> list[Decid
     items = [*history, *sent]
     requests = {str(item["id"]): item for item in items if item.get("type") == "mcp_approval_request"}
     done = {ticket_of(str(item.get("approval_request_id"))) for item in items if is_hosted_call(item.get("type"))}
+    # A call may ask several times, one after the other: each question answers the one before.
+    last = {call_key(item): ticket_of(request_id) for request_id, item in requests.items()}
+    done |= {ticket_of(request_id) for request_id in requests} - {*last.values()}
     decided: list[Decided] = []
     for index, item in enumerate(sent):
         if item.get("type") != "mcp_approval_response" or ticket_of(str(item["approval_request_id"])) in done:
@@ -169,7 +179,7 @@ class HostedCalls:
 
     async def _make(self, wanted: Sequence[tuple[ToolCall, CallContext | str]], offer: Offer) -> AsyncGenerator[Event]:
         begun: list[tuple[ToolCall, CallContext]] = []
-        shown: list[HostedCall] = []
+        shown: list[HostedCall | None] = []
         for call, context in wanted:
             self.made += 1
             tool = offer.catalog.find(call.name)
@@ -179,10 +189,14 @@ class HostedCalls:
             elif tool is not None and tool.plan.approval is not None:
                 for event in await self._asked_first(call, context, tool):
                     yield event
+            elif tool is not None and appears_at_end(tool.definition):
+                begun.append((call, self._with_ticket(call, context)))
+                shown.append(None)
             else:
                 begun.append((call, context))
-                shown.append(HostedCall(self._draft, call, tool and tool.definition, self._style))
-                for event in shown[-1].begin():
+                item = HostedCall(self._draft, call, tool and tool.definition, self._style)
+                shown.append(item)
+                for event in item.begin():
                     yield event
 
         async def execute(call: ToolCall, context: CallContext) -> ToolResult:
@@ -190,28 +204,40 @@ class HostedCalls:
 
         async with aclosing(results(execute, begun, parallel=self._parallel)) as ended:
             async for place, result in ended:
-                for event in self._end_call(shown[place], result):
+                call, item = begun[place][0], shown[place]
+                if item is None:
+                    events = self._show_asked(call, offer.catalog.find(call.name), result)
+                else:
+                    events = self._end_call(item, result)
+                for event in events:
                     yield event
+
+    def _with_ticket(self, call: ToolCall, context: CallContext) -> CallContext:
+        """Return the context of a call with the ticket of an equal one: a model that calls again asks for no other."""
+        return context._replace(approval=self._waiting.pop((call.name, str(call.arguments)), context.approval))
 
     async def _asked_first(
         self, call: ToolCall, context: CallContext, tool: Tool | None, request: str | None = None
     ) -> list[Event]:
-        """Run a call that may need approval; it becomes an item when that is known.
+        """Run a call that may need approval; it becomes an item when that is known."""
+        context = self._with_ticket(call, context) if request is None else context
+        return self._show_asked(call, tool, await self._asker.executor.execute(call, context), request)
+
+    def _show_asked(
+        self, call: ToolCall, tool: Tool | None, result: ToolResult, request: str | None = None
+    ) -> list[Event]:
+        """Show a call that may have needed approval.
 
         A client that has not declared the server does not know what an approval request is: then the model hears of it.
         """
         definition = tool and tool.definition
-        same = (call.name, str(call.arguments))
-        if request is None:  # a model that calls again does not ask for another approval
-            context = context._replace(approval=self._waiting.pop(same, context.approval))
-        result = await self._asker.executor.execute(call, context)
-        ticket = asks(result)
-        if ticket is not None and (request is not None or self._asks_client or label_of(definition) in self._labels):
+        waiting = asks(result)
+        if waiting is not None and (request is not None or self._asks_client or label_of(definition) in self._labels):
             self.asked = True
-            return list(approval_request(self._draft, call, definition, ticket))
-        if ticket is not None:
-            self._waiting[same] = ticket
-            waiting = as_object(result.metadata["approval"])
+            return list(approval_request(self._draft, call, definition, waiting))
+        if waiting is not None:
+            ticket = str(waiting["id"])
+            self._waiting[call.name, str(call.arguments)] = ticket
             self._draft.approvals[ticket] = {**waiting, "call_id": call.id, "server_label": label_of(definition)}
             result = result._replace(output=f"a person must approve: id {ticket}; once approved, the same call runs")
         shown = HostedCall(self._draft, call, definition, self._style, request)
@@ -219,10 +245,16 @@ class HostedCalls:
 
     async def _apply_decision(self, decided: Decided, offer: Offer) -> list[Event]:
         call, tool = decided.call, offer.catalog.find(decided.call.name)
-        await self._asker.decide(decided.ticket, decided.approve)
+        await self._asker.decide(decided.ticket, decided.approve, decided.reason)
+        context = self._context(call, offer, key=decided.request)._replace(approval=decided.ticket)
         if decided.approve:
-            context = self._context(call, offer, key=decided.request)._replace(approval=decided.ticket)
             return await self._asked_first(call, context, tool, decided.request)
+        if tool is not None and appears_at_end(tool.definition):
+            result = await self._asker.executor.execute(call, context)
+            waiting = asks(result)
+            # Where the caller may not decide, its own call waits no longer, and the question does.
+            if waiting is None or waiting["id"] != decided.ticket:
+                return self._show_asked(call, tool, result, decided.request)
         reason = f": {decided.reason}" if decided.reason else ""
         return self._refuse(call, f"the call was not approved{reason}", tool, decided.request)
 

@@ -121,9 +121,12 @@ function Call({ entry }) {
 function Approval({ entry, talk, visitor }) {
   const mayDecide = visitor.can("approvals:write");
   const decide = (approve) => talk.decide(entry, approve);
+  const { inner } = entry;  // a script waits for one of its calls
+  const outer = inner && parsed(entry.arguments);
   return html`<section class="approve" aria-label="A call that needs approval">
-    <p><strong class="mono"><${Text} value=${entry.name} longest=${100}/></strong> ${entry.decision ? html`was <b>${entry.decision}</b>.` : "needs approval."}</p>
-    ${!entry.decision && html`<${Code} value=${parsed(entry.arguments)} label="Arguments"/>
+    <p><strong class="mono"><${Text} value=${inner?.tool ?? entry.name} longest=${100}/></strong>${inner && html` in <span class="mono"><${Text} value=${entry.name} longest=${100}/></span>${inner.line > 0 && `, line ${inner.line}`},`} ${entry.decision ? html`was <b>${entry.decision}</b>.` : "needs approval."}</p>
+    ${!entry.decision && html`<${Code} value=${inner ? inner.arguments : parsed(entry.arguments)} label="Arguments"/>
+      ${inner && html`<details><summary class="quiet">The call that it is part of</summary><${Code} value=${typeof outer?.code === "string" ? outer.code : outer} label="The call that it is part of"/></details>`}
       ${!mayDecide && html`<p class="quiet">${entry.again ? "It is not decided yet." : "Your key may not decide it."} Someone with the scope approvals:write does, under Approvals; then continue.</p>`}
       <div class="actions">${mayDecide ? html`<button type="button" class="primary" onClick=${() => decide(true)}>Approve</button>`
         : html`<button type="button" class="primary" onClick=${() => decide(true)}>Continue</button>`}
