@@ -157,13 +157,13 @@ async def test_processes_of_a_store_tell_each_other_of_their_calls(monkeypatch: 
             answered(other_feed, "t2")
             clock.now += 5
             for each in (shared, other_shared, shared):
-                await each.exchange()
+                await each.write_and_read()
             batch = b"".join(await viewer.batches(1))
             his = b"".join(await foreign.batches(1))
         seen = [sums(each.numbers(tenant)) for tenant in ("t1", "t2", None) for each in (hour, other_hour)]
         clock.now += 5
         for each in (shared, other_shared):
-            await each.exchange()
+            await each.write_and_read()
         again = sums(hour.numbers(None))
     assert batch.count(b'"tool":"price"') == 2
     assert his.count(b'"tool":"price"') == 1
@@ -179,7 +179,7 @@ async def test_a_store_that_fails_costs_the_exchange_alone(caplog: pytest.LogCap
         for _ in range(3):
             answered(feed, "t1")
             clock.now += 5
-            await shared.exchange()
+            await shared.write_and_read()
         numbers = sums(hour.numbers("t1"))
     assert numbers == (3, 0, [("price", 3, 0)])
     assert len(caplog.messages) == 1

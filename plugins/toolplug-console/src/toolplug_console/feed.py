@@ -244,9 +244,9 @@ class CallFeed:
     def viewer(self, visitor: Principal) -> Generator[Viewer]:
         """Follow the calls that a visitor may see; its first batch are the remembered ones. Raises `TooManyViewers`."""
         with self._places_of_viewers.place(visitor):
-            yield from self._followed(visitor)
+            yield from self._follow(visitor)
 
-    def _followed(self, visitor: Principal) -> Generator[Viewer]:
+    def _follow(self, visitor: Principal) -> Generator[Viewer]:
         self._flush_now()
         viewer = Viewer(None if visitor.has_scope(OPERATOR) else visitor.tenant)
         recent = sorted(_of_tenant(self._seen.values(), viewer.tenant), key=attrgetter("ts"))
@@ -438,7 +438,7 @@ def event(name: str, data: object) -> bytes:
 
 def calls_event(calls: Sequence[SeenCall], skipped: int) -> bytes:
     """Return an event of calls, the oldest first; `skipped` more were made and are not shown."""
-    return event("calls", {"calls": [each.listed() for each in calls], "skipped": skipped})
+    return event("calls", {"calls": [each.as_listed() for each in calls], "skipped": skipped})
 
 
 def _of_tenant(calls: Iterable[SeenCall], tenant: str | None) -> list[SeenCall]:

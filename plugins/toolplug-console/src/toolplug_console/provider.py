@@ -183,9 +183,9 @@ class Console(FunctionProvider):
         return found
 
     def _stream(self, viewer: Viewer, life: ExitStack) -> Response:
-        return StreamingResponse(self._followed(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
+        return StreamingResponse(self._follow(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
 
-    async def _followed(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
+    async def _follow(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
         loop = asyncio.get_running_loop()
         until = loop.time() + LONGEST_STREAM_S
         with life:
