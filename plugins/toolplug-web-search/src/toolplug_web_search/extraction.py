@@ -1,7 +1,7 @@
-"""The text of a page, in a process of its own: `python -m toolplug_web_search.extraction`.
+"""The text of a page, which is read in a process of its own (`toolplug.apart`).
 
 A page is a stranger's file. The parsers of HTML and PDF can take any time and memory over one, and nothing can end a
-thread; a process is limited and killed. It reads a line of JSON and the page from standard input, and writes JSON.
+thread; a process is limited and killed.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import logging
 import re
-import sys
 import zlib
 from collections.abc import Mapping
 from importlib import import_module
@@ -23,10 +21,6 @@ MAX_CHARACTERS = 400_000
 """Characters of a page that are read; what follows is cut off."""
 MAX_EXPANDED_BYTES = 64 * 1024 * 1024
 """Of a page that is compressed with gzip."""
-MAX_MEMORY_BYTES = 1024 * 1024 * 1024
-MAX_CPU_S = 20
-OUT_OF_MEMORY = 3
-"""The exit code of a process that can have no more memory."""
 
 _GZIP = b"\x1f\x8b"
 _PDF_BEGINS = 1024
@@ -195,32 +189,15 @@ def _decoded(data: bytes, charset: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _limit() -> None:
-    try:
-        resource = import_module("resource")
-    except ImportError:  # on Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S))
-
-
-def main() -> None:
-    """Read a page from standard input and write its text, or why it has none, to standard output."""
-    _limit()
-    logging.disable()
+def read_page(request: bytes) -> bytes:
+    """Return the text of a page as JSON, or `unreadable`: why it has none. A request is a line of JSON and the page."""
+    head, _, page = request.partition(b"\n")
+    given: Mapping[str, str] = json.loads(head)
     import_module("trafilatura")  # whatever the page is: a reader that cannot read HTML is found at its first page
-    given: Mapping[str, str] = json.loads(sys.stdin.buffer.readline())
     try:
-        found = page_text(sys.stdin.buffer.read(), given["media_type"], given["charset"])
-        answer: Mapping[str, object] = found._asdict()
+        answer: Mapping[str, object] = page_text(page, given["media_type"], given["charset"])._asdict()
     except UnreadablePage as error:
         answer = {"unreadable": str(error)}
     except RecursionError:
         answer = {"unreadable": "the page nests too deep to be read"}
-    except MemoryError:
-        sys.exit(OUT_OF_MEMORY)
-    sys.stdout.buffer.write(json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    main()
+    return json.dumps(answer).encode()
