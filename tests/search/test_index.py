@@ -215,11 +215,11 @@ def test_how_many_tools_have_a_word_is_counted_without_repetitions(words: str) -
 @pytest.mark.requirement("I34-index")
 def test_of_words_that_begin_alike_few_are_looked_up_however_many_there_are() -> None:
     many = [
-        tool(f"tool_{number}", f"Shows a directi{'abcdefghij'[number % 10] * (number + 1)}") for number in range(100)
+        tool(f"tool_{number}", f"Shows a directi{'abcdefghij'[number % 10] * (number + 1)}") for number in range(300)
     ]
-    index = ToolIndex([tool("map", "Get directions"), *many])
+    index = ToolIndex([tool("direction", "Say the way"), *many])
     assert index.akin("directional") == ["direction"]
     assert len(index.akin("directi")) == 4
     assert index.akin("director") != index.akin("dirigent") == []
     alike = index._alike_words["direc"]
-    assert len(alike) == 64
+    assert len(alike) == 256

@@ -43,7 +43,7 @@ _MOST_BLOCKS = 8
 _MOST_WORDS = 256
 """Words whose tools are kept as sets: those that were asked for last, at about 50 bytes for each tool with the word."""
 
-_MOST_ALIKE = 64
+_MOST_ALIKE = 256
 """Words that are kept of those that begin with the same `_STEM` letters, as all of them are looked at."""
 
 Places = Mapping[str, list[int]]
