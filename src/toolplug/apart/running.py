@@ -42,6 +42,7 @@ _NOT_APART = frozenset(
         "check_toolset_address",
         "commands",
         "console_pages",
+        "grant_revoked",
         "host_part",
         "rank_tools",
         "stores",

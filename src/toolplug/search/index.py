@@ -66,7 +66,8 @@ class WordTools:
         self._names: frozenset[int] | None = None
         self._texts: frozenset[int] | None = None
         self._bits: int | None = None
-        self.spread: int = _count_all(*sorted((in_names, in_texts), key=len), size)
+        few, many = sorted((in_names, in_texts), key=len)
+        self.spread: int = _count_all(few, many, size)
 
     @property
     def names(self) -> frozenset[int]:
