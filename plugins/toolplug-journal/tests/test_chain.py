@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from toolplug import Principal
 from toolplug.execution.host_approvals import DecisionTerms, GrantTerms
+from toolplug.parts.approvals.running import RunningApprovals
 from toolplug_journal import chain
 from toolplug_journal.command import add_command
 from toolplug_journal.database import FILE, Database, Retention
@@ -108,15 +109,22 @@ def test_old_lines_are_dropped_from_the_beginning_and_the_chain_goes_on(lines: l
         assert [line["seq"] for line in chain.read(connection, 0)] == [21, 22]
 
 
-def test_a_journal_of_the_first_release_keeps_its_calls_and_begins_a_chain(file: Path) -> None:
+@pytest.mark.parametrize(("version", "without", "lines"), [(1, "DROP TABLE chain;", 1), (2, "", 2)])
+def test_a_journal_of_an_earlier_release_keeps_its_calls_and_has_a_chain(
+    file: Path, version: int, without: str, lines: int
+) -> None:
     database = Database(file, Retention(1e6, 5))
     database.prepare(NOW)
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript("DROP TABLE chain; PRAGMA user_version = 1;")
+    with closing(database.connect()) as connection:
+        database.write(connection, [ended(0)], NOW)
+        before = f"ALTER TABLE calls DROP COLUMN more; {without} PRAGMA user_version = {version};"
+        connection.executescript(before)
     database.prepare(NOW)
     with closing(database.connect()) as connection:
-        database.write(connection, [ended(1)], NOW)
-        assert chain.verify(chain.read(connection, 0))[0] == 1
+        database.write(connection, [ended(2)._replace(more={"granted_by": "g"})], NOW)
+        assert chain.verify(chain.read(connection, 0))[0] == lines
+    kept = [(each.call_id, each.more) for each in database.newest("t0", None, 5, NOW)]
+    assert kept == [("c2", '{"granted_by": "g"}'), ("c0", None)]
 
 
 def test_the_command_exports_and_verifies(
@@ -162,13 +170,27 @@ async def test_decisions_and_what_they_allow_are_in_the_chain(in_process_host: A
     async with in_process_host({"providers": providers}) as served:
         asked = (await served.call("hello", name="Ada")).metadata["approval"]["id"]
         terms = DecisionTerms("fine", None, GrantTerms(60.0, "caller"))
-        by = Principal("eve", tenant=(await served.host.approvals.everywhere())[0].tenant)
+        waiting = (await served.host.approvals.everywhere())[0]
+        by, decided_for = Principal("eve", tenant=waiting.tenant), waiting.subject
         ticket = await served.host.approvals.decide(asked, "approve", by, terms=terms)
         for _ in range(2):
             assert (await served.call("hello", name="Ada")).output == "Hello, Ada!"
+        assert ticket.grant is not None
+        approvals = served.host.part(RunningApprovals)
+        await approvals.own.grants.revoke(ticket.grant, Principal("max", tenant=by.tenant))
     with closing(sqlite3.connect(tmp_path / ".toolplug/providers/journal" / FILE)) as connection:
         kept = [dict(line) for line in chain.read(connection, 0)]
-    assert chain.verify(kept) == (4, kept[-1]["hash"])
+    assert chain.verify(kept) == (5, kept[-1]["hash"])
+    revoked = kept.pop()
+    assert {name: revoked.get(name) for name in ("status", "tool", "subject", "grant", "revoked_by")} == {
+        "status": "grant_revoked",
+        "tool": "hello",
+        "subject": decided_for,
+        "grant": ticket.grant,
+        "revoked_by": "max",
+    }
+    records = chain.otlp([revoked, kept[0]])["resourceLogs"][0]["scopeLogs"][0]["logRecords"]  # type: ignore[index]
+    assert [each["severityText"] for each in records] == ["INFO", "WARN"]
     decided = next(line for line in kept if line["status"] == "approval_approved")
     assert (decided["approval"], decided["decided_by"], decided["grant"]) == (asked, "eve", ticket.grant)
     assert decided["reason"] == "fine"

@@ -92,9 +92,9 @@ export function Since({ moment }) {
 }
 
 const TONES = {
-  good: ["active", "up", "success", "attached", "allow", "pass", "allowed", "approved", "ok", "live", "used"],
+  good: ["active", "up", "success", "attached", "allow", "pass", "allowed", "approved", "approval_approved", "ok", "live", "used"],
   wait: ["discovering", "ask", "running", "pending", "stale", "waiting", "shadowed", "connecting", "none", "limited", "wait",
-    "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered"],
+    "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered", "grant_revoked"],
 };
 
 const WORDS = { panic: "crashed", tool_error: "failed" };
