@@ -183,13 +183,13 @@ class Journal(FunctionProvider):
             "reason": ticket.reason,
             "grant": ticket.grant,
         }
-        await self._decided(f"approval_{ticket.state}", ticket, decided)
+        await self._record_decision(f"approval_{ticket.state}", ticket, decided)
 
     async def grant_revoked(self, grant: RevokedGrant) -> None:
         """Keep who has taken back what was allowed."""
-        await self._decided("grant_revoked", grant, {"grant": grant.id, "revoked_by": grant.revoked_by})
+        await self._record_decision("grant_revoked", grant, {"grant": grant.id, "revoked_by": grant.revoked_by})
 
-    async def _decided(self, status: str, what: Ticket | RevokedGrant, more: Mapping[str, str | None]) -> None:
+    async def _record_decision(self, status: str, what: Ticket | RevokedGrant, more: Mapping[str, str | None]) -> None:
         entry = Entry(
             uid=uuid4().hex,
             began_at=time(),

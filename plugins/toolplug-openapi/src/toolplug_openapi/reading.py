@@ -65,7 +65,7 @@ async def read(data: bytes, settings: Settings, site: ProviderContext) -> ReadDo
             "the process that reads %s failed: %s: %s", settings.document, error, error.said or "it said nothing"
         )
         raise DocumentRefused(f"{settings.document} {explain(error)}") from None
-    return await site.in_thread(_decoded, written)
+    return await site.in_thread(_decode, written)
 
 
 def explain(error: ApartCallFailed) -> str:
@@ -81,7 +81,7 @@ def explain(error: ApartCallFailed) -> str:
     return "cannot be read: the process that reads it failed to start or to end; the log has its words"
 
 
-def _decoded(written: bytes) -> ReadDocument:
+def _decode(written: bytes) -> ReadDocument:
     """Return what the process wrote. Raises `DocumentRefused`."""
     kind, _, rest = written.partition(b"\n")
     if kind == b"refused":

@@ -54,7 +54,7 @@ def page_text(data: bytes, media_type: str, charset: str) -> PageText:
 
     The content decides what a page is; `media_type` and `charset`, which its server declares, are hints.
     """
-    found = _text_of(_expanded(data), media_type, charset)
+    found = _text_of(_expand(data), media_type, charset)
     title = in_one_line(clean_text(found.title))
     return found._replace(text=clean_text(found.text), title=" ".join(title.split()))
 
@@ -74,11 +74,11 @@ def _text_of(data: bytes, media_type: str, charset: str) -> PageText:
         raise UnreadablePage(f"this is no text but {media_type or 'binary data'}")
     if "html" in media_type or _MARKUP.search(data[:4096].replace(b"\0", b"")):
         return _html(data, charset)
-    text = _decoded(data, charset)
+    text = _decode(data, charset)
     return PageText(text[:MAX_CHARACTERS], cut=len(text) > MAX_CHARACTERS)
 
 
-def _expanded(data: bytes) -> bytes:
+def _expand(data: bytes) -> bytes:
     """Return the content of a page that is stored with gzip. Raises `UnreadablePage`."""
     if not data.startswith(_GZIP):
         return data
@@ -119,7 +119,7 @@ def _html(data: bytes, charset: str) -> PageText:
     if b"<html" not in data[:4096].lower() and not charset.startswith(("utf-16", "utf-32")):
         # HTML may leave the tag out, and trafilatura takes nothing without it.
         data = b"<html>" + data.removeprefix(codecs.BOM_UTF8)
-    given = _decoded(data, charset) if charset else data
+    given = _decode(data, charset) if charset else data
     text = trafilatura.extract(given, output_format="markdown", include_tables=True, favor_recall=True)
     text = text or trafilatura.html2txt(given)  # all that is there, menus too, where no main text is found
     if not text.strip():
@@ -180,7 +180,7 @@ def _page_text(reader: Any, number: int) -> str:
     return text
 
 
-def _decoded(data: bytes, charset: str) -> str:
+def _decode(data: bytes, charset: str) -> str:
     for name in (charset, "utf-8-sig"):
         try:
             return data.decode(name or "utf-8-sig")
