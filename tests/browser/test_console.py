@@ -203,15 +203,16 @@ async def test_calls_of_a_request_are_bars_that_open_their_line(chromium: Browse
         ticket, other = [
             (await make("erase", everything=all_of_it))["metadata"]["approval"]["id"] for all_of_it in (False, True)
         ]
-        await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
-        assert (await make("erase", ticket, everything=False))["status"] == "success"
         await page.goto(f"{url}/console#/waterfall/trace/{trace}")
         lanes = page.locator(".lane")
         await expect(lanes).to_have_count(5)
+        # Two calls wait at once: that is no time in which calls ran.
+        assert re.search(r" in \d\d\d ms · waited ", await page.locator(".fall-title p").inner_text())
+        await client.post(f"/v1/approvals/{ticket}", json={"decision": "approve"})
+        assert (await make("erase", ticket, everything=False))["status"] == "success"
+        await expect(page.locator(".bar.wait.open")).to_have_count(1)
         names = await lanes.locator("strong").all_inner_texts()
         marked = [await page.locator(f".bar.{tone}").count() for tone in ("crashed", "wait", "asked")]
-        # One call still waits, and the other has waited at the same time: that is no time in which calls ran.
-        assert re.search(r" in \d\d\d ms · waited ", await page.locator(".fall-title p").inner_text())
         await client.post(f"/v1/approvals/{other}", json={"decision": "deny"})
         await lanes.filter(has_text="crash").get_by_role("button").click()
         await expect(page.get_by_role("region", name="Where it crashed").last).to_contain_text("ValueError at")
