@@ -9,9 +9,10 @@ from string import Template
 import typer
 
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.options import CONSOLE, DEFAULT_FILE, ConfigOption, JsonOption
+from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
+from toolplug.host.file.configuration import CONSOLE
 from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()

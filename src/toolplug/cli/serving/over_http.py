@@ -22,7 +22,6 @@ from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
-from toolplug.cli.options import CONSOLE
 from toolplug.cli.output import STATUS_COLOURS, paint
 from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, is_local, page_opener, url_of
@@ -38,7 +37,7 @@ from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.cli.serving.worker import WorkerHost, WorkerPlace, parent_followed
 from toolplug.execution.plans import UNKNOWN
-from toolplug.host.file.configuration import ConfigFiles
+from toolplug.host.file.configuration import CONSOLE, ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
 from toolplug.http.pages import console_path

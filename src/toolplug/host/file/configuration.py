@@ -48,6 +48,8 @@ from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
 """Below the user's home: MCP servers for every project of this user (docs/reference/configuration.md)."""
+CONSOLE = "console"
+"""The type of the plugin with the console, and the key of its entry: `serve` has it by default."""
 
 
 @dataclass(frozen=True, slots=True)
