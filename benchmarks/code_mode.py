@@ -1,7 +1,7 @@
 """Scripts of `toolplug-code-mode`: fifty calls in one, one that goes on elsewhere, stubs, and what a model reads.
 
-Much of the work is done by the interpreter's process, so a script's cost is time, and that of a resumption the CPU time
-of both processes. `python -m benchmarks.code_mode` prints one task in fifty turns and in one script, for the page.
+Much of the work is done by the interpreter's process: the cost of a script is the CPU time of both.
+`python -m benchmarks.code_mode` prints one task in fifty turns and in one script, for the page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time
+from time import perf_counter, process_time, process_time_ns
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ToolCallPart
@@ -85,12 +85,21 @@ async def opened(store: str = "memory://") -> AsyncGenerator[Host]:
         yield host
 
 
-def _lasting(run: Callable[[], Awaitable[object]]) -> Batch:
+def _cpu() -> float:
+    """Return the CPU time of this process and of its interpreters, in seconds; the kernel counts it in nanoseconds."""
+    spent = process_time_ns()
+    for thread in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        for pid in thread.read_text().split():
+            spent += sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return spent / 1e9
+
+
+def _worked(run: Callable[[], Awaitable[object]]) -> Batch:
     async def batch(n: int) -> float:
-        started = perf_counter()
+        before = _cpu()
         for _ in range(n):
             await run()
-        return perf_counter() - started
+        return _cpu() - before
 
     return batch
 
@@ -115,7 +124,7 @@ async def _pause(host: Host, code: str) -> str:
 async def script() -> AsyncGenerator[Batch]:
     """Fifty calls, one after the other, in one script."""
     async with opened() as host:
-        yield _lasting(lambda: _run(host, READS))
+        yield _worked(lambda: _run(host, READS))
 
 
 @asynccontextmanager
@@ -129,7 +138,7 @@ async def straight() -> AsyncGenerator[Batch]:
             for _ in range(CALLS):
                 await tools.execute(call, context)
 
-        yield _lasting(run)
+        yield _worked(run)
 
 
 @asynccontextmanager
@@ -152,7 +161,7 @@ async def harness() -> AsyncGenerator[Batch]:
         """Run the script again and again."""
         manager = context.tool_manager
         assert manager is not None
-        batch = _lasting(lambda: manager.handle_call(call))
+        batch = _worked(lambda: manager.handle_call(call))
         await batch(1)
         context.deps.seconds = await batch(context.deps.calls)
         return "done"
@@ -163,16 +172,6 @@ async def harness() -> AsyncGenerator[Batch]:
         return wanted.seconds
 
     yield batch
-
-
-def _cpu_of_children() -> float:
-    """Return the CPU time of the processes of interpreters, in seconds; the kernel counts it in nanoseconds."""
-    task = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    spent = 0
-    for thread in task.parent.parent.glob("*/children"):
-        for pid in thread.read_text().split():
-            spent += sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
-    return spent / 1e9
 
 
 @asynccontextmanager
@@ -189,9 +188,9 @@ async def resumed() -> AsyncGenerator[Batch]:
                 number += 1
                 code = f"{SCRIPT}\n{number}"
                 ticket = await _pause(first, code)
-                before = process_time() + _cpu_of_children()
+                before = _cpu()
                 result = await _run(second, code, ticket)
-                spent = process_time() + _cpu_of_children() - before
+                spent = _cpu() - before
                 assert result["output"] == f'{{"result":{number}}}', result
                 return spent * n
 
