@@ -17,14 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time, process_time_ns
 
-from pydantic_ai import Agent, RunContext
-from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.models.test import TestModel
-from pydantic_ai_harness import CodeMode
-
 from benchmarks.calling import ALICE
 from benchmarks.frame import KIBIBYTES, MILLISECONDS, Batch, Row
-from benchmarks.peers import Wanted
+from benchmarks.peers import harness_script
 from benchmarks.providers import Many
 from benchmarks.tool_search import BYTES_A_TOKEN, TOKENS
 from toolplug import (
@@ -139,39 +134,6 @@ async def straight() -> AsyncGenerator[Batch]:
                 await tools.execute(call, context)
 
         yield _worked(run)
-
-
-@asynccontextmanager
-async def harness() -> AsyncGenerator[Batch]:
-    """The same script in pydantic-ai-harness, "Code Mode": `Agent(…, capabilities=[CodeMode()])`.
-
-    The script is run by a tool of the same run, so that the run itself is not measured.
-    """
-    agent = Agent(TestModel(call_tools=["repeated"]), deps_type=Wanted, capabilities=[CodeMode(tools=["echo"])])
-
-    @agent.tool_plain
-    async def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction]
-        """Return the text."""
-        return text
-
-    call = ToolCallPart("run_code", {"code": READS}, tool_call_id="c1")
-
-    @agent.tool
-    async def repeated(context: RunContext[Wanted]) -> str:  # pyright: ignore[reportUnusedFunction]
-        """Run the script again and again."""
-        manager = context.tool_manager
-        assert manager is not None
-        batch = _worked(lambda: manager.handle_call(call))
-        await batch(1)
-        context.deps.seconds = await batch(context.deps.calls)
-        return "done"
-
-    async def batch(n: int) -> float:
-        wanted = Wanted(calls=n)
-        await agent.run("go", deps=wanted)
-        return wanted.seconds
-
-    yield batch
 
 
 @asynccontextmanager
@@ -318,7 +280,7 @@ ROWS = (
     Row(
         name="50 read-only calls in one script",
         ours=script,
-        other=harness,
+        other=partial(harness_script, READS, _worked),
         against="pydantic-ai-harness' code mode",
         hold=1.0,
         aim=0.8,
