@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time, process_time_ns
 
+from pydantic_monty import AsyncFunctionSnapshot, AsyncFutureSnapshot, AsyncMonty, MontyComplete
+
 from benchmarks.calling import ALICE
 from benchmarks.frame import KIBIBYTES, MILLISECONDS, Batch, Row
 from benchmarks.peers import harness_script
@@ -132,6 +134,32 @@ async def straight() -> AsyncGenerator[Batch]:
         async def run() -> None:
             for _ in range(CALLS):
                 await tools.execute(call, context)
+
+        yield _worked(run)
+
+
+@asynccontextmanager
+async def alone() -> AsyncGenerator[Batch]:
+    """The same script in the interpreter alone, whose calls are answered at once."""
+
+    async def echo() -> None:
+        """Stand for the function; it is never called."""
+
+    async with AsyncMonty(max_processes=1) as pool:
+
+        async def run() -> None:
+            async with pool.checkout() as session:
+                snapshot = await session.feed_start(READS, external_lookup={"echo": echo})
+                while not isinstance(snapshot, MontyComplete):
+                    if isinstance(snapshot, AsyncFutureSnapshot):
+                        snapshot = await snapshot.resume(
+                            {each: {"return_value": "x"} for each in snapshot.pending_call_ids}
+                        )
+                    elif isinstance(snapshot, AsyncFunctionSnapshot):
+                        snapshot = await snapshot.resume({"future": ...})
+                    else:
+                        snapshot = await snapshot.resume_auto()
+            assert snapshot.output == CALLS
 
         yield _worked(run)
 
@@ -300,6 +328,17 @@ ROWS = (
         against="the same calls straight",
         hold=60,
         aim=40,
+        unit=MILLISECONDS,
+        pairs=41,
+        batch_s=0.02,
+    ),
+    Row(
+        name="50 read-only calls in one script",
+        ours=script,
+        other=alone,
+        against="the interpreter alone",
+        hold=1.5,
+        aim=1.25,
         unit=MILLISECONDS,
         pairs=41,
         batch_s=0.02,
