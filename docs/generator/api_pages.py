@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 MODULES = (
     "toolplug",
     "toolplug.http",
+    "toolplug.apart",
     "toolplug.responses",
     "toolplug.client",
     "toolplug.testing",

@@ -8,7 +8,7 @@ from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
-from toolplug.execution.host_approvals import Ticket
+from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
@@ -65,6 +65,7 @@ __all__ = [
     "ProviderRecord",
     "ProviderStore",
     "Resource",
+    "RevokedGrant",
     "RunningPart",
     "SavedToolsets",
     "Sealer",

@@ -37,6 +37,7 @@ HOMES = {
     "ProviderRecord": "toolplug.providers.entry",
     "ProviderStore": "toolplug.providers.site",
     "Resource": "toolplug.providers.offering.definitions",
+    "RevokedGrant": "toolplug.execution.host_approvals",
     "RunningPart": "toolplug.providers.host_part",
     "SavedToolsets": "toolplug.toolsets.saved.service",
     "Sealer": "toolplug.host.keys.host_key",

@@ -24,7 +24,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer, NeedsApproval, WouldRefuse
-from toolplug.execution.host_approvals import Ticket
+from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
@@ -196,6 +196,15 @@ def approval_decided(ticket: Ticket, site: ProviderContext) -> Awaitable[None] |
 
     Called once for each ticket that was decided, in the process that decided it, and for a decision of the command line
     in one of those that serve. One that expires is not decided. Otherwise as `approval_waiting`.
+    """
+
+
+@hookspec
+def grant_revoked(grant: RevokedGrant, site: ProviderContext) -> Awaitable[None] | None:
+    """Take note of a grant that was taken back; may be `async`.
+
+    Called once for each, in the process that revoked it, and for the command line in one of those that serve. One that
+    expires is not revoked. Otherwise as `approval_waiting`.
     """
 
 

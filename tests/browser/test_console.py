@@ -6,6 +6,7 @@ Screenshots of every page are kept in build/screenshots.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -208,6 +209,7 @@ async def test_calls_of_a_request_are_bars_that_open_their_line(chromium: Browse
         await expect(lanes).to_have_count(4)
         names = await lanes.locator("strong").all_inner_texts()
         marked = [await page.locator(f".bar.{tone}").count() for tone in ("crashed", "wait", "asked")]
+        assert re.search(r" in \d\d\d ms · waited ", await page.locator(".fall-title p").inner_text())
         await lanes.filter(has_text="crash").get_by_role("button").click()
         await expect(page.get_by_role("region", name="Where it crashed").last).to_contain_text("ValueError at")
         await expect(page.locator(".gates > li")).not_to_have_count(0)
@@ -262,14 +264,55 @@ async def test_forms_show_the_lines_of_the_file_and_write_nothing(chromium: Brow
         after = (await client.get("/v1/configuration")).json()["values"]
     added = {form: [line[2:] for line in text.split("\n") if "+ " in line[:12]] for form, text in shown.items()}
     assert before == after
-    assert [line.strip() for line in added["server"]][-3:] == [
+    assert [line.strip() for line in added["server"]][-4:] == [
         "url: http://127.0.0.1:9/mcp",
         "policy: ask",
         "pin: true",
+        "prefix: docs",
     ]
     assert sha256(key.encode()).hexdigest() in shown["key"]
     assert key not in shown["key"]
     assert [line.strip() for line in added["package"]][-2:] == ["hello:", "enabled: true"]
+
+
+@pytest.mark.requirement("I33-forms")
+async def test_the_tools_of_a_server_are_shown_before_it_is_saved(chromium: Browser, tmp_path: Path) -> None:
+    """The server is another host."""
+    web = PlainServer(tmp_path / "web", "fetch")
+    (tmp_path / "far").mkdir()
+    far = {"providers": {"sample": {"type": f"{TOOLS}:Tools", "enabled": True}}}
+    near = {**settings(), "egress": {"allow": ["loopback"]}, "mcp_servers": {"web": web.entry}}
+    with (
+        serving("-c", written(tmp_path / "far", far), folder=tmp_path / "far") as server,
+        serving("-c", written(tmp_path, near), folder=tmp_path) as service,
+    ):
+        async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=30) as client:
+            await page.goto(f"{service.url}/console#/servers")
+            await page.get_by_role("button", name="Add a server").click()
+            await page.get_by_label("Name").fill("far")
+            await page.get_by_label("URL", exact=True).fill(f"{server.url}/mcp")
+            await page.get_by_role("button", name="Show its tools").click()
+            shown = page.get_by_role("dialog").get_by_role("status")
+            await expect(shown).to_contain_text("6 tools")
+            await expect(shown).to_contain_text("Count, and report progress.")
+            await expect(page.get_by_role("region", name="What changes in providers.yaml")).to_contain_text(
+                "prefix: far"
+            )
+            left = [each["id"] for each in (await client.get("/api/mcp-servers")).json()["servers"]]
+    assert left == ["web"]
+
+
+async def test_a_server_that_offers_its_tools_to_nobody_says_so(chromium: Browser, tmp_path: Path) -> None:
+    web = PlainServer(tmp_path / "web", "fetch")
+    for entry, verdict, why in ((web.entry, "refuses", 1), ({**web.entry, "prefix": "web"}, "passes", 0)):
+        config = written(tmp_path, {**settings(), "mcp_servers": {"web": entry}})
+        with serving("-c", config, folder=tmp_path) as service:
+            async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=30) as client:
+                await client.post("/api/mcp-servers/web/discover?wait=true")
+                await page.goto(f"{service.url}/console#/servers/web")
+                tools = page.get_by_role("region", name="Tools", exact=True)
+                await expect(tools.locator(".rows .badge")).to_have_text(verdict)
+                await expect(tools.get_by_text("offers it to nobody: give it a prefix")).to_have_count(why)
 
 
 async def test_a_waiting_call_is_approved(chromium: Browser, url: str, link: str) -> None:

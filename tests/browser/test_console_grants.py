@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,10 @@ async def test_one_rule_decides_fifty_calls_on_a_phone_and_is_taken_back(chromiu
             await client.post("/v1/tool-calls", json={"name": "drop", "arguments": {"table": "orders"}})
             await page.goto(f"{service.url}/console#/tools/drop")
             await expect(page.locator(".badge.bad", has_text="only watched; would: denied")).to_be_visible()
+            await page.goto(f"{service.url}/console#/page-journal")
+            for status in ("approval approved", "grant revoked"):
+                await expect(page.get_by_text(status, exact=True)).to_be_visible()
             kept = (await client.get("/v1/journal", params={"newest": "true", "limit": 100})).json()["calls"]
-    assert [item["status"] for item in kept].count("success") == 51
+    statuses = Counter(item["status"] for item in kept)
+    assert [statuses[name] for name in ("success", "approval_approved", "grant_revoked")] == [51, 1, 1]
     await context.close()

@@ -1,8 +1,7 @@
 """The parsers of the clients themselves read what `toolplug connect` wrote.
 
-Claude Code and Gemini CLI are started; of VS Code it is its own parser of JSON with comments. Codex is larger than
-what tests may download, and was tried by hand; Claude Desktop and Cursor cannot be installed, but Continue reads
-their files, and those of Claude Code, by schemas of its own.
+Claude Code, Gemini CLI and Codex are started; of VS Code it is its own parser of JSON with comments. Claude Desktop and
+Cursor cannot be installed, but Continue reads their files, and those of Claude Code, by schemas of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.process import serving
 from tests.cli.test_connect import BEFORE
+from tests.clients.environments import codex
 from tests.node.installed import installed, node, script
 
 from toolplug.foreign.client_files import PROGRAMS, ClientName, RemoteServer, StartedServer
@@ -106,6 +106,30 @@ def test_the_parser_of_vs_code_reads_every_file(tmp_path: Path) -> None:
         read = json.loads(text)
         assert (read["errors"], read["value"]["servers"]["toolplug"]) == ([], entry), name
         assert read["value"] == json5.loads(files[names.index(name)].read_text("utf-8-sig"))
+
+
+def test_codex_reads_the_entries_beside_what_is_there(tmp_path: Path) -> None:
+    servers = {
+        "there": RemoteServer("https://tools.example/mcp", "TOOLPLUG_KEY"),
+        "here": StartedServer("/usr/bin/python", ["-m", "toolplug", "serve", "--stdio"], ["TOOLPLUG_KEY"]),
+    }
+    file, program = tmp_path / "config.toml", PROGRAMS[ClientName.CODEX]
+    text = b'model = "m"\n\n[mcp_servers.other]\ncommand = "other"\n'
+    for name, server in servers.items():
+        text = with_server(text, file, program, name, program.entry(server))
+    file.write_bytes(text)
+    environ = {**os.environ, "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
+    command = [codex(), "mcp", "list", "--json"]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    read = {server["name"]: server["transport"] for server in json.loads(done.stdout)}
+    assert set(read) == {"there", "here", "other"}
+    assert (read["there"]["type"], read["there"]["url"]) == ("streamable_http", "https://tools.example/mcp")
+    assert read["there"]["bearer_token_env_var"] == "TOOLPLUG_KEY"
+    assert (read["here"]["type"], read["here"]["command"]) == ("stdio", "/usr/bin/python")
+    assert (read["here"]["args"], read["here"]["env_vars"]) == (
+        ["-m", "toolplug", "serve", "--stdio"],
+        ["TOOLPLUG_KEY"],
+    )
 
 
 CONTINUE = """

@@ -31,6 +31,10 @@ CODE = """
             return 5
 
         @tool
+        async def rename(self, old: str, new: str) -> str:
+            return new
+
+        @tool
         async def fail(self) -> int:
             return {}["secret key"]
 """
@@ -55,7 +59,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
+def terminal(
+    folder: Path, *options: str, before: Callable[[Terminal], object] | None = None
+) -> Iterator[tuple[Terminal, str]]:
+    """Serve at a terminal; `before` is called once the command runs, and the block once it listens."""
     master, slave = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(folder / "site-packages"), "NO_COLOR": ""}
     command = [TOOLPLUG, "serve", "--port", "0", *options]
@@ -63,6 +70,8 @@ def terminal(folder: Path, *options: str) -> Iterator[tuple[Terminal, str]]:
         os.close(slave)
         seen = Terminal(master)
         try:
+            if before is not None:
+                before(seen)
             yield seen, seen.wait_for(r"toolplug listening on (http://\S+)\r\n")[1]
         finally:
             process.send_signal(signal.SIGTERM)
@@ -95,16 +104,44 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         call(url, "price", item="hunter2")
         seen.wait_for(r"price: invalid arguments at '/item'\r\n")
         seen.wait_for(r"price \(shop\) \x1b\[33minvalid_arguments\x1b\[0m \d+ ms")
+        call(url, "rename", old="hunter2", nw="hunter3")
+        seen.wait_for(r"""rename: invalid arguments at '/' \("new" is required\), '/'\r\n""")
         shown = seen.shown
-    assert "hunter2" not in shown
+    assert "hunter" not in shown
     assert '{"' not in shown
     for place in ("/mcp", "/metrics", "/v1/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
-    assert re.search(rf"providers{PLAIN} +shop: 2 tools\r\n", shown)
+    assert re.search(rf"providers{PLAIN} +shop: 3 tools\r\n", shown)
     assert "installed-not-enabled" not in shown
-    assert "shop_mod.py:11 in Shop.fail" in shown
+    assert "shop_mod.py:15 in Shop.fail" in shown
     assert "Traceback" not in shown
     assert not (shop / ".toolplug" / "crashes").exists()
+
+
+SLOW = """
+    import asyncio
+    from pathlib import Path
+    from toolplug import FunctionProvider
+
+    class Slow(FunctionProvider):
+        async def start(self, site):
+            while not Path("go").exists():
+                await asyncio.sleep(0.02)
+"""
+
+
+@pytest.mark.requirement("I33-8-terminal")
+@pytest.mark.timeout(90)
+def test_a_start_that_takes_long_says_so(package: Package, write: Callable[..., Path], tmp_path: Path) -> None:
+    package("toolplug-slow", {"slow": "slow_mod:Slow"}, slow_mod=SLOW)
+    write("providers:\n  slow: {enabled: true}")
+
+    def let_it_start(seen: Terminal) -> None:
+        seen.wait_for(r"starting the providers of providers\.yaml; Ctrl-C breaks it off\r\n")
+        (tmp_path / "go").touch()
+
+    with terminal(tmp_path, before=let_it_start):
+        pass
 
 
 @pytest.mark.requirement("I16-1-root")
@@ -115,7 +152,7 @@ def test_the_console_is_named_where_it_is_enabled(shop: Path, write: Callable[..
         without = seen.shown
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")
-        seen.wait_for(rf"providers{PLAIN} +shop: 2 tools\r\n")
+        seen.wait_for(rf"providers{PLAIN} +shop: 3 tools\r\n")
     write("providers:\n  shop: {enabled: true}\n  console: {enabled: true, public_routes: true}")
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")

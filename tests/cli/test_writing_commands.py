@@ -55,14 +55,18 @@ HEAVY = """
 @pytest.mark.requirement("C-10-init", "C-10-exit-codes")
 def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, tmp_path: Path) -> None:
     assert run("init").code == 0
+    assert run("call", "count_words", "text=one two").out == "2\n"
     text = (tmp_path / "providers.yaml").read_text()
     assert "hello:\n    enabled: false" in text
+    assert "console" not in yaml.safe_load(text)["providers"]  # `serve` has it where there is no entry
     assert run("check").code == 0
     (tmp_path / "providers.yaml").write_text(text.replace("hello:\n    enabled: false", "hello:\n    enabled: true"))
     assert run("call", "hello").out == "Hello, world!\n"
     again = run("init", "--json")
     assert (again.code, again.codes) == (1, ["exists"])
-    assert run("init", "-c", "other.yaml", "--json").json == {"file": "other.yaml"}
+    assert run("init", "-c", "other.yaml", "--json").json == {"file": "other.yaml", "code": None}
+    assert "my_tools" not in (tmp_path / "other.yaml").read_text()
+    assert (tmp_path / "my_tools.py").read_text().count("count_words") == 1
 
 
 @pytest.mark.requirement("C-10-keys-new")

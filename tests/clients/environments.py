@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.environments import make_environment
-from tests.node.installed import installed, node
+from tests.node.installed import installed, node, script
 
 REQUIREMENTS = Path(__file__).with_name("requirements")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -40,8 +40,9 @@ CLIENTS = (
 )
 """Each has a program and an environment of its name; with `chat` it is the same client with chat completions."""
 
-LARGE_CLIENTS = ("open_webui", "open_webui chat")
-"""Too large for each `make judge`: 1.7 GB, and a minute to start. `TOOLPLUG_CLIENTS=all` runs them too.
+LARGE_CLIENTS = ("open_webui", "open_webui chat", "cline.mjs", "continue")
+"""Too large for each `make judge`: Open WebUI is 1.7 GB and starts in a minute, Cline 220 MB, and Continue is a process
+of seconds for each prompt. `TOOLPLUG_CLIENTS=all` runs them too.
 
 `requirements/open_webui.txt` has no `torch`, which 0.12.4 needs for embeddings of its own only and is as large again.
 """
@@ -67,12 +68,15 @@ def chosen_clients() -> Sequence[str]:
 def command_of(client: str) -> tuple[Sequence[str], Path]:
     """The command that runs a client's program, and where; its environment is made if it is not there."""
     if client.endswith(".mjs"):
-        place = installed("clients")
+        place = installed("cline" if client == "cline.mjs" else "clients")
         for program in PROGRAMS.glob("*.mjs"):
             (place / program.name).write_bytes(program.read_bytes())  # packages are looked for beside the program
         return (str(node()), f"use_{client}"), place
     if client == "codex":
         return (sys.executable, "use_codex.py", str(codex())), PROGRAMS
+    if client == "continue":
+        program = script("continue_cli", "@continuedev/cli")
+        return (sys.executable, "use_continue.py", str(node()), str(program)), PROGRAMS
     name, *arguments = client.split()
     return (str(environment(name) / "bin" / "python"), f"use_{name}.py", *arguments), PROGRAMS
 

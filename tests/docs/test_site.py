@@ -26,7 +26,7 @@ WIDTHS = """() => [
 ]"""
 """By how many pixels the page, and each of its blocks of code, is wider than what shows it."""
 
-PUBLIC = ("toolplug", "toolplug.http", "toolplug.responses", "toolplug.client", "toolplug.testing")
+PUBLIC = ("toolplug", "toolplug.http", "toolplug.apart", "toolplug.responses", "toolplug.client", "toolplug.testing")
 
 
 @pytest.mark.judge

@@ -310,7 +310,7 @@ async def test_explain_says_how_the_server_of_a_tool_is_and_where_a_tool_lives_t
     text = settings(plain, mcp_servers={"files": entry}, toolsets={}, agents={})
     async with open_host(text, environ={}) as host:
         await found(host)
-        unexposed = "MCP server 'files' has it, and is called through a toolset that has from: mcp:files, or its prefix"
+        unexposed = "MCP server 'files' has it and offers it to nobody: give it a prefix, or a toolset from: mcp:files"
         for name, gate, why in (
             ("files/read", "toolset", unexposed),
             ("read", "toolset", unexposed),

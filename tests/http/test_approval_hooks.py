@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 from tests.http.conftest import client_of
-from tests.http.test_grants import AUTH, call, decide
+from tests.http.test_grants import AUTH, PERSON, call, decide
 
-from toolplug import FunctionProvider, Principal, Ticket, open_host, tool
+from toolplug import FunctionProvider, Principal, RevokedGrant, Ticket, open_host, tool
 from toolplug.http import create_app
+from toolplug.parts.approvals.grants import Grants
 from toolplug.parts.approvals.running import Approvals
 from toolplug.sqlite.store import SqliteStore
 
@@ -42,6 +43,9 @@ class Ops(FunctionProvider):
     def approval_decided(self, ticket: Ticket) -> None:
         self.told.append((ticket.id, ticket.state, ticket.reason))
 
+    def grant_revoked(self, grant: RevokedGrant) -> None:
+        self.told.append((grant.id, f"{grant.tool} of {grant.subject}, by {grant.made_by}", grant.revoked_by))
+
 
 async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
@@ -51,7 +55,8 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def served(store: str) -> AsyncIterator[tuple[Ops, AsyncClient]]:
-    entry = {"type": f"{__file__}:Ops", "enabled": True, "tools": {"query": "ask"}}
+    rule = {"policy": "ask", "grants": {"most": "1h", "scope": "caller"}}
+    entry = {"type": f"{__file__}:Ops", "enabled": True, "tools": {"query": rule}}
     settings: dict[str, Any] = {"store": store, "auth": AUTH, "providers": {"ops": entry}}
     async with open_host(settings, environ={}) as host, client_of(create_app(host)) as client:
         yield host.plugins.get_plugin("ops"), client
@@ -92,3 +97,30 @@ async def test_of_processes_that_share_a_store_the_one_that_acts_tells_and_for_t
         assert (ticket, "denied", None) in [*one.told, *two.told]
         await asyncio.sleep(0.3)
         assert len(one.told) + len(two.told) == 4
+
+
+async def test_a_plugin_is_told_who_has_taken_a_grant_back() -> None:
+    async with served("memory://") as (ops, client):
+        asked = await call(client, table="orders")
+        await decide(client, asked, grant={"scope": "caller", "for": "1h"})
+        (grant,) = (await client.get("/v1/grants", headers=PERSON)).json()["grants"]
+        gone = await client.delete(f"/v1/grants/{grant['id']}", headers=PERSON)
+        again = await client.delete(f"/v1/grants/{grant['id']}", headers=PERSON)
+        assert (gone.status_code, again.status_code) == (204, 404)
+        await eventually(lambda: len(ops.told) == 3)
+        assert ops.told[-1] == (grant["id"], "query of agent, by person", "person")
+
+
+@pytest.mark.requirement("I35-hooks-replicas")
+async def test_of_processes_that_share_a_store_one_tells_what_the_command_line_has_taken_back(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db?shared=true"
+    async with AsyncExitStack() as stack:
+        (one, client), (two, _) = [await stack.enter_async_context(served(url)) for _ in range(2)]
+        await decide(client, await call(client, table="a"), grant={"scope": "caller", "for": "1h"})
+        (grant,) = (await client.get("/v1/grants", headers=PERSON)).json()["grants"]
+        async with SqliteStore(tmp_path / "state.db", shared=True) as store:
+            await Grants(store).revoke(grant["id"], Principal("operator"), decided="command")
+        await eventually(lambda: len(one.told) + len(two.told) == 3)
+        assert (grant["id"], "query of agent, by person", "operator") in [*one.told, *two.told]
+        await asyncio.sleep(0.3)
+        assert len(one.told) + len(two.told) == 3

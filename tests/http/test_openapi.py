@@ -132,7 +132,7 @@ def test_whatever_is_sent_is_answered_as_the_document_says(sample_package: None)
     with served(host, create_app(host)) as port:
         schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/v1/openapi.json").include(tag="toolplug")
         operations = [result.ok() for result in schema.get_all_operations()]
-        described = {f"{route.method} {route.path}" for route in described_routes(built_in())}
+        described = {f"{route.method} {route.path.replace(':path}', '}')}" for route in described_routes(built_in())}
         assert {operation.label for operation in operations} >= described
         for operation in operations:
             for mode in GenerationMode:

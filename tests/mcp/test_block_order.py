@@ -34,12 +34,12 @@ def text(words: str) -> dict[str, Any]:
 def test_blocks_keep_the_order_that_the_server_gave_them(blocks: list[dict[str, Any]]) -> None:
     result = result_of(McpAnswer(blocks, None, False), None)
     assert result.output == "\n".join(block["text"] for block in blocks if block["type"] == "text")
-    assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
+    assert content_of(result, lambda _: True, None)["content"] == blocks
 
 
 def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
     result = result_of(McpAnswer([text("secret"), IMAGE, text("b")], None, False), None)._replace(output="[removed]")
-    assert content_of(result, lambda _: True, wrapped=False)["content"] == [text("[removed]"), IMAGE]
+    assert content_of(result, lambda _: True, None)["content"] == [text("[removed]"), IMAGE]
 
 
 @pytest.mark.requirement("I32-mcp-text-once")
@@ -61,5 +61,5 @@ def test_a_part_of_a_text_that_was_changed_does_not_break_a_line() -> None:
 def test_a_text_that_is_output_and_part_is_sent_once(
     result: ToolResult, blocks: list[dict[str, Any]], told: str
 ) -> None:
-    assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
+    assert content_of(result, lambda _: True, None)["content"] == blocks
     assert text_of_result(result) == told

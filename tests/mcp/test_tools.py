@@ -68,6 +68,25 @@ async def test_a_list_at_the_endpoint_of_a_session_is_not_kept(opened: Opened, u
         assert (await client.list_tools()).ttl_ms == 0
 
 
+CUTTING = settings(providers={"speaking": {"enabled": True, "limits": {"max_result_bytes": 3}}})
+
+
+@pytest.mark.parametrize("configured", [CUTTING])
+@pytest.mark.requirement("C-5-mcp")
+async def test_a_value_that_is_cut_to_text_is_an_error_that_the_model_reads(opened: Opened) -> None:
+    async with opened() as client:
+        await client.list_tools()  # from here on the client raises for a result without a value of its schema
+        moved = await client.call_tool("move", {"x": 3})
+        numbers = await client.call_tool("numbers", {})
+    for result, text in ((moved, '{"x'), (numbers, "[1,")):
+        ran, cut = result.content
+        assert isinstance(ran, TextContent)
+        assert isinstance(cut, TextContent)
+        assert (result.is_error, result.structured_content) == (True, None)
+        assert ran.text == "The tool ran, once; it gave no value of its output schema but this text:"
+        assert cut.text.startswith(f"{text}\n[cut: ")
+
+
 @pytest.mark.requirement("I32-mcp-quiet-meta")
 async def test_a_good_result_is_text_and_structured_and_what_is_no_object_is_put_in_one(opened: Opened) -> None:
     async with opened() as client:

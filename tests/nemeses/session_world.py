@@ -19,7 +19,8 @@ from tests.sessions.fixtures import T1, modified, registration, told
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, StoreError
 from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import Session, UpdateResult
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import UpdateResult
 
 WRITERS, READERS, STREAMS = 2, 2, 2
 PATIENCE_S = 3.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -141,9 +142,17 @@ async def test_one_question_decides_fifty_like_calls_though_the_process_that_ask
         await asyncio.sleep(1.0)
         asked, other = call(first, "call-0"), call(second, "call-1")
         assert [asked["status"], other["status"]] == ["denied", "denied"]
-    kept = replicas.toolplug("journal", "--limit", "1000")["calls"]
-    assert sum(item["status"] == "success" for item in kept) == 100
+    assert count_kept(replicas) == (100, 2, 2)
     await decide_as_client(first, second)
+    assert count_kept(replicas) == (150, 3, 3)
+
+
+def count_kept(replicas: Replicas) -> tuple[int, ...]:
+    """How many calls the journal has that ended well, how many decisions that allow them, and how many taken back."""
+    kept = replicas.toolplug("journal", "--limit", "1000")["calls"]
+    statuses = Counter(item["status"] for item in kept)
+    assert toolplug("journal", "verify", folder=replicas.folder).code == 0
+    return tuple(statuses[name] for name in ("success", "approval_approved", "grant_revoked"))
 
 
 async def decide_as_client(first: Serving, second: Serving) -> None:

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 
 from tests.project.sources import sources
+from tests.requirement_table import ROOT
 
 TWICE = {
     "Caller": "one of `toolplug`, one of `toolplug.testing.in_process`, both public",
@@ -18,14 +19,19 @@ TWICE = {
 """Names of two classes, with the reason; the list only gets shorter."""
 
 
-def _class_names() -> Counter[str]:
-    return Counter(
-        node.name
-        for source in sources("src/toolplug/**/*.py")
-        for node in source.nodes
-        if isinstance(node, ast.ClassDef)
+def _repeated(package: str) -> dict[str, int]:
+    """Return the names of several classes of a package, with their number."""
+    names = Counter(
+        node.name for source in sources(f"{package}/**/*.py") for node in source.nodes if isinstance(node, ast.ClassDef)
     )
+    return {name: count for name, count in names.items() if count > 1}
 
 
 def test_each_class_has_a_name_of_its_own() -> None:
-    assert {name: count for name, count in _class_names().items() if count > 1} == dict.fromkeys(TWICE, 2)
+    assert _repeated("src/toolplug") == dict.fromkeys(TWICE, 2)
+
+
+def test_each_class_of_a_plugin_has_a_name_of_its_own() -> None:
+    plugins = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/src/*")]
+    assert plugins
+    assert {plugin: names for plugin in plugins if (names := _repeated(plugin))} == {}

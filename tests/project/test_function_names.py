@@ -6,7 +6,7 @@ import ast
 import re
 from functools import cache
 
-from tests.project.sources import sources
+from tests.project.sources import product
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -20,8 +20,8 @@ VERBS = frozenset(["bound", "embed", "feed", "need", "seed", "shed", "speed"])
 """Words with the form of a participle that are verbs or nouns."""
 
 KEPT = {
-    "catalog/catalog.py": "annotated merged offered ordered planned prefixed rendered renamed undeferred",
-    "catalog/layered_catalog.py": "annotated offered planned prefixed rendered renamed undeferred",
+    "catalog/catalog.py": "annotated described merged offered ordered planned prefixed rendered renamed undeferred",
+    "catalog/layered_catalog.py": "annotated described offered planned prefixed rendered renamed undeferred",
     "catalog/offering.py": "prefixed",
     "client/application.py": "settled",
     "client/tool.py": "taken",
@@ -45,7 +45,7 @@ def functions() -> tuple[str, ...]:
     """Return `file: name` of each function of the product but its properties."""
     return tuple(
         f"{source.name.removeprefix('src/toolplug/')}: {node.name}"
-        for source in sources("src/toolplug/**/*.py")
+        for source in product()
         for node in source.nodes
         if isinstance(node, FUNCTIONS) and not any("property" in ast.unparse(each) for each in node.decorator_list)
     )

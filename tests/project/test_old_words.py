@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.project.sources import sources
+from tests.project.sources import product
 
 OLD = frozenset(
     [
@@ -66,7 +66,7 @@ BEFORE = {
 def test_no_function_or_class_has_a_word_that_was_replaced() -> None:
     assert {
         f"{source.name.removeprefix('src/toolplug/')}: {node.name}"
-        for source in sources("src/toolplug/**/*.py")
+        for source in product()
         for node in source.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and node.name.strip("_").lower() in OLD

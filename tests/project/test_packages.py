@@ -55,6 +55,7 @@ def test_the_server_comes_with_the_console_of_its_own_minor_version() -> None:
     assert found["toolplug-console"].specifier == SpecifierSet(f">={minor},<{following}")
 
 
+@pytest.mark.process
 def test_the_release_page_moves_every_range_of_toolplug_to_the_next_minor_version(tmp_path: Path) -> None:
     for project in PROJECTS:
         copy = tmp_path / project.relative_to(ROOT) / "pyproject.toml"

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 LISTS_PUBLIC_NAMES = {
     "src/toolplug/__init__.py",
     "src/toolplug/http/__init__.py",
+    "src/toolplug/apart/__init__.py",
     "src/toolplug/client/__init__.py",
     "src/toolplug/responses.py",
     "src/toolplug/testing/__init__.py",

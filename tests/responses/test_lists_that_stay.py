@@ -94,10 +94,11 @@ async def create(harness: Harness, app: Application, text: str, previous: str | 
 
 
 @pytest.mark.parametrize(
-    "turns", [pytest.param(10, marks=pytest.mark.process), pytest.param(40, marks=pytest.mark.judge)]
+    "turns", [pytest.param(10, marks=pytest.mark.process), pytest.param(100, marks=pytest.mark.judge)]
 )
 async def test_changes_in_many_turns_leave_the_prefix_as_it_is(staging: Staging, turns: int) -> None:
-    harness = await staging()
+    # A session has ten updates a minute by default, and the conversation of a hundred turns has more.
+    harness = await staging(sessions={"max_updates_per_minute": 600})
     app = Application(harness.url, plugin_type="zoo", api_key="alice-key")
     previous: str | None = None
     async with app:
@@ -206,31 +207,48 @@ async def test_another_list_of_the_client_begins_a_new_list_and_is_counted(stagi
     assert 'antwort_prompt_prefix_changes_total{reason="request"} 1.0' in metrics
 
 
-@pytest.mark.mcp
-@pytest.mark.parametrize("announces", [True, False])
-async def test_the_list_stays_by_itself_where_a_server_announces_changes(
-    staging: Staging, tmp_path: Path, announces: bool
-) -> None:
-    server = PlainServer(tmp_path / "zoo")
-    if not announces:
-        script = server.folder / "server.py"
-        script.write_text(script.read_text().replace('{"listChanged": True}', "{}"))
-    harness = await staging(**sections_of(server))
-    changing = ChangingServer(server, harness.host)
+async def changes_of_a_server(harness: Harness, changing: ChangingServer, turns: int) -> None:
+    """A conversation in which the tools of a server change before each turn, and each is called as the model knows."""
     await changing.listed()
     keeper = {"metadata": {"toolplug_agent": "keeper"}}
     harness.backend.plays(says("Hello."))
     previous = (await harness.create("Hello", **keeper)).id
-    for turn in (1, 2, 3, 4) if announces else (1,):
+    for turn in range(1, turns + 1):
         wanted = await changing.change(turn)
-        name, given = wanted.sent if announces else wanted[:2]
+        stays = "call_tool" in harness.backend.asked[0].tool_names
+        name, given = wanted.sent if stays else wanted[:2]
         harness.backend.plays(calls(Call(name, json.dumps(given), f"call_{turn}")), says("Done."))
         response = await harness.create(f"turn {turn}", previous_response_id=previous, **keeper)
         previous = response.id
         (output,) = [item.output for item in response.output if item.type == "mcp_call"]
+        # What is gone never runs: the server's own answers have its process.
+        ran = str(output).startswith('{"name": "')
+        assert ran if wanted.answer else not ran, (turn, wanted, output)
         assert str(output).startswith(wanted.answer), (turn, wanted, output)
-    assert ("call_tool" in harness.backend.asked[0].tool_names) is announces
-    assert (sent_to(harness).changed_prefixes == 0) is announces
+
+
+@pytest.mark.parametrize("turns", [pytest.param(4, marks=pytest.mark.mcp), pytest.param(100, marks=pytest.mark.judge)])
+async def test_the_list_stays_by_itself_where_a_server_announces_changes(
+    staging: Staging, tmp_path: Path, turns: int
+) -> None:
+    """A server in a process of its own, whose tools come, go and take other arguments, and that goes and comes."""
+    server = PlainServer(tmp_path / "zoo")
+    harness = await staging(**sections_of(server))
+    await changes_of_a_server(harness, ChangingServer(server, harness.host), turns)
+    assert "call_tool" in harness.backend.asked[0].tool_names
+    sent = sent_to(harness)
+    assert (sent.requests, sent.changed_prefixes) == (2 * turns + 1, 0)
+
+
+@pytest.mark.mcp
+async def test_the_list_is_made_anew_where_a_server_announces_no_changes(staging: Staging, tmp_path: Path) -> None:
+    server = PlainServer(tmp_path / "zoo")
+    script = server.folder / "server.py"
+    script.write_text(script.read_text().replace('{"listChanged": True}', "{}"))
+    harness = await staging(**sections_of(server))
+    await changes_of_a_server(harness, ChangingServer(server, harness.host), 1)
+    assert "call_tool" not in harness.backend.asked[0].tool_names
+    assert sent_to(harness).changed_prefixes > 0
 
 
 @pytest.mark.process

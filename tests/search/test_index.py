@@ -190,3 +190,36 @@ def test_ten_thousand_tools_take_less_than_three_kilobytes_each_and_are_found_as
     same = [len({*one} & {*other}) for one, other in zip(best, of_all, strict=True)]
     assert [each[:1] for each in best] == [each[:1] for each in of_all]
     assert sum(same) / sum(map(len, of_all)) >= 0.98
+
+
+@pytest.mark.requirement("I34-index")
+@pytest.mark.parametrize("words", ["merge order", "merge", "order table", "orders"])
+def test_how_many_tools_have_a_word_is_counted_without_repetitions(words: str) -> None:
+    # In a name and a description, twice in one description, and in forms of one word.
+    tools = [
+        tool("merge_order", "merge the order with another order"),
+        tool("merge_table", "Merge tables, and the Merge of their orders"),
+        tool("order", "orders and ORDER"),
+        tool("other"),
+    ]
+    index = ToolIndex(tools)
+    for word in words.split():
+        folded = word.removesuffix("s")
+        have = {
+            place for place, each in enumerate(index.definitions) if folded in f"{each.name} {each.description}".lower()
+        }
+        known = index.find_word(folded)
+        assert (known.spread, known.names | known.texts) == (len(have), have)
+
+
+@pytest.mark.requirement("I34-index")
+def test_of_words_that_begin_alike_few_are_looked_up_however_many_there_are() -> None:
+    many = [
+        tool(f"tool_{number}", f"Shows a directi{'abcdefghij'[number % 10] * (number + 1)}") for number in range(300)
+    ]
+    index = ToolIndex([tool("direction", "Say the way"), *many])
+    assert index.akin("directional") == ["direction"]
+    assert len(index.akin("directi")) == 4
+    assert index.akin("director") != index.akin("dirigent") == []
+    alike = index._alike_words["direc"]
+    assert len(alike) == 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from tests.search.judged_sets import LANGUAGES, JudgedSet, read_judged_set
@@ -86,3 +87,31 @@ def test_settings_that_are_chosen_on_one_half_hold_on_the_other(monkeypatch: pyt
     shares = [sum(each) / len(each) for each in (first, among_five)]
     assert shares[0] >= FOUND_FIRST
     assert shares[1] >= FOUND_AMONG_FIVE
+
+
+SHARES, SHORT_QUERIES = (0.34, 0.4, 0.5, 0.6), (0, 1, 2, 3, 4)
+"""The settings of when nothing fits, of which the search has one: a share of the words, and how many are few."""
+TODAY = (ranking._FITS, ranking._SHORT_QUERY)
+COST = 3
+"""A tool that is there and not found costs three times what an answer to a hopeless prompt does."""
+GAIN = 0.02
+
+
+def test_no_other_rule_of_when_nothing_fits_does_better_on_prompts_that_it_was_not_chosen_on(
+    judged: list[tuple[JudgedSet, ToolIndex]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cross-validation: whether the rule, which was chosen while looking at the set, should be another."""
+    right: dict[tuple[float, int], tuple[list[bool], list[bool]]] = {}
+    for share, words in product(SHARES, SHORT_QUERIES):
+        monkeypatch.setattr(ranking, "_FITS", share)
+        monkeypatch.setattr(ranking, "_SHORT_QUERY", words)
+        said = [not search([index], prompt.text, 5).best for each, index in judged for prompt in each.hopeless]
+        right[share, words] = said, list(answers(judged, 5))
+
+    def score(setting: tuple[float, int], half: int) -> float:
+        said, found = (each[half::2] for each in right[setting])
+        return sum(said) / len(said) + COST * sum(found) / len(found)
+
+    chosen = [score(max(right, key=lambda each: score(each, half)), 1 - half) for half in (0, 1)]
+    today = [score(TODAY, half) for half in (1, 0)]
+    assert sum(chosen) / 2 <= sum(today) / 2 + GAIN, (chosen, today)

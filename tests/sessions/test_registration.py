@@ -26,8 +26,8 @@ from tests.sessions.fixtures import (
 
 from toolplug.errors import ApiError, SessionGone
 from toolplug.parts.sessions.service import Sessions
-from toolplug.parts.sessions.session import RegistrationResult, Session
-from toolplug.parts.sessions.tools.negotiation import RefusedTool, Registration, ToolChanges
+from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.negotiation import RefusedTool, Registration, RegistrationResult, ToolChanges
 from toolplug.stores.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -113,6 +113,18 @@ async def test_the_journal_has_the_calls_of_which_the_console_knows_nothing(serv
     assert [call["tool"] for call in later] == ["echo", "nothing", "echo"]
 
 
+@pytest.mark.requirement("I33-hour")
+def test_a_call_that_did_not_reach_a_tool_has_no_part_in_the_latency() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    for duration_s in (0.0, 0.0, 0.02):
+        hour.count(PRICE, duration_s, failed=not duration_s, at=clock.now)
+    clock.now += 5
+    numbers = hour.numbers("t1")
+    assert (numbers["calls"][-1], numbers["failed"][-1]) == (3, 2)
+    assert 0.01 <= (numbers["p50"][-1] or 0) <= 0.025
+
+
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
     call = ToolCall("c", "price")
     context = CallContext(principal=Principal(tenant=tenant))
@@ -145,13 +157,13 @@ async def test_processes_of_a_store_tell_each_other_of_their_calls(monkeypatch: 
             answered(other_feed, "t2")
             clock.now += 5
             for each in (shared, other_shared, shared):
-                await each.exchange()
+                await each.write_and_read()
             batch = b"".join(await viewer.batches(1))
             his = b"".join(await foreign.batches(1))
         seen = [sums(each.numbers(tenant)) for tenant in ("t1", "t2", None) for each in (hour, other_hour)]
         clock.now += 5
         for each in (shared, other_shared):
-            await each.exchange()
+            await each.write_and_read()
         again = sums(hour.numbers(None))
     assert batch.count(b'"tool":"price"') == 2
     assert his.count(b'"tool":"price"') == 1
@@ -167,7 +179,7 @@ async def test_a_store_that_fails_costs_the_exchange_alone(caplog: pytest.LogCap
         for _ in range(3):
             answered(feed, "t1")
             clock.now += 5
-            await shared.exchange()
+            await shared.write_and_read()
         numbers = sums(hour.numbers("t1"))
     assert numbers == (3, 0, [("price", 3, 0)])
     assert len(caplog.messages) == 1

@@ -195,16 +195,16 @@ def test_a_document_that_ends_the_process_has_failed_and_the_next_is_read(
 ) -> None:
     with closing(reader_of()) as reader:
         read(reader, "a.txt", b"river")
-        process = reader._process
-        assert process is not None
-        os.kill(process.pid, signal.SIGSTOP)  # the next document is written, and not read
-        late = Timer(0.1, process.kill)
+        pid = reader.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)  # the next document is written, and not read
+        late = Timer(0.1, os.kill, (pid, signal.SIGKILL))
         late.start()
         code, message = refused(reader, "b.txt", b"lake " * 100_000)
         late.join()
         assert (code, message) == ("too_complex", "'b.txt' cannot be read: its reader ended (signal 9)")
         assert read(reader, "c.txt", b"river").text == "river"
-    assert "the reader of documents ended at 'b.txt' (signal 9)" in caplog.text
+    assert "the reader of documents ended at 'b.txt': its process ended (signal 9)" in caplog.text
 
 
 @pytest.mark.requirement("I30-1-reader-starts")

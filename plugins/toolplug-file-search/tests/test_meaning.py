@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 
 from toolplug import CallContext, Principal, ToolCall, open_host
-from toolplug_file_search.search.meaning import fused
+from toolplug_file_search.search.meaning import fuse
 from toolplug_file_search.search.ranking import Hit, Weights
 from toolplug_file_search.settings import Settings
 from toolplug_file_search.storage.database import Database
@@ -186,11 +186,11 @@ def test_vectors_that_come_after_the_first_search_are_found(tmp_path: Path) -> N
 
 def test_ranks_are_fused_reciprocally() -> None:
     words, near = [Hit(1, 1, 0.5), Hit(1, 2, 0.5), Hit(1, 4, 0.1)], [Hit(1, 2, 0.9), Hit(2, 3, 0.8)]
-    found = fused(words, near, Weights())
+    found = fuse(words, near, Weights())
     assert [(hit.corpus, hit.chunk) for hit in found] == [(1, 2), (1, 1), (2, 3), (1, 4)]
     assert [round(hit.score, 3) for hit in found] == [0.958, 0.5, 0.458, 0.02]
-    assert fused([Hit(1, 1, 1.0)], [Hit(1, 1, 1.0)], Weights())[0].score == 1.0
-    weighed = fused([Hit(1, 1, 1.0)], [Hit(1, 2, 1.0)], Weights(words=3.0, meaning=1.0))
+    assert fuse([Hit(1, 1, 1.0)], [Hit(1, 1, 1.0)], Weights())[0].score == 1.0
+    weighed = fuse([Hit(1, 1, 1.0)], [Hit(1, 2, 1.0)], Weights(words=3.0, meaning=1.0))
     assert [(hit.chunk, round(hit.score, 3)) for hit in weighed] == [(1, 0.75), (2, 0.25)]
 
 

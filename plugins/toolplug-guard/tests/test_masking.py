@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolplug import ToolResult
 from toolplug_guard.masking import MAX_PARSED, Masker
-from toolplug_guard.patterns import KINDS, SHORT_BYTES, Detector, Kind, Span, compiled
+from toolplug_guard.patterns import KINDS, SHORT_BYTES, Detector, Kind, Span, compile_pattern
 
 ALL = Detector(list(KINDS.values()))
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow+/==\n-----END RSA PRIVATE KEY-----"
@@ -84,16 +84,18 @@ def test_a_text_that_only_looks_like_one_stays(text: str) -> None:
 
 
 def test_findings_that_overlap_are_masked_as_one() -> None:
-    kinds = [Kind("a", compiled("abc")), Kind("b", compiled("cde")), Kind("c", compiled("bc"))]
+    kinds = [Kind("a", compile_pattern("abc")), Kind("b", compile_pattern("cde")), Kind("c", compile_pattern("bc"))]
     overlapping = Masker(Detector(kinds), "<{kind}>")
     assert overlapping.text("xabcdex abc") == "x<a>x <a>"
     assert overlapping.found == Counter(a=2)
-    nested = Masker(Detector([Kind("outer", compiled("abcdef")), Kind("inner", compiled("bc"))]), "<{kind}>")
+    nested = Masker(
+        Detector([Kind("outer", compile_pattern("abcdef")), Kind("inner", compile_pattern("bc"))]), "<{kind}>"
+    )
     assert nested.text("xabcdefx") == "x<outer>x"
 
 
 def test_a_pattern_with_a_group_masks_the_group() -> None:
-    detector = Detector([Kind("password", compiled(r"password[=:] ?(\S+)|pin (\d+)"))])
+    detector = Detector([Kind("password", compile_pattern(r"password[=:] ?(\S+)|pin (\d+)"))])
     assert (
         Masker(detector, "[{kind}]").text("password=x1 pin 12 password: y")
         == "password=[password] pin 12 password: [password]"
@@ -173,7 +175,7 @@ def test_a_hostile_text_of_a_mebibyte_takes_time_linear_in_its_length(text: str)
 
 
 def test_a_search_that_takes_too_long_ends() -> None:
-    kind = Kind("slow", compiled("a(?:.*b)?"))
+    kind = Kind("slow", compile_pattern("a(?:.*b)?"))
     with pytest.raises(TimeoutError, match="the search for slow takes too long"):
         list(kind.spans(b"aaaa", until=0.0))
 
@@ -181,7 +183,7 @@ def test_a_search_that_takes_too_long_ends() -> None:
 @pytest.mark.parametrize("pattern", [r"(?=a)", r"(a)\1", "(open", "a{1001}"])
 def test_a_pattern_that_needs_backtracking_or_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a pattern of RE2: "):
-        compiled(pattern)
+        compile_pattern(pattern)
 
 
 SPLIT = st.text(st.characters(codec="ascii"), max_size=12) | st.sampled_from(
@@ -196,7 +198,9 @@ def test_texts_that_are_searched_together_have_the_findings_that_each_has_alone(
 
 
 def test_an_operators_own_pattern_is_searched_in_each_text_alone() -> None:
-    own = Detector([*KINDS.values(), Kind("whole", compiled("^[0-9]+$")), Kind("across", compiled("(?s)a.*b"))])
+    own = Detector(
+        [*KINDS.values(), Kind("whole", compile_pattern("^[0-9]+$")), Kind("across", compile_pattern("(?s)a.*b"))]
+    )
     assert own.findings_of(["x1", "12", "a", "b", "a\nb", "ada@example.com"], inf).keys() == {1, 4, 5}
 
 

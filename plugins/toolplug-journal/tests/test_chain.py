@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from toolplug import Principal
 from toolplug.execution.host_approvals import DecisionTerms, GrantTerms
+from toolplug.parts.approvals.running import RunningApprovals
 from toolplug_journal import chain
 from toolplug_journal.command import add_command
 from toolplug_journal.database import FILE, Database, Retention
@@ -45,7 +46,7 @@ def lines(file: Path) -> Iterator[list[dict[str, Any]]]:
     """Twenty calls, which two processes have written in turns."""
     database = Database(file, Retention(1e6, 5))
     database.prepare(NOW)
-    with closing(database.connected()) as one, closing(database.connected()) as two:
+    with closing(database.connect()) as one, closing(database.connect()) as two:
         for number in range(0, 20, 2):
             for connection, each in ((one, number), (two, number + 1)):
                 database.write(connection, [ended(each, status=None), ended(each)], NOW + number)
@@ -101,22 +102,29 @@ def test_lines_that_are_removed_at_the_end_are_found_by_a_hash_that_is_known(lin
 
 def test_old_lines_are_dropped_from_the_beginning_and_the_chain_goes_on(lines: list[Any], file: Path) -> None:
     database = Database(file, Retention(1.0, 5))
-    with closing(database.connected()) as connection:
+    with closing(database.connect()) as connection:
         database.write(connection, [ended(99)], NOW + 1_000)
         assert chain.verify(chain.read(connection, 0), known=lines[-1]["hash"])[0] == 1
         database.write(connection, [ended(100)], NOW + 1_000)
         assert [line["seq"] for line in chain.read(connection, 0)] == [21, 22]
 
 
-def test_a_journal_of_the_first_release_keeps_its_calls_and_begins_a_chain(file: Path) -> None:
+@pytest.mark.parametrize(("version", "without", "lines"), [(1, "DROP TABLE chain;", 1), (2, "", 2)])
+def test_a_journal_of_an_earlier_release_keeps_its_calls_and_has_a_chain(
+    file: Path, version: int, without: str, lines: int
+) -> None:
     database = Database(file, Retention(1e6, 5))
     database.prepare(NOW)
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript("DROP TABLE chain; PRAGMA user_version = 1;")
+    with closing(database.connect()) as connection:
+        database.write(connection, [ended(0)], NOW)
+        before = f"ALTER TABLE calls DROP COLUMN more; {without} PRAGMA user_version = {version};"
+        connection.executescript(before)
     database.prepare(NOW)
-    with closing(database.connected()) as connection:
-        database.write(connection, [ended(1)], NOW)
-        assert chain.verify(chain.read(connection, 0))[0] == 1
+    with closing(database.connect()) as connection:
+        database.write(connection, [ended(2)._replace(more={"granted_by": "g"})], NOW)
+        assert chain.verify(chain.read(connection, 0))[0] == lines
+    kept = [(each.call_id, each.more) for each in database.newest("t0", None, 5, NOW)]
+    assert kept == [("c2", '{"granted_by": "g"}'), ("c0", None)]
 
 
 def test_the_command_exports_and_verifies(
@@ -162,13 +170,27 @@ async def test_decisions_and_what_they_allow_are_in_the_chain(in_process_host: A
     async with in_process_host({"providers": providers}) as served:
         asked = (await served.call("hello", name="Ada")).metadata["approval"]["id"]
         terms = DecisionTerms("fine", None, GrantTerms(60.0, "caller"))
-        by = Principal("eve", tenant=(await served.host.approvals.everywhere())[0].tenant)
+        waiting = (await served.host.approvals.everywhere())[0]
+        by, decided_for = Principal("eve", tenant=waiting.tenant), waiting.subject
         ticket = await served.host.approvals.decide(asked, "approve", by, terms=terms)
         for _ in range(2):
             assert (await served.call("hello", name="Ada")).output == "Hello, Ada!"
+        assert ticket.grant is not None
+        approvals = served.host.part(RunningApprovals)
+        await approvals.own.grants.revoke(ticket.grant, Principal("max", tenant=by.tenant))
     with closing(sqlite3.connect(tmp_path / ".toolplug/providers/journal" / FILE)) as connection:
         kept = [dict(line) for line in chain.read(connection, 0)]
-    assert chain.verify(kept) == (4, kept[-1]["hash"])
+    assert chain.verify(kept) == (5, kept[-1]["hash"])
+    revoked = kept.pop()
+    assert {name: revoked.get(name) for name in ("status", "tool", "subject", "grant", "revoked_by")} == {
+        "status": "grant_revoked",
+        "tool": "hello",
+        "subject": decided_for,
+        "grant": ticket.grant,
+        "revoked_by": "max",
+    }
+    records = chain.otlp([revoked, kept[0]])["resourceLogs"][0]["scopeLogs"][0]["logRecords"]  # type: ignore[index]
+    assert [each["severityText"] for each in records] == ["INFO", "WARN"]
     decided = next(line for line in kept if line["status"] == "approval_approved")
     assert (decided["approval"], decided["decided_by"], decided["grant"]) == (asked, "eve", ticket.grant)
     assert decided["reason"] == "fine"

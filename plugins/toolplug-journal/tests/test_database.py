@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture
 def connections(database: Database) -> Iterator[tuple[sqlite3.Connection, sqlite3.Connection]]:
-    with closing(database.connected()) as one, closing(database.connected()) as two:
+    with closing(database.connect()) as one, closing(database.connect()) as two:
         yield one, two
 
 
@@ -53,7 +53,7 @@ def test_each_tenant_has_its_own_newest_calls_whoever_writes(
     for number in range(6):
         database.write(connections[number % 2], [entry(number), entry(number, tenant="t2")][: number or None], NOW)
     assert (kept(database), kept(database, "t2")) == (["3", "4", "5"], ["3", "4", "5"])
-    assert database.kept() == 6
+    assert database.count() == 6
 
 
 def test_the_end_of_a_call_is_the_same_entry_also_where_its_beginning_was_lost(
@@ -73,7 +73,7 @@ def test_what_is_too_old_is_not_shown_and_goes_with_the_next_entry(
     database.write(connections[0], [entry(1)], NOW)
     assert (kept(database, now=NOW + 100), kept(database, now=NOW + 101)) == (["1"], [])
     database.write(connections[0], [entry(2, at=NOW + 101)], NOW + 101)
-    assert database.kept() == 1
+    assert database.count() == 1
 
 
 def test_a_batch_is_kept_whole_or_not_at_all(

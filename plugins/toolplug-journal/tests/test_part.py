@@ -40,7 +40,7 @@ async def test_the_host_is_not_ready_while_the_journal_cannot_be_written(in_proc
         assert await served.host.ready() == ()
         file = tmp_path / ".toolplug" / "providers" / "journal" / "journal.db"
         whole = file.with_name("whole.db")
-        served.host.plugins.get_plugin("journal")._writer._failed(OSError("the disk is full"), 1)
+        served.host.plugins.get_plugin("journal")._writer._note_failure(OSError("the disk is full"), 1)
         (down,) = await served.host.ready()
         assert (down.part, down.reason) == ("journal", "the journal has not been written for 0.001 s or more")
         assert (file.exists(), whole.exists()) == (True, False)

@@ -32,8 +32,8 @@ class Harness:
         self.database.prepare(NOW)
         self.measures = Measures()
         log = logging.getLogger("toolplug.providers.journal")
-        self.writer = Writer(self.database, self.database.connected(), self.measures, lambda: NOW, log)
-        self._other = self.database.connected()
+        self.writer = Writer(self.database, self.database.connect(), self.measures, lambda: NOW, log)
+        self._other = self.database.connect()
         self._other.execute("BEGIN IMMEDIATE")
 
     def release(self) -> None:

@@ -19,7 +19,8 @@ from pypdf import PdfWriter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from toolplug_web_search.pages import MAX_READERS, PageReader, ending
+from toolplug.apart import ApartCallFailed
+from toolplug_web_search.pages import MAX_READERS, PageReader, explain
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -266,24 +267,26 @@ async def test_a_page_is_read_in_whatever_form_it_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "reason"),
+    ("why", "status", "said", "reason"),
     [
-        (3, "", "it takes more than 1,024 MiB of memory"),
-        (1, "MemoryError", "it takes more than 1,024 MiB of memory"),
-        (-signal.SIGXCPU, "", "it takes too much time"),
-        (-signal.SIGKILL, "", "its reader was killed, as by a system that is short of memory"),
-        (-signal.SIGSEGV, "", "its reader crashed (SIGSEGV)"),
+        ("memory", None, "", "it takes more than 1,024 MiB of memory"),
+        ("start", 1, "MemoryError", "it takes more than 1,024 MiB of memory"),
+        ("ended", -signal.SIGKILL, "", "its reader was killed, as by a system that is short of memory"),
+        ("ended", -signal.SIGSEGV, "", "its reader crashed (SIGSEGV)"),
         (
+            "start",
             1,
-            "ImportError: lxml.html.clean module is now a separate project",
+            "ImportError: lxml.html.clean is a separate project",
             "the reader of pages is not installed whole",
         ),
-        (1, "ModuleNotFoundError: No module named 'trafilatura'", "the reader of pages is not installed whole"),
-        (7, "something else", "the reader of pages failed"),
+        ("import", None, "No module named 'trafilatura'", "the reader of pages is not installed whole"),
+        ("start", None, "", "the process that reads pages cannot be started"),
+        ("raised", None, "ValueError", "the reader of pages failed"),
+        ("answer", None, "", "the reader of pages failed"),
     ],
 )
-def test_each_way_in_which_a_reader_ends_has_its_own_words(code: int, said: str, reason: str) -> None:
-    assert ending(code, said).startswith(reason)
+def test_each_way_in_which_a_reader_ends_has_its_own_words(why: Any, status: int, said: str, reason: str) -> None:
+    assert explain(ApartCallFailed(why, "it failed", status=status, said=said)).startswith(reason)
 
 
 @pytest.mark.requirement("I2-8-web-search-reader")
@@ -304,7 +307,7 @@ async def test_a_reader_that_cannot_start_is_said_to_callers_in_the_log_and_by_t
     assert refused == f"the text of the page could not be read: {reason}"
     assert warning == f"{reason}; until then no page can be opened"
     assert absent == "the text of the page could not be read: the process that reads pages cannot be started"
-    assert "ended with 1: ImportError: lxml.html.clean module is now a separate project" in caplog.text
+    assert "(status 1): ImportError: lxml.html.clean module is now a separate project" in caplog.text
 
 
 @pytest.mark.requirement("I2-8-web-search-reader")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from toolplug.apart.processes import ProcessTarget, WorkerProcess, python_path, start_process
+from toolplug.apart.calls import python_path
+from toolplug.apart.processes import ProcessTarget, WorkerProcess, start_process
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.values import Head
 from toolplug.catalog.exact_json import load_own_json

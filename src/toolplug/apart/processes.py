@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import MappingProxyType
 from typing import Any, cast
 
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, Frame, FrameReader, FrameRefused, Peer, encode_frame
@@ -275,11 +274,3 @@ class OutputLog(asyncio.Protocol):
             self._omitted += 1
         elif line.strip():
             self._log.log(level, "%s", self._masked(line.rstrip()[:MAX_LINE]))
-
-
-NO_SETTINGS: Mapping[str, object] = MappingProxyType({})
-
-
-def python_path() -> Sequence[str]:
-    """Return the folders from which a process imports: those of this one, as it runs the same interpreter."""
-    return [os.path.abspath(each) if each else os.getcwd() for each in sys.path]

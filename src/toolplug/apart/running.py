@@ -43,6 +43,7 @@ _NOT_APART = frozenset(
         "commands",
         "console_pages",
         "describe_tools",
+        "grant_revoked",
         "host_part",
         "rank_tools",
         "stores",

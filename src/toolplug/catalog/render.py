@@ -117,7 +117,7 @@ def _mcp(definition: ToolDefinition) -> bytes:
     parts += [b',"title":', orjson.dumps(title)] if title else []
     parts += [b',"icons":', orjson.dumps(icons)] if icons else []
     if output is not None:
-        parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(definition) else output.text]
+        parts += [b',"outputSchema":', orjson.dumps(_object_schema(output.value)) if wraps(output) else output.text]
     if promises := tool_annotations(hints):
         parts += [b',"annotations":', orjson.dumps(promises)]
     if meta:
@@ -161,10 +161,9 @@ WRAPPED = "result"
 """The field for a structured result that is not an object: before 2026-07-28, the protocol has only objects."""
 
 
-def wraps(definition: ToolDefinition) -> bool:
-    """Return True if structured results of the tool are wrapped in an object, since their schema is not of one."""
-    output = definition.output_schema
-    return output is not None and output.value.get("type") != "object"
+def wraps(output: Schema) -> bool:
+    """Return True if structured results of this schema are wrapped in an object, since it is not of one."""
+    return output.value.get("type") != "object"
 
 
 def _object_schema(schema: Mapping[str, object]) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -10,7 +9,7 @@ from string import Template
 import typer
 
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
+from toolplug.cli.options import CONSOLE, DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry_points import find_installed
@@ -18,30 +17,49 @@ from toolplug.providers.entry_points import find_installed
 app: typer.Typer = typer.Typer()
 
 
+CODE_FILE = "my_tools.py"
+
+
 @app.command()
 def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Write a commented providers.yaml that runs as it is. Overwrites nothing.
+    """Write a commented providers.yaml that runs as it is, and my_tools.py next to it. Overwrites nothing.
 
-    It has an entry for every installed provider package, disabled: enable what should run.
+    The configuration enables the tool of my_tools.py, and has an entry for every installed provider package, disabled:
+    enable what should run. The console has none, as `serve` shows it without one. Where there is a my_tools.py, the
+    entry for it is left out.
 
     Example: toolplug init && toolplug serve
     """
     log_warnings(config)
     file = config or Path(DEFAULT_FILE)
-    try:
-        with file.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(_text(name for name, packages in find_installed().types.items() if len(packages) == 1))
-    except FileExistsError:
-        message, hint = "exists already and is unchanged", "give another name with -c"
-        raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None
+    code = file.with_name(CODE_FILE)
+    has_code = code.exists()
+    types = [name for name, packages in find_installed().types.items() if len(packages) == 1 and name != CONSOLE]
+    entries = [f"  {name}:\n    enabled: false\n" for name in types]
+    if not has_code:
+        entries.insert(0, f"  {code.stem}:\n    type: ./{code.name}\n    enabled: true\n")
+    text = Template(_read("providers.yaml.template")).substitute(entries="".join(entries) or "  {}\n")
+    _write(file, text)
+    if not has_code:
+        _write(code, _read(f"{CODE_FILE}.template"))
+    created = str(file) if has_code else f"{file} and {code}"
+    advice = "enable a provider in it, toolplug providers, toolplug serve" if has_code else "toolplug serve"
     print_answer(
         as_json,
-        {"file": str(file)},
-        f"Created {file}. Next steps: enable a provider in it, toolplug providers, toolplug serve",
+        {"file": str(file), "code": None if has_code else str(code)},
+        f"Created {created}. Next: {advice}",
     )
 
 
-def _text(types: Iterable[str]) -> str:
-    entries = "".join(f"  {name}:\n    enabled: false\n" for name in types) or "  {}\n"
-    template = files("toolplug.cli").joinpath("providers.yaml.template").read_text("utf-8")
-    return Template(template).substitute(entries=entries)
+def _read(template: str) -> str:
+    return files("toolplug.cli").joinpath(template).read_text("utf-8")
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a new file. Raises `ConfigError` if it exists."""
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        message, hint = "exists already and is unchanged", "give another name with -c"
+        raise ConfigError([Problem(code="exists", message=message, file=str(file), hint=hint)]) from None

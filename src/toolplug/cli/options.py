@@ -18,6 +18,8 @@ ENVIRONMENT = "TOOLPLUG_CONFIG"
 TENANT_ENVIRONMENT = "TOOLPLUG_TENANT"
 TENANT_FILE = Path(".toolplug", "tenant")
 """Next to the configuration: the tenant of commands that name none."""
+CONSOLE = "console"
+"""The type of the plugin with the console, and the key of its entry: `serve` has it by default."""
 NO_CONFIGURATION = Problem(
     code="no_configuration",
     message=f"there is no {DEFAULT_FILE} here, and ${ENVIRONMENT} is not set",

@@ -76,6 +76,30 @@ class Ticket(NamedTuple):
     grant: str | None = None
 
 
+class RevokedGrant(NamedTuple):
+    """A grant that a person has taken back: calls that it allowed are asked about again.
+
+    `arguments` is its JSON Schema as it was written, True for every call, or exact values.
+
+    ```python
+    from toolplug import RevokedGrant, hookimpl
+
+    @hookimpl
+    def grant_revoked(grant: RevokedGrant) -> None:
+        print(f"{grant.revoked_by} has taken back what {grant.made_by} had allowed {grant.subject}: {grant.tool}")
+    ```
+    """
+
+    id: str
+    tool: str
+    subject: str
+    agent: str | None
+    tenant: str
+    arguments: object
+    made_by: str
+    revoked_by: str
+
+
 class GrantTerms(NamedTuple):
     """What a person allows beside the call that waits.
 

@@ -213,13 +213,20 @@ def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:
 def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
     """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown.
 
-    The log has the places alone, since a message may have a value in it.
+    The log has the places and the names of missing fields alone, since a message may have a value in it.
     """
     if _CALLS.isEnabledFor(logging.INFO):
-        found = [line.partition(": ")[0][:MAX_PLACE] for line in lines if line.startswith("/")][:MAX_PLACES]
-        _CALLS.info("%s: invalid arguments%s", call.name, f" at {', '.join(map(repr, found))}" if found else "")
+        found = list(dict.fromkeys(_place(line) for line in lines if line.startswith("/")))[:MAX_PLACES]
+        _CALLS.info("%s: invalid arguments%s", call.name, f" at {', '.join(found)}" if found else "")
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
     return text_result(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
+
+
+def _place(line: str) -> str:
+    """Return the place of `/pointer: message`; of a missing field the message too, which has a name of the schema."""
+    place, _, message = line.partition(": ")
+    shown = repr(place[:MAX_PLACE])
+    return f"{shown} ({message[:MAX_PLACE]})" if message.endswith('" is required') else shown
 
 
 def gone_result(call: ToolCall) -> ToolResult:

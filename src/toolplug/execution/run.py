@@ -60,6 +60,8 @@ from toolplug.execution.started_call import StartedCall, allowed_seconds, begin,
 from toolplug.signatures.values import decode_arguments, encode_value, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")
+# Python 3.11 finds a member of an enumeration in 100 ns, and each call that a grant allows is asked for it.
+_SUCCESS = ToolStatus.SUCCESS
 _NOT_REACHED = frozenset({ToolStatus.LIMITED, ToolStatus.DENIED, ToolStatus.UNAVAILABLE})
 
 
@@ -123,11 +125,14 @@ def _is_lost(result: ToolResult) -> bool:
 
 def _add_claim(result: ToolResult, claim: ApprovalClaim) -> tuple[ToolResult, bool]:
     """Return the result with what the claim says of it, and False if the tool cannot have run."""
-    reached = result.status is ToolStatus.SUCCESS or result.status not in _NOT_REACHED or _is_lost(result)
-    if claim.metadata is EMPTY:
+    call_id, name, output, status, structured, parts, metadata, retry_after_s = result
+    reached = status is _SUCCESS or status not in _NOT_REACHED or _is_lost(result)
+    more = claim.metadata
+    if more is EMPTY:
         return result, reached
-    more = claim.metadata if result.metadata is EMPTY else {**result.metadata, **claim.metadata}
-    return quick_result(ToolResult, (*result[:6], more, result[7])), reached
+    if metadata is not EMPTY:
+        more = {**metadata, **more}
+    return quick_result(ToolResult, (call_id, name, output, status, structured, parts, more, retry_after_s)), reached
 
 
 async def _replay_or_run(it: PipelineCall) -> ToolResult:

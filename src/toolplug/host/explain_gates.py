@@ -113,7 +113,7 @@ def only_agents(tools: AgentTools, tenant: str, toolset: Toolset) -> str:
 
 def explain_unexposed(server: str) -> str:
     """Return why nobody can call the tools of an MCP server that neither a toolset nor a prefix exposes."""
-    return f"MCP server {server!r} has it, and is called through a toolset that has from: mcp:{server}, or its prefix"
+    return f"MCP server {server!r} has it and offers it to nobody: give it a prefix, or a toolset from: mcp:{server}"
 
 
 # The origin of what discovery has decided: no line of the file says it.

@@ -27,8 +27,7 @@ from toolplug.host.toolsets.service import McpRegistration, coded_mcp
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.plugins.registration import PluginManager, specifications
-from toolplug.providers.plugins.shapes import ProviderLike
-from toolplug.providers.registry import desired_providers
+from toolplug.providers.plugins.shapes import ProviderLike, desired_providers
 from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.toolsets.registered import Toolsets

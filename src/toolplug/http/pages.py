@@ -7,6 +7,7 @@ from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from typing import Literal
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -43,8 +44,8 @@ _LINKS = (
     ("/v1/tools", "the tools that a model may call (needs credentials)"),
     ("/v1/providers", "every provider and its state (needs credentials)"),
     ("/api/sessions", "the sessions in which applications lend their tools (needs credentials)"),
-    ("/api/mcp-servers", "the MCP servers, and what was found out of their tools (needs credentials)"),
-    ("/api/catalog", "every tool that there is, callable or not (needs credentials)"),
+    ("/api/mcp-servers", "the MCP servers and their tools (needs credentials)"),
+    ("/api/catalog", "every tool, and whether you may call it (needs credentials)"),
     ("/toolplug.js", "the module with which a web page lends its functions as tools"),
     ("/metrics", "counters for Prometheus"),
     ("/readyz", "whether calls can be served"),
@@ -54,11 +55,18 @@ _LINKS = (
 _OF_PARTS = frozenset({"/api/sessions"})
 """Those of them that a part of the host serves."""
 
+_PLACES = (
+    ("/mcp", "MCP clients connect to"),
+    ("/v1/responses", "Clients of the Responses API connect to"),
+)
+"""Where clients connect that a part of the host serves: a browser has nothing to see there."""
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>toolplug</title>
+<link rel="icon" href="{icon}">
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}
@@ -67,15 +75,23 @@ dt {{ margin-top: .8rem; font-family: ui-monospace, monospace }}
 dd {{ margin: 0; opacity: .75 }}
 </style>
 <h1>toolplug</h1>
-<p>Tools that a language model can call. Call one with <code>POST {root}/v1/tool-calls</code>.</p>
+<p>Tools that a language model can call. Call one with <code>POST {root}/v1/tool-calls</code>.{places}
+The provider <code>console</code> has a page that shows and tries them.</p>
 <dl>
 {links}
 </dl>
 </html>
 """
 
+# Within the page: a browser asks every host for /favicon.ico else, and a host has no such path.
+_ICON = "data:image/svg+xml," + quote(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#0b7a75"/>'
+    '<path d="M12 6v6M20 6v6M9 12h14v3a7 7 0 0 1-14 0zM16 22v4" fill="none" stroke="#fff" stroke-width="2.6"'
+    ' stroke-linecap="round" stroke-linejoin="round"/></svg>'
+)
+
 _PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
 
@@ -129,7 +145,8 @@ async def links_page(request: HostRequest) -> Response:
     served = {path for part in request.state["host"].parts for path in part.paths}
     there = [(path, text) for path, text in _LINKS if path not in _OF_PARTS or path in served]
     links = "\n".join(f'<dt><a href="{root}{path}">{path}</a></dt><dd>{text}</dd>' for path, text in there)
-    page = _PAGE.format(root=root, links=links)
+    places = "".join(f"\n{who} <code>{root}{path}</code>." for path, who in _PLACES if path in served)
+    page = _PAGE.format(root=root, links=links, places=places, icon=_ICON)
     return HTMLResponse(page, headers=_PAGE_HEADERS)
 
 

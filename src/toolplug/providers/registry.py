@@ -6,17 +6,17 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from types import ModuleType, TracebackType
-from typing import NamedTuple, Self, cast
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
-from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
+from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, ToolsOf
@@ -34,7 +34,7 @@ from toolplug.providers.generation import Generation, mounted_routes, open_gener
 from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.descriptions import ToolDescriptions
 from toolplug.providers.plugins.registration import PluginManager
-from toolplug.providers.plugins.shapes import ProviderLike, check_key, is_single, plugin_of, provider_of, with_keys
+from toolplug.providers.plugins.shapes import ProviderLike, desired_providers, plugin_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
@@ -466,41 +466,3 @@ def _without_host(tools_of: ToolsOf) -> RegistryServices:
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )
-
-
-def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
-    """Return providers from code as entries; a sequence is keyed by the names of classes and functions.
-
-    Raises `InvalidDefinition` for anything that is not a provider, and for one instance under two keys.
-    """
-    _check_several(providers)
-    named = providers.items() if isinstance(providers, Mapping) else with_keys(providers)
-    wanted: list[DesiredProvider] = []
-    keys: dict[int, str] = {}
-    for key, given in named:
-        first = keys.setdefault(id(given), key)
-        if first != key and is_single(given):
-            what = (
-                f"module {given.__name__}"
-                if isinstance(given, ModuleType)
-                else f"instance of {type(given).__qualname__}"
-            )
-            raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
-        check_key(key)
-        coded = provider_of(key, given)
-        kind = coded.kind
-        # code from `exec` and a function that another program made may have no module
-        entry = ProviderEntry(key=key, type=kind.__name__, package=(kind.__module__ or "").partition(".")[0])
-        wanted.append(DesiredProvider(entry, coded.build, single=coded.single, scopes=coded.scopes))
-    return wanted
-
-
-def _check_several(given: object) -> None:
-    """Raise `InvalidDefinition` for a path, and for a provider in place of a list of providers."""
-    if isinstance(given, str | os.PathLike):
-        path = str(cast("object", given))
-        message = f"{path!r} is no list of providers; for the providers of a file: FunctionRegistry.from_yaml({path!r})"
-        raise InvalidDefinition(message)
-    if not isinstance(given, Iterable):
-        name: str = getattr(given, "__name__", f"{type(given).__name__}()")
-        raise InvalidDefinition(f"{name} is one provider; give a list, [{name}], or a mapping of keys to providers")

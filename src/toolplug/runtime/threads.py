@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from time import sleep
 from typing import TypeVar, cast
 
 T = TypeVar("T")
@@ -45,6 +46,9 @@ def begun_in_own_thread(function: Callable[[], T], *, name: str = "toolplug-work
 
 
 def _work(outcome: Future[T], call: Callable[[], T]) -> None:
+    # `Thread.start` waits for this thread to run: without a release of the interpreter's lock until the function makes
+    # one, which is up to 5 ms of the loop.
+    sleep(0)
     try:
         outcome.set_result(call())
     except BaseException as error:  # noqa: BLE001  raised again where it is awaited

@@ -7,10 +7,8 @@ ten thousand tools, which is of the same order (benchmarks/tool_search.py). SQLi
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
 from itertools import chain, compress, count, filterfalse, islice, repeat
 from operator import is_, is_not
 from time import sleep
@@ -28,6 +26,8 @@ MAX_TEXT: Final = 2_000
 """Characters of a description that are read."""
 _STEP = 50
 """Tools between two releases of the interpreter's lock: about 0.5 ms."""
+_WORDS_A_STEP = 1_000
+"""Words between two releases: about 0.3 ms."""
 _MOST_SOUGHT = 16
 """Tools that are sought in an index one after the other; for more their places are listed."""
 _FEW = 100
@@ -43,25 +43,45 @@ _MOST_BLOCKS = 8
 _MOST_WORDS = 256
 """Words whose tools are kept as sets: those that were asked for last, at about 50 bytes for each tool with the word."""
 
+_MOST_ALIKE = 256
+"""Words that are kept of those that begin with the same `_STEM` letters, as all of them are looked at."""
+
 Places = Mapping[str, list[int]]
-"""Of each word the places of the tools that have it, in order, each as often as the tool has it."""
+"""Of each word the places of the tools that have it, in order and each once."""
 
 
 class WordTools:
     """The tools that have one word.
 
-    * `names`, `texts`: those with it in their name, and in their description
     * `spread`: how many there are
+
+    Of a word that thousands of tools have, making the sets takes longer than a search; a query with a rarer word does
+    not need them.
     """
 
-    __slots__ = ("_bits", "_in_names", "_in_texts", "_size", "names", "spread", "texts")
+    __slots__ = ("_bits", "_in_names", "_in_texts", "_names", "_size", "_texts", "spread")
 
     def __init__(self, in_names: Sequence[int], in_texts: Sequence[int], size: int) -> None:
         self._in_names, self._in_texts, self._size = in_names, in_texts, size
-        self.names: frozenset[int] = frozenset(in_names)
-        self.texts: frozenset[int] = frozenset(in_texts)
-        self.spread: int = len(self.names | self.texts) if in_names else len(self.texts)
+        self._names: frozenset[int] | None = None
+        self._texts: frozenset[int] | None = None
         self._bits: int | None = None
+        few, many = sorted((in_names, in_texts), key=len)
+        self.spread: int = _count_all(few, many, size)
+
+    @property
+    def names(self) -> frozenset[int]:
+        """Those with it in their name."""
+        if self._names is None:
+            self._names = frozenset(self._in_names)
+        return self._names
+
+    @property
+    def texts(self) -> frozenset[int]:
+        """Those with it in their description."""
+        if self._texts is None:
+            self._texts = frozenset(self._in_texts)
+        return self._texts
 
     @property
     def bits(self) -> int:
@@ -76,6 +96,13 @@ class WordTools:
             return chain(self._in_names[:most], self._in_texts[:most])
         left = gone.__contains__
         return chain(islice(filterfalse(left, self._in_names), most), islice(filterfalse(left, self._in_texts), most))
+
+
+def _count_all(few: Sequence[int], many: Sequence[int], size: int) -> int:
+    """Return how many of so many places are in one of two lists, of which the first is the shorter."""
+    if not few or len(many) == size:
+        return len(many)
+    return len(few) + len(many) - len(frozenset(few).intersection(many))
 
 
 def bits_of(places: Collection[int], size: int) -> int:
@@ -103,7 +130,9 @@ class ToolIndex:
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         listed = [*definitions]
         texts = [describe(each) if each.notes else each.description for each in listed]
+        sleep(0)
         spaces = [text.count(" ") for text in texts]
+        sleep(0)
         order = sorted(range(len(listed)), key=spaces.__getitem__)
         self.definitions: Sequence[ToolDefinition] = [listed[at] for at in order]
         self.gone: frozenset[int] = frozenset()
@@ -114,6 +143,7 @@ class ToolIndex:
         """How many words each tool's name has."""
         lengths, in_names, in_texts = self._read([texts[at] for at in order])
         self._in_names, self._in_texts = _divide_runs(in_names), _divide_runs(in_texts)
+        self._alike_words = _group_by_stem({**self._in_names, **self._in_texts})
         mean = sum(lengths) / max(len(lengths), 1) or 1
         norms = {length: _K1 * (1 - _B + _B * length / mean) for length in set(lengths)}
         # A tool has a word in its description, in its name, or in both.
@@ -137,12 +167,12 @@ class ToolIndex:
             name_runs = split_name(name)
             add_length(_NAME_WEIGHT * len(name_runs) + len(runs))
             add_name_length(len(name_runs) if name.islower() else sum(1 for _ in name_words(name)))
-            for run in runs:
+            for run in dict.fromkeys(runs):
                 try:
                     in_texts[run].append(place)
                 except KeyError:
                     in_texts[run] = [place]
-            for run in name_runs:
+            for run in dict.fromkeys(name_runs):
                 try:
                     in_names[run].append(place)
                 except KeyError:
@@ -177,12 +207,8 @@ class ToolIndex:
         stem = word[: max(_STEM, -(-7 * len(word) // 10))]
         if len(stem) < _STEM or not stem.isalpha():
             return ()
-        first = bisect_left(self._sorted, stem)
-        return [each for each in self._sorted[first : first + _MOST_AKIN] if each.startswith(stem)]
-
-    @cached_property
-    def _sorted(self) -> Sequence[str]:
-        return sorted(word for word in {*self._in_names, *self._in_texts} if len(word) >= _STEM)
+        alike = self._alike_words.get(stem[:_STEM], ())
+        return sorted(each for each in alike if each.startswith(stem))[:_MOST_AKIN]
 
     def find_places(self, tools: Sequence[ToolDefinition]) -> Iterable[int]:
         """Return the places of those of these very tools that are here."""
@@ -213,6 +239,7 @@ class ToolIndex:
 
 def _weigh(times: int, lengths: Sequence[int], norms: Mapping[int, float]) -> array[float]:
     """Return the part of BM25 for a word that tools of these lengths have so many times."""
+    sleep(0)
     weights = {length: times * (_K1 + 1) / (times + norm) for length, norm in norms.items()}
     return array("f", map(weights.__getitem__, lengths))
 
@@ -226,9 +253,21 @@ def _divide_runs(places: dict[str, list[int]]) -> Places:
         at = places.pop(run)
         for word in divide_run(run):
             known = places.get(word)
-            # Two sorted lists one after the other are merged by sorting.
-            places[word] = at if known is None else sorted(known + at)
+            places[word] = at if known is None else sorted({*known, *at})
     return places
+
+
+def _group_by_stem(words: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return the words by their first letters. Sorting all of them would hold the interpreter's lock for long."""
+    groups: dict[str, list[str]] = {}
+    for number, word in enumerate(words):
+        if number % _WORDS_A_STEP == 0:
+            sleep(0)
+        if len(word) >= _STEM:
+            group = groups.setdefault(word[:_STEM], [])
+            if len(group) < _MOST_ALIKE:
+                group.append(word)
+    return groups
 
 
 class ToolIndexes(NamedTuple):

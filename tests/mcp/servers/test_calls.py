@@ -81,7 +81,7 @@ async def test_text_becomes_the_output_and_everything_else_a_part(harness: Harne
     harness.script.answer = Answers(McpAnswer(blocks, {"n": 1}, False))
     result = await run(tools.live)
     assert result == ToolResult("c", "now", "one\ntwo", structured={"n": 1}, parts=(image,))
-    assert content_of(result, lambda _: True, wrapped=False)["content"] == blocks
+    assert content_of(result, lambda _: True, None)["content"] == blocks
 
 
 async def test_structured_content_alone_is_the_output_too(harness: Harness) -> None:
@@ -210,7 +210,7 @@ async def test_what_a_server_says_beside_a_result_is_passed_on(harness: Harness)
     harness.script.answer = Answers(said("8")._replace(structured={"result": 8}, meta={**meta, **forged}))
     result = await run((await harness.tools()).live)
     assert (result.output, result.metadata) == ("8", {"_meta": meta})
-    shown = content_of(result, lambda _: True, wrapped=False)
+    shown = content_of(result, lambda _: True, None)
     assert shown["_meta"] == {"fastmcp": {"wrap_result": True}}
     assert shown["structuredContent"] == {"result": 8}
     harness.script.answer = Answers(said("8")._replace(meta={"a": "x" * MAX_META}))

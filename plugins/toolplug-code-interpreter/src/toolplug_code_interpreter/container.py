@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Literal, NamedTuple
 
 from toolplug_code_interpreter.output import Output
-from toolplug_code_interpreter.sandbox.bubblewrap import WORKING_FOLDER, Sandbox, completed
+from toolplug_code_interpreter.sandbox.bubblewrap import WORKING_FOLDER, Sandbox, complete
 from toolplug_code_interpreter.sandbox.channel import Answer, Channel, ChannelBroken, FoundFile
 from toolplug_code_interpreter.sandbox.processes import interrupt, stop_all
 from toolplug_code_interpreter.sandbox.watch import Watch
@@ -91,7 +91,7 @@ class Container:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             self._stop_code("the call was cancelled")
-            running.add_done_callback(_retrieved)
+            running.add_done_callback(_retrieve_exception)
             raise
 
     async def read(self, path: str) -> AsyncGenerator[bytes]:
@@ -113,7 +113,7 @@ class Container:
                 await self._write(path, content)
             except FileRefused as error:
                 if error.full:
-                    await self._timed({"op": "delete", "path": path})
+                    await self._ask_in_time({"op": "delete", "path": path})
                 raise
             finally:
                 self.files = {name: file for name, file in self.files.items() if name != path}
@@ -135,7 +135,7 @@ class Container:
             self.ended = why
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="code-interpreter-close")
-        await completed(self._closing)
+        await complete(self._closing)
 
     async def _close(self) -> None:
         await self._watch.remove(self._sandbox.init)
@@ -152,7 +152,7 @@ class Container:
                 lambda: self._stop_code(f"it wrote more than {limit.human_readable()}"),
             )
             with output.reading():
-                answer, stopped = await self._answered(code, within_s)
+                answer, stopped = await self._ask(code, within_s)
             changed = await self._look("assistant")
             await self._watch.remove(self._sandbox.init)  # it lets processes that it has stopped go on
             if not await stop_all(self._sandbox.init):
@@ -162,7 +162,7 @@ class Container:
         text = answer.payload[: output.left].decode("utf-8", "replace")
         return Outcome(answer.head.ok, text, stdout, stderr, stopped, changed)
 
-    async def _answered(self, code: str, within_s: float) -> tuple[Answer, str | None]:
+    async def _ask(self, code: str, within_s: float) -> tuple[Answer, str | None]:
         """Return the answer, and why the code was stopped, if it was."""
         stop = self._stop
         assert stop is not None
@@ -193,21 +193,21 @@ class Container:
 
     async def _look(self, source: Literal["user", "assistant"]) -> Sequence[ContainerFile]:
         """Read which files there are, and return the new and changed ones."""
-        answer = await self._timed({"op": "list"})
+        answer = await self._ask_in_time({"op": "list"})
         now = int(time.time())
         known = self.files
-        files = {found[0]: _seen(known.get(found[0]), found, source, now) for found in answer.head.files}
+        files = {found[0]: _file_of(known.get(found[0]), found, source, now) for found in answer.head.files}
         self.files = files
         return [file for path, file in files.items() if known.get(path) != file]
 
     async def _file_asked(self, asked: Mapping[str, object], payload: bytes = b"") -> Answer:
-        answer = await self._timed(asked, payload)
+        answer = await self._ask_in_time(asked, payload)
         if not answer.head.ok:
             said = answer.payload[:200].decode("utf-8", "replace")
             raise FileRefused(f"{asked['path']!r}: {said}", full=answer.head.errno in _FULL)
         return answer
 
-    async def _timed(self, asked: Mapping[str, object], payload: bytes = b"") -> Answer:
+    async def _ask_in_time(self, asked: Mapping[str, object], payload: bytes = b"") -> Answer:
         try:
             async with asyncio.timeout(_FILE_S):
                 return await self._channel.ask(asked, payload)
@@ -220,7 +220,7 @@ class Container:
         async with self._lock:
             if self.ended is not None:
                 raise ContainerEnded(self.ended)
-            self._watch.add(self._sandbox.init, self._exceeded, self._sandbox.cgroup)
+            self._watch.add(self._sandbox.init, self._end_for, self._sandbox.cgroup)
             failed: ChannelBroken | asyncio.CancelledError | None = None
             try:
                 yield
@@ -228,7 +228,7 @@ class Container:
                 failed = error
                 raise
             finally:
-                await completed(asyncio.create_task(self._rest(failed), name="code-interpreter-rest"))
+                await complete(asyncio.create_task(self._rest(failed), name="code-interpreter-rest"))
                 if isinstance(failed, ChannelBroken):
                     raise ContainerEnded(self.ended or "") from None
 
@@ -242,16 +242,16 @@ class Container:
 
     def _reason(self, error: BaseException) -> str:
         cgroup = self._sandbox.cgroup
-        if cgroup is not None and cgroup.exceeded():
+        if cgroup is not None and cgroup.has_exceeded():
             return self._watch.memory_exceeded
         return str(error) or "a request was cancelled while it was read or written"
 
-    def _exceeded(self, why: str) -> None:
+    def _end_for(self, why: str) -> None:
         self.ended = why
         self._sandbox.kill()
 
 
-def _seen(
+def _file_of(
     known: ContainerFile | None, found: FoundFile, source: Literal["user", "assistant"], now: int
 ) -> ContainerFile:
     path, size, changed_ns = found
@@ -265,7 +265,7 @@ def full_path(file: ContainerFile) -> str:
     return f"{WORKING_FOLDER}/{file.path}"
 
 
-def _retrieved(task: asyncio.Task[Outcome]) -> None:
+def _retrieve_exception(task: asyncio.Task[Outcome]) -> None:
     """Retrieve the exception of a run whose caller has gone."""
     if not task.cancelled():
         task.exception()

@@ -158,7 +158,7 @@ class Containers:
         self.touch(entry)
         return entry
 
-    async def shared(self, owner: Principal, key: str) -> ContainerEntry:
+    async def share(self, owner: Principal, key: str) -> ContainerEntry:
         """Return the container that calls with this key share, a new one for the first. An empty key is shared by none.
 
         Raises `TooManyContainers` and `Unavailable`.
@@ -185,7 +185,7 @@ class Containers:
             raise NoSuchContainer(container, known[1] if known is not None and _may_use(known[0], caller) else "")
         return entry
 
-    def listed(self, caller: Principal) -> Sequence[ContainerEntry]:
+    def list_for(self, caller: Principal) -> Sequence[ContainerEntry]:
         """Return the caller's containers, oldest first."""
         return [each for each in self._entries.values() if _may_use(each.owner, caller)]
 

@@ -61,14 +61,14 @@ class CodeInterpreter(FunctionProvider):
         self._site = site
         self._opening = asyncio.Lock()
         try:
-            await self._opened()
+            await self._open()
         except Unavailable as error:
             self.log.warning("no code can be run: %s", error)
 
     async def diagnose(self) -> Sequence[str]:
         """Return why no container can be started, or why the kernel does not limit its memory, if so."""
         try:
-            containers = await self._opened()
+            containers = await self._open()
             await containers.check()
         except Unavailable as error:
             return [f"no code can be run: {error}"]
@@ -88,7 +88,7 @@ class CodeInterpreter(FunctionProvider):
         return (self._runs, self._running)
 
     def routes(self) -> Sequence[Route]:
-        return ContainerRoutes(self._opened).routes()
+        return ContainerRoutes(self._open).routes()
 
     @tool(stub="code_interpreter", stub_options=StubOptions, item=ITEM)
     async def code_interpreter(
@@ -103,11 +103,11 @@ class CodeInterpreter(FunctionProvider):
             code: the Python to run
         """
         try:
-            containers = await self._opened()
+            containers = await self._open()
             named = named_container(context.options)
             me = context.principal
             entry = (
-                await containers.shared(me, context.session or context.conversation or context.request_id)
+                await containers.share(me, context.session or context.conversation or context.request_id)
                 if named is None
                 else containers.find(me, named)
             )
@@ -140,7 +140,7 @@ class CodeInterpreter(FunctionProvider):
         left = context.deadline - asyncio.get_running_loop().time() - _MARGIN_S
         return max(min(self.config.time, left), 0.1)
 
-    async def _opened(self) -> Containers:
+    async def _open(self) -> Containers:
         """Return what starts containers, after a first attempt where none has worked yet. Raises `Unavailable`."""
         async with self._opening:
             if self._containers is None:

@@ -70,7 +70,7 @@ def result(code: str, container_id: str, outcome: Outcome, shown: Sequence[Image
         "stdout": outcome.stdout,
         "stderr": outcome.stderr,
         "value" if outcome.ok else "error": outcome.text,
-        "files": [_described(container_id, file) for file in outcome.changed[:MAX_LINKS]],
+        "files": [_describe(container_id, file) for file in outcome.changed[:MAX_LINKS]],
         "container_id": container_id,
     }
     files = f"files: {', '.join(map(json.dumps, paths))}" if paths else ""
@@ -120,7 +120,7 @@ def content_path(container_id: str, file: ContainerFile) -> str:
     return f"/v1/containers/{container_id}/files/{file.id}/content"
 
 
-def _described(container_id: str, file: ContainerFile) -> Mapping[str, object]:
+def _describe(container_id: str, file: ContainerFile) -> Mapping[str, object]:
     return {"id": file.id, "name": file.path, "bytes": file.bytes, "content": content_path(container_id, file)}
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from toolplug import CallContext, ToolCall, ToolStatus
 from toolplug_code_mode.functions import Functions
 from toolplug_code_mode.limits import MAX_LINES, MAX_SHOWN
-from toolplug_code_mode.values import Settled, arguments_of, as_text, raised, settled
+from toolplug_code_mode.values import Settled, arguments_of, as_text, exception_of, value_of
 
 VIA = "code"
 """What the audit log says of the calls of scripts."""
@@ -93,15 +93,15 @@ class Calls:
         """Take a call of the script, to be made when it is waited for; return the exception if it cannot be made."""
         self.count += 1
         if name not in self.functions.by_name:
-            return raised(f"name {name!r} is not defined", "NameError")
+            return exception_of(f"name {name!r} is not defined", "NameError")
         if args:
-            return raised(f"{name}() takes keyword arguments only", "TypeError")
+            return exception_of(f"{name}() takes keyword arguments only", "TypeError")
         if self.count > self.most:
-            return raised(f"a script may make {self.most} calls of tools, and this is one more")
+            return exception_of(f"a script may make {self.most} calls of tools, and this is one more")
         try:
             self.pending[call_id] = PendingCall(call_id, name, arguments_of(given), line)
         except ValueError as error:
-            return raised(f"{name}(): {error}", "TypeError")
+            return exception_of(f"{name}(): {error}", "TypeError")
         return None
 
     @property
@@ -180,7 +180,7 @@ class Calls:
             return None
         if call.id in self.made:
             self.made[call.id] = self.made[call.id]._replace(outcome=result.status.value)
-        return settled(result)
+        return value_of(result)
 
 
 def line_of(code: str, offset: int, filename: str) -> int:

@@ -47,7 +47,7 @@ class RunRecord(NamedTuple):
     tickets: Sequence[str]
     sealed: bytes
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return it as it is stored."""
         head = {"state": self.state, "made": b64encode(self.made).decode(), "tickets": [*self.tickets]}
         return json.dumps(head).encode() + b"\n" + self.sealed
@@ -87,7 +87,7 @@ class Run:
         """Return what `pause` or `end` was given. Raises `Unsealable`, and `ToolError` where the host has no key."""
         return _unpack_sealed((await self._sealer()).unseal(self.kept.sealed, self._bound))
 
-    async def made(self) -> Sequence[str]:
+    async def read_journal(self) -> Sequence[str]:
         """Return the lines of the journal."""
         if not self.kept.made:
             return ()
@@ -162,7 +162,7 @@ class Run:
                 await self._store.commit(f"lease/{self.id}", None)
 
     async def _write(self, kept: RunRecord, ttl_s: float) -> None:
-        self._revision = await self._store.commit(self._key, kept.packed(), expected=self._revision, ttl_s=ttl_s)
+        self._revision = await self._store.commit(self._key, kept.to_bytes(), expected=self._revision, ttl_s=ttl_s)
         self.kept = kept
 
     async def _seal_made(self, made: Sequence[str]) -> bytes:

@@ -72,7 +72,7 @@ class Scripts:
                 if result is not None:
                     return result
             elif before.state == "lost" or (not await run.is_leased() and await run.lose()):
-                return _lost(await run.made())
+                return _outcome_unknown(await run.read_journal())
             watched.add(run.id)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_LOOK_S)
@@ -88,11 +88,13 @@ class Scripts:
         try:
             facts, saved = await run.unseal()
         except Unsealable as error:
-            return _refuse(f"the paused script cannot go on: it was {error}", await run.made())
+            return _refuse(f"the paused script cannot go on: it was {error}", await run.read_journal())
         functions = await self._tables.of(context.tools)
         different = _difference(facts, functions)
         if different:
-            return _refuse(f"the paused script cannot go on: {different}; run a changed script", await run.made())
+            return _refuse(
+                f"the paused script cannot go on: {different}; run a changed script", await run.read_journal()
+            )
         calls = _restore(facts, Calls(functions, context, self._most, run.journal))
         if again:
             return _waiting(calls)
@@ -122,12 +124,12 @@ class Scripts:
             return ToolResult(status=ToolStatus.LIMITED, output=str(error), retry_after_s=CHECKOUT_S)
         except Ended as error:
             await calls.finish()
-            said = f"{error}\n[printed: {printed.text}]" if printed.kept else str(error)
+            said = f"{error}\n[printed: {printed.text}]" if printed.beginning else str(error)
             result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made(calls.lines))
         except StoreConflict:
             # Another process has found it without a lease, and has said so to its caller: nothing more is made of it.
             await calls.finish()
-            return _lost(calls.lines)
+            return _outcome_unknown(calls.lines)
         finally:
             await calls.aclose()
             self._here.discard(run.id)
@@ -135,7 +137,7 @@ class Scripts:
         try:
             await run.end(_kept_answer(result))
         except StoreConflict:
-            return _lost(calls.lines)
+            return _outcome_unknown(calls.lines)
         return result
 
     async def _pause(self, run: Run, code: str, calls: Calls, printed: Printed, saved: bytes) -> ToolResult:
@@ -151,7 +153,7 @@ class Scripts:
             "asked": {call_id: dict(asked) for call_id, asked in calls.asked.items()},
             "count": calls.count,
             "made": made,
-            "printed": printed.kept,
+            "printed": printed.beginning,
             "missing": printed.missing,
         }
         packed = pack(facts, saved)
@@ -247,7 +249,7 @@ def _waiting(calls: Calls) -> ToolResult:
     return _refuse(text)._replace(metadata=metadata)
 
 
-def _lost(made: Sequence[str]) -> ToolResult:
+def _outcome_unknown(made: Sequence[str]) -> ToolResult:
     text = (
         'outcome of tool "run_code" is unknown: the process that ran this script has ended, and it is not run again'
         f"{report_made(made)}; write a script that does the rest"
@@ -267,5 +269,8 @@ def _seconds_left(asked: Iterable[Mapping[str, object]]) -> float:
 
 
 def _answer(value: object, printed: Printed) -> ToolResult:
-    answer = {"result": json_value(value), **({"printed": printed.text} if printed.kept or printed.missing else {})}
+    answer = {
+        "result": json_value(value),
+        **({"printed": printed.text} if printed.beginning or printed.missing else {}),
+    }
     return ToolResult(output=as_text(answer), structured=answer)

@@ -16,21 +16,21 @@ Settled = ExternalSettledResult
 """The answer to a call, as the interpreter takes it: a value, or an exception."""
 
 
-def raised(message: str, kind: str = "RuntimeError") -> Settled:
+def exception_of(message: str, kind: str = "RuntimeError") -> Settled:
     """Return the answer that is an exception in the script."""
     return cast("Settled", {"exc_type": kind, "message": message[:MAX_TRACEBACK]})
 
 
-def settled(result: ToolResult) -> Settled:
+def value_of(result: ToolResult) -> Settled:
     """Return the result of a tool as the script sees it: its value, its text if it has none, or an exception."""
     if result.status is ToolStatus.TOOL_ERROR:
-        return raised(result.output)
+        return exception_of(result.output)
     if result.is_error:
-        return raised(f"{result.status}: {result.output}")
+        return exception_of(f"{result.status}: {result.output}")
     cut = result.metadata.get("truncated")
     if isinstance(cut, Mapping):
         size = cast("Mapping[str, object]", cut).get("bytes")
-        return raised(f"the result of {result.name} has {size} bytes, which is over its limit: ask for less")
+        return exception_of(f"the result of {result.name} has {size} bytes, which is over its limit: ask for less")
     return {"return_value": result.output if result.structured is None else result.structured}
 
 
@@ -65,14 +65,14 @@ class Printed:
         self._pieces += [kept] if kept else []
 
     @property
-    def kept(self) -> str:
+    def beginning(self) -> str:
         """The text without a word of what is missing."""
         return "".join(self._pieces)
 
     @property
     def text(self) -> str:
         """The text, and how much of it is missing."""
-        return f"{self.kept}\n[{self.missing} characters more]" if self.missing else self.kept
+        return f"{self.beginning}\n[{self.missing} characters more]" if self.missing else self.beginning
 
 
 def as_text(value: object) -> str:

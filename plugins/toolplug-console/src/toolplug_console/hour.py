@@ -79,8 +79,11 @@ class Tick:
         self.totals: dict[str | None, list[int]] = {}
         self.tools: dict[CalledTool, list[int]] = {}
 
-    def count(self, tool: CalledTool, bucket: int, calls: int, *, failed: bool) -> None:
-        """Count calls of one bucket. Those whose `tool` has no name are counted in the totals alone."""
+    def count(self, tool: CalledTool, bucket: int | None, calls: int, *, failed: bool) -> None:
+        """Count calls of one bucket; None for those that did not reach a tool, and took no time.
+
+        Those whose `tool` has no name are counted in the totals alone.
+        """
         for tenant in (_EVERYBODY, tool.tenant):
             total = self.totals.get(tenant)
             if total is None:
@@ -89,7 +92,8 @@ class Tick:
                 total = self.totals[tenant] = [0] * (3 + len(BOUNDS_S))
             total[0] += calls
             total[1] += calls if failed else 0
-            total[2 + bucket] += calls
+            if bucket is not None:
+                total[2 + bucket] += calls
         if tool.tool:
             self.add_tool(tool, calls, calls if failed else 0)
 
@@ -129,7 +133,9 @@ class Hour:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._open: Tick | None = None
-        self._counts: dict[tuple[tuple[str, str, str, str], bool, int], int] = {}  # of the open tick, still to be added
+        self._counts: dict[
+            tuple[tuple[str, str, str, str], bool, int | None], int
+        ] = {}  # of the open tick, still to be added
         self._ended: deque[tuple[int, TickNumbers]] = deque(maxlen=MINUTE)
         self._ticks: deque[Tick] = deque(maxlen=TICKS)
         self._minutes: deque[Tick] = deque(maxlen=TICKS // MINUTE)
@@ -143,7 +149,7 @@ class Hour:
             self._end_tick(number)
             self._open = Tick(number)
         # Each call does this much, and the tick is made of it later: calls of one tool are much alike.
-        counts, key = self._counts, (tool, failed, bisect_left(BOUNDS_S, duration_s))
+        counts, key = self._counts, (tool, failed, bucket_of(duration_s))
         counts[key] = counts.get(key, 0) + 1
         if len(counts) >= MAX_COUNTS:
             self._add_counts()
@@ -227,9 +233,9 @@ class Hour:
         }
 
 
-def bucket_of(duration_s: float) -> int:
-    """Return the place of a duration among the buckets."""
-    return bisect_left(BOUNDS_S, duration_s)
+def bucket_of(duration_s: float) -> int | None:
+    """Return the place of a duration among the buckets; None for that of a call that did not reach a tool."""
+    return bisect_left(BOUNDS_S, duration_s) if duration_s else None
 
 
 def quantile(share: float, buckets: Sequence[int]) -> float | None:

@@ -161,6 +161,7 @@ class Console(FunctionProvider):
         if self._hour is None:
             raise HTTPException(404, "this console remembers no calls; its setting remember is false")
         visitor: Principal = request.state.principal
+        self.feed.sort_notes()
         numbers = self._hour.numbers(None if visitor.has_scope(OPERATOR) else visitor.tenant)
         return Response(orjson.dumps(numbers), headers={"cache-control": "no-store"}, media_type="application/json")
 
@@ -182,9 +183,9 @@ class Console(FunctionProvider):
         return found
 
     def _stream(self, viewer: Viewer, life: ExitStack) -> Response:
-        return StreamingResponse(self._followed(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
+        return StreamingResponse(self._follow(viewer, life), headers=_STREAM_HEADERS, media_type="text/event-stream")
 
-    async def _followed(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
+    async def _follow(self, viewer: Viewer, life: ExitStack) -> AsyncGenerator[bytes]:
         loop = asyncio.get_running_loop()
         until = loop.time() + LONGEST_STREAM_S
         with life:

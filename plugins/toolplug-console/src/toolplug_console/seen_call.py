@@ -79,11 +79,11 @@ class SeenCall:
     arguments: str | None = field(default=None, repr=False)
     output: str | None = field(default=None, repr=False)
 
-    def listed(self) -> dict[str, object]:
+    def as_listed(self) -> dict[str, object]:
         """Return the call as it is listed for everyone who may see it, without what is empty."""
         return {name: value for name in _LISTED if (value := getattr(self, name)) not in _EMPTY}
 
-    def shared(self) -> dict[str, object]:
+    def as_shared(self) -> dict[str, object]:
         """Return the call as other processes are told of it: without its arguments, its output and its line."""
         return {name: getattr(self, name) for name in _LISTED}
 
@@ -95,7 +95,7 @@ class SeenCall:
         manages = visitor.has_scope(ADMIN)
         own = manages or (visitor.tenant, visitor.subject) == (self.tenant, self.subject)
         texts = {"arguments": self.arguments, "output": self.output} if own and self.arguments is not None else {}
-        return {**self.listed(), "own": own, "place": self.place if manages else "", **texts}
+        return {**self.as_listed(), "own": own, "place": self.place if manages else "", **texts}
 
 
 _EMPTY = ("", None, False)

@@ -71,10 +71,10 @@ class SharedHour:
     async def run(self) -> None:
         """Exchange ticks until this is cancelled."""
         while True:
-            await self.exchange()
+            await self.write_and_read()
             await asyncio.sleep(TICK_S - self._clock() % TICK_S + 0.1)  # a little after each tick has ended
 
-    async def exchange(self) -> None:
+    async def write_and_read(self) -> None:
         """Write the ticks of this process that have ended, and read those of others. A store that fails is logged."""
         async with self._busy:
             try:
@@ -95,7 +95,7 @@ class SharedHour:
         calls = self._feed.take_shared()[-MAX_CALLS_OF_TICK:]
         for number, numbers in self._hour.take_ended(ending=ending):
             ended = (number + 1) * TICK_S
-            shared = [call.shared() for call in calls if call.ts < ended]
+            shared = [call.as_shared() for call in calls if call.ts < ended]
             calls = [call for call in calls if call.ts >= ended]
             key = f"{PREFIX}{number:011d}/{self._name}"
             self._read.add(key)
@@ -123,7 +123,7 @@ class SharedHour:
     async def fill(self, log: CallLog, homes: Mapping[str, str]) -> None:
         """Add the calls of a journal that ended in ticks of which nothing is known; `homes` has a tool's provider."""
         if not self._begun:
-            await self.exchange()
+            await self.write_and_read()
         now, known = self._clock(), self._hour.known_ticks()
         place, found = int((now - TICKS * TICK_S) * 1_000_000), list[tuple[str, LoggedCall]]()
         for _ in range(MAX_LOGGED):
@@ -142,7 +142,7 @@ class SharedHour:
             if len(page) < PAGE:
                 break
             place = page[-1][1].id
-        self._feed.add([_seen(tenant, call, homes.get(call.tool, "")) for tenant, call in found])
+        self._feed.add([_seen_call(tenant, call, homes.get(call.tool, "")) for tenant, call in found])
 
 
 def call_log(plugin: object) -> CallLog | None:
@@ -158,7 +158,7 @@ def _tick_of(call: LoggedCall) -> int:
     return int(_end_of(call)) // TICK_S
 
 
-def _seen(tenant: str, call: LoggedCall, home: str) -> SeenCall:
+def _seen_call(tenant: str, call: LoggedCall, home: str) -> SeenCall:
     return SeenCall(
         id=call.id,
         ts=round(_end_of(call), 3),

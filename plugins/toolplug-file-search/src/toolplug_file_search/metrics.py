@@ -58,7 +58,7 @@ class Measures:
         self._seconds = Histogram("file_search_search_seconds", "Time of a search.", buckets=_SECONDS, registry=None)
         self._bytes = Counter("file_search_ingested_bytes", "Bytes of files that were taken in.", registry=None)
 
-    def ingested(self, size: int) -> None:
+    def count_ingested(self, size: int) -> None:
         """A file of this size was taken in."""
         self._bytes.inc(size)
 

@@ -41,7 +41,7 @@ from toolplug_file_search.search.options import (
     Narrowed,
     StoreId,
     StubOptions,
-    narrowed,
+    narrow,
 )
 from toolplug_file_search.search.reranking import Reranker
 from toolplug_file_search.search.results import ITEM, list_result, search_result
@@ -95,7 +95,7 @@ class FileSearch(FunctionProvider):
             max_file_bytes=settings.max_file_bytes,
             refresh_s=settings.refresh,
             log=self.log,
-            ingested=self._measures.ingested,
+            ingested=self._measures.count_ingested,
             looked=self._background.wake,
         )
         self._background.start()
@@ -141,7 +141,7 @@ class FileSearch(FunctionProvider):
             self._library,
             self._in_thread,
             max_file_bytes=settings.max_file_bytes,
-            ingested=self._measures.ingested,
+            ingested=self._measures.count_ingested,
         )
         stores = VectorStoreRoutes(self._library, self._in_thread, self._search_store)
         store_files = StoreFileRoutes(self._library, self._in_thread)
@@ -163,13 +163,13 @@ class FileSearch(FunctionProvider):
             max_results: how many passages at most
             vector_store_ids: look only into these vector stores; leave it out to search everything
         """
-        asked = narrowed(
+        asked = narrow(
             context.options, stores=vector_store_ids, limit=max_results, default_limit=self.config.max_results
         )
         caller = _caller(context.principal)
         try:
             async with _until(context.deadline) as limit:
-                found = await self._in_thread(self._searched, caller, query, asked, limit)
+                found = await self._in_thread(self._search, caller, query, asked, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
         except (IndexUnavailable, TooManyWaiting) as error:
@@ -190,19 +190,19 @@ class FileSearch(FunctionProvider):
             limit: how many files at most
         """
         try:
-            return await self._in_thread(self._listed, _caller(context.principal), after, limit)
+            return await self._in_thread(self._list_files, _caller(context.principal), after, limit)
         except NotThere as error:
             raise ToolError(str(error)) from None
         except (IndexUnavailable, TooManyWaiting) as error:
             raise _try_again(error) from error
 
-    def _listed(self, caller: Caller, after: str, limit: int) -> dict[str, object]:
+    def _list_files(self, caller: Caller, after: str, limit: int) -> dict[str, object]:
         self._mirror.refresh()
         files, total = searchable_files(self._index, caller, after=after, limit=limit)
         left = left_out(self._index, caller, limit=MAX_SKIPPED)
         return list_result(files, total, left, self._mirror.progress)
 
-    def _searched(self, caller: Caller, query: str, asked: Narrowed, limit: TimeLimit) -> Found:
+    def _search(self, caller: Caller, query: str, asked: Narrowed, limit: TimeLimit) -> Found:
         self._mirror.refresh()
         with self._measures.searching() as passages:
             found = self._searcher.search(caller, query, asked, limit)
@@ -211,10 +211,10 @@ class FileSearch(FunctionProvider):
 
     async def _search_store(self, request: Request, query: str, asked: Narrowed) -> Sequence[Passage]:
         async with _until(None) as limit:
-            watch = asyncio.create_task(_disconnected(request))
+            watch = asyncio.create_task(_wait_for_disconnect(request))
             watch.add_done_callback(lambda _: limit.stop())
             try:
-                found = await self._in_thread(self._searched, _caller(request.state.principal), query, asked, limit)
+                found = await self._in_thread(self._search, _caller(request.state.principal), query, asked, limit)
             finally:
                 watch.cancel()
                 await asyncio.wait([watch])
@@ -264,7 +264,7 @@ async def _until(deadline: float | None) -> AsyncGenerator[TimeLimit]:
         limit.stop()
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

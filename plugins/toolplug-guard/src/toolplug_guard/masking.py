@@ -80,7 +80,7 @@ class Masker:
             masked: dict[str, object] = {}
             for key, item in items:
                 inside = skipped if key == "resource" else frozenset[str]()
-                masked[_unused(self.text(key), masked)] = item if key in skipped else self.value(item, inside)
+                masked[_unused_key(self.text(key), masked)] = item if key in skipped else self.value(item, inside)
             return masked
         if isinstance(value, list):
             return [self.value(item, skipped) for item in cast("list[object]", value)]
@@ -144,7 +144,7 @@ def _collect(value: object, texts: list[str], skipped: frozenset[str] = frozense
             texts.append(str(item))
 
 
-def _unused(key: str, used: Mapping[str, object]) -> str:
+def _unused_key(key: str, used: Mapping[str, object]) -> str:
     """Return the key, numbered if another key was masked to the same text: no value is lost."""
     number, unused = 1, key
     while unused in used:

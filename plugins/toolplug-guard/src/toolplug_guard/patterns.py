@@ -37,7 +37,7 @@ _compile: Callable[..., Pattern] = re2.compile  # pyright: ignore[reportUnknownM
 _Error: type[Exception] = re2.error  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-def compiled(pattern: str, *, groups: bool = True) -> Pattern:
+def compile_pattern(pattern: str, *, groups: bool = True) -> Pattern:
     """Compile a pattern of RE2. Raises `ValueError`, also for look-around and back-references."""
     options = re2.Options()
     options.log_errors = False
@@ -94,7 +94,7 @@ SEPARATOR = b"\n\0\n"
 
 
 def _any_of(kinds: Sequence[Kind]) -> Pattern:
-    return compiled("|".join(f"(?:{kind.pattern.pattern})" for kind in kinds), groups=False)
+    return compile_pattern("|".join(f"(?:{kind.pattern.pattern})" for kind in kinds), groups=False)
 
 
 class Detector:
@@ -215,17 +215,17 @@ _KEY_LINE = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("api_keys", compiled(rf"\b(?:{_API_KEYS})")),
+        Kind("api_keys", compile_pattern(rf"\b(?:{_API_KEYS})")),
         # Without its last line, as in a text that was cut, a key ends where no key goes on.
         Kind(
             "private_keys",
-            compiled(rf"-----BEGIN {_KEY_LINE}(?:[\w+/=\s\\:,.()]|-[A-Za-z0-9])*(?:-----END {_KEY_LINE})?"),
+            compile_pattern(rf"-----BEGIN {_KEY_LINE}(?:[\w+/=\s\\:,.()]|-[A-Za-z0-9])*(?:-----END {_KEY_LINE})?"),
         ),
-        Kind("jwt", compiled(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*")),
-        Kind("url_passwords", compiled(r"://[^\s/:@]*:([^\s/@]+)@")),
+        Kind("jwt", compile_pattern(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*")),
+        Kind("url_passwords", compile_pattern(r"://[^\s/:@]*:([^\s/@]+)@")),
         Kind(
             "credit_cards",
-            compiled(
+            compile_pattern(
                 rf"\b{_CARD_ISSUERS}(?:[ -]?\d{{4}}){{2}}[ -]?\d{{1,4}}(?:[ -]?\d{{1,3}})?\b"
                 r"|\b3[04-9]\d\d[ -]?\d{6}[ -]?\d{4,5}\b"
             ),
@@ -233,12 +233,14 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             "iban",
-            compiled(r"\b[A-Z]{2}\d\d(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
+            compile_pattern(r"\b[A-Z]{2}\d\d(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
             _iban,
         ),
-        Kind("email", compiled(r"\b[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,63}\b")),
+        Kind("email", compile_pattern(r"\b[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,63}\b")),
         # International numbers, and North American ones in groups.
-        Kind("phone", compiled(r"\B\+\d(?:[ ().-]{0,2}\d){6,14}\b|(?:\B\(\d{3}\) ?|\b\d{3}[-.])\d{3}[-.]\d{4}\b")),
+        Kind(
+            "phone", compile_pattern(r"\B\+\d(?:[ ().-]{0,2}\d){6,14}\b|(?:\B\(\d{3}\) ?|\b\d{3}[-.])\d{3}[-.]\d{4}\b")
+        ),
     )
 }
 """The built-in kinds by name."""

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from toolplug import FunctionProvider, ProviderContext, ToolCall, ToolDefinition, ToolResult, ToolStatus, WouldRefuse
 from toolplug_guard.masking import Masker
-from toolplug_guard.patterns import KINDS, Detector, Kind, compiled
+from toolplug_guard.patterns import KINDS, Detector, Kind, compile_pattern
 from toolplug_guard.rules import CompiledRule, broken_rule
 from toolplug_guard.settings import Settings
 
@@ -38,11 +38,11 @@ class Guard(FunctionProvider):
     async def start(self, site: ProviderContext) -> None:
         """Compile the patterns and create the metrics."""
         settings, self._site = self.config, site
-        own = {name: Kind(name, compiled(pattern)) for name, pattern in settings.patterns.items()}
+        own = {name: Kind(name, compile_pattern(pattern)) for name, pattern in settings.patterns.items()}
         self._kinds = {**KINDS, **own}
         self._rules = [CompiledRule.of(rule) for rule in settings.rules]
-        self._masks = [(item.tool, self._compiled(item.mask, item.block)) for item in settings.overrides]
-        self._masks.append(("*", self._compiled(settings.mask, settings.block)))
+        self._masks = [(item.tool, self._compile(item.mask, item.block)) for item in settings.overrides]
+        self._masks.append(("*", self._compile(settings.mask, settings.block)))
         self._masked = Counter("guard_masked", "Texts masked in results, by kind.", ["kind"], registry=None)
         self._blocked = Counter("guard_blocked", "Results withheld, by kind.", ["kind"], registry=None)
         self._refused = Counter("guard_refused", "Calls refused by a rule.", registry=None)
@@ -60,7 +60,7 @@ class Guard(FunctionProvider):
 
     async def before_call(self, call: ToolCall, tool: ToolDefinition) -> str | WouldRefuse | None:
         """Refuse the call if a rule forbids it; of watched rules only, say what they would have done."""
-        rules = [item for item in self._rules if _named(tool, item.rule.tool)]
+        rules = [item for item in self._rules if _names(tool, item.rule.tool)]
         if not rules:
             return None
         if _is_small(call.arguments):
@@ -76,7 +76,7 @@ class Guard(FunctionProvider):
 
     async def change_result(self, result: ToolResult, tool: ToolDefinition) -> ToolResult | None:
         """Mask the result, or withhold it."""
-        kinds = next(kinds for pattern, kinds in self._masks if _named(tool, pattern))
+        kinds = next(kinds for pattern, kinds in self._masks if _names(tool, pattern))
         if kinds is None:
             return None
         masker = Masker(kinds.detector, self.config.replacement)
@@ -88,17 +88,17 @@ class Guard(FunctionProvider):
         for kind in blocking:
             self._blocked.labels(kind).inc()
         if blocking:
-            return _withheld(result, blocking)
+            return _withhold(result, blocking)
         for kind, count in masker.found.items():
             self._masked.labels(kind).inc(count)
         return masked if masker.found else None
 
-    def _compiled(self, mask: Sequence[str], block: Sequence[str]) -> _Kinds | None:
+    def _compile(self, mask: Sequence[str], block: Sequence[str]) -> _Kinds | None:
         names = dict.fromkeys((*mask, *block))
         return _Kinds(Detector([self._kinds[name] for name in names]), frozenset(block)) if names else None
 
 
-def _named(tool: ToolDefinition, pattern: str) -> bool:
+def _names(tool: ToolDefinition, pattern: str) -> bool:
     """Return whether a glob names the tool: by its name in the caller's catalog, or as `source.name`.
 
     A provider's tool is also named by its own name, which no toolset changes. So `search` is the tool of a provider,
@@ -109,7 +109,7 @@ def _named(tool: ToolDefinition, pattern: str) -> bool:
     return any(fnmatchcase(each, pattern) for each in names)
 
 
-def _withheld(result: ToolResult, kinds: Sequence[str]) -> ToolResult:
+def _withhold(result: ToolResult, kinds: Sequence[str]) -> ToolResult:
     text = f"the result is withheld: it has {', '.join(kinds)}"
     return ToolResult(result.call_id, result.name, text, ToolStatus.TOOL_ERROR)
 

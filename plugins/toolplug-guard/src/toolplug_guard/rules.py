@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from pydantic_core import to_jsonable_python
 
-from toolplug_guard.patterns import Pattern, compiled
+from toolplug_guard.patterns import Pattern, compile_pattern
 from toolplug_guard.settings import Rule
 
 
@@ -21,14 +21,14 @@ class CompiledRule(NamedTuple):
     @classmethod
     def of(cls, rule: Rule) -> CompiledRule:
         """Compile a rule."""
-        return cls(rule, None if rule.pattern is None else compiled(rule.pattern))
+        return cls(rule, None if rule.pattern is None else compile_pattern(rule.pattern))
 
     def forbids(self, arguments: Mapping[str, object]) -> bool:
         """Return whether the arguments, which are JSON values, break the rule."""
         pattern, place = self.pattern, self.rule.argument
         if pattern is None:
             return True
-        found = [arguments] if place is None else _selected(arguments, place)
+        found = [arguments] if place is None else _select(arguments, place)
         texts = dict.fromkeys(text for value in found for text in _texts(value))  # many are the same in a large list
         return any(pattern.search(text.encode()) is not None for text in texts)
 
@@ -72,7 +72,7 @@ def _texts(value: object) -> Iterator[str]:
         yield value if isinstance(value, str) else json.dumps(value)
 
 
-def _selected(arguments: Mapping[str, object], place: str) -> Iterator[object]:
+def _select(arguments: Mapping[str, object], place: str) -> Iterator[object]:
     """Yield the argument of this name, or the value at a JSON pointer (RFC 6901); nothing if there is none."""
     steps = [place]
     if place.startswith("/"):

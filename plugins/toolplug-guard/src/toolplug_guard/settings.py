@@ -9,19 +9,19 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug_guard.patterns import KINDS, SECRETS, compiled
+from toolplug_guard.patterns import KINDS, SECRETS, compile_pattern
 
 
 def _valid(pattern: str) -> str:
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except ValueError as error:
         raise PydanticCustomError("pattern", "{why}", {"why": str(error)}) from None
     return pattern
 
 
 def _finds_text(pattern: str) -> str:
-    if compiled(pattern).search(b"") is not None:
+    if compile_pattern(pattern).search(b"") is not None:
         raise PydanticCustomError("pattern", "{pattern} matches the empty text", {"pattern": repr(pattern)})
     return pattern
 

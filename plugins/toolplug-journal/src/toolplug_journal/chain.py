@@ -1,4 +1,5 @@
-"""The chain of all calls: one line for each that has ended, and for each decision on one, with the hash of the last.
+"""The chain of all calls: one line for each that has ended, for each decision on one, and for each grant that was
+revoked, with the hash of the line before it.
 
 A line that is changed, removed or inserted breaks the chain at its place. Lines that are removed at its end leave a
 chain that is valid: keep the newest hash elsewhere, or export often.
@@ -111,7 +112,7 @@ def otlp(lines: Sequence[Line]) -> dict[str, object]:
 
 
 def _record(line: Line) -> dict[str, object]:
-    refused = line["status"] not in ("success", "tool_error", "approval_approved")
+    refused = line["status"] not in ("success", "tool_error", "approval_approved", "grant_revoked")
     names = {"tool": "gen_ai.tool.name", "call_id": "gen_ai.tool.call.id", "subject": "enduser.id"}
     attributes = [
         {"key": names.get(name, f"toolplug.{name}"), "value": {"stringValue": _attribute(value)}}

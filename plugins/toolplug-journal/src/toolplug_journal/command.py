@@ -18,7 +18,7 @@ import typer
 from toolplug import StoreError, TenantOption, state_folder
 from toolplug_journal import chain
 from toolplug_journal.database import FILE, Database, Retention
-from toolplug_journal.entry import StoredEntry, shown
+from toolplug_journal.entry import StoredEntry, said_by, show_call
 
 
 class Action(StrEnum):
@@ -38,7 +38,7 @@ class Form(StrEnum):
 
 AT_ONCE = 500
 """Records of one OTLP request, which is one line: a collector takes some megabytes."""
-COLUMNS = ("WHEN", "TOOL", "STATUS", "SECONDS", "SUBJECT", "CALL")
+COLUMNS = ("WHEN", "TOOL", "STATUS", "SECONDS", "SUBJECT", "CALL", "BY")
 
 
 def add_command(app: typer.Typer) -> None:
@@ -67,6 +67,8 @@ def _journal(
 ) -> None:
     """List the newest tool calls that have ended, the newest first; export or verify the chain of all calls.
 
+    What people have decided is listed too: BY is who has decided, or the grant that has allowed a call.
+
     Reads the journal's file, next to a running host or without one. Nothing is started. The chain has the calls of
     every tenant.
 
@@ -82,7 +84,7 @@ def _journal(
     except sqlite3.Error as error:
         raise StoreError(f"{file} cannot be read: {error}") from error
     if as_json:
-        typer.echo(json.dumps({"calls": [shown(call) for call in calls]}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({"calls": [show_call(call) for call in calls]}, indent=2, ensure_ascii=False))
     elif calls:
         _print_table([COLUMNS, *map(_row, calls)])
     else:
@@ -96,7 +98,7 @@ def _use_chain(action: Action, file: Path, form: Form, after: int, source: Path 
             with source.open(encoding="utf-8") as lines:
                 _print_verdict(chain.verify(map(json.loads, lines), known=known))
             return
-        with closing(Database(file, Retention(inf, 0)).connected()) if file.exists() else nullcontext() as connection:
+        with closing(Database(file, Retention(inf, 0)).connect()) if file.exists() else nullcontext() as connection:
             lines = iter(()) if connection is None else chain.read(connection, after)
             if action is Action.VERIFY:
                 _print_verdict(chain.verify(lines, known=known))
@@ -123,7 +125,10 @@ def _print_verdict(found: tuple[int, str | None] | chain.Broken) -> None:
 def _row(call: StoredEntry) -> tuple[str, ...]:
     when = datetime.fromtimestamp(call.ts, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     seconds = "-" if call.duration_s is None else f"{call.duration_s:.3f}"
-    return when, _printable(call.tool), call.status or "-", seconds, _printable(call.subject), _printable(call.call_id)
+    texts = [_printable(text) for text in (call.tool, call.subject, call.call_id or "-")]
+    said = said_by(call)
+    by = next((said[name] for name in ("decided_by", "revoked_by", "granted_by") if name in said), "")
+    return when, texts[0], call.status or "-", seconds, *texts[1:], _printable(by)
 
 
 def _printable(text: str) -> str:

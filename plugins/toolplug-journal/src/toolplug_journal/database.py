@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolplug_journal import chain
-from toolplug_journal.entry import Entry, StoredEntry
+from toolplug_journal.entry import DECISIONS, Entry, StoredEntry
 
 FILE = "journal.db"
 """The name of the file, in the state directory of the plugin."""
 
-VERSION = 2
+VERSION = 3
 BUSY_S = 5.0
 
 _TABLES = """
@@ -28,7 +29,8 @@ CREATE TABLE calls (
     call_id TEXT NOT NULL,
     arguments TEXT,             -- JSON; NULL: not kept
     status TEXT,                -- NULL: runs, or nobody was there when it ended
-    duration_s REAL
+    duration_s REAL,
+    more TEXT                   -- JSON: who allowed it, and what a person has decided
 );
 CREATE INDEX calls_of_tenant ON calls (tenant, id);
 CREATE INDEX calls_by_age ON calls (began_at);
@@ -40,15 +42,17 @@ CREATE TRIGGER one_less AFTER DELETE ON calls BEGIN
     UPDATE tenants SET kept = kept - 1 WHERE tenant = old.tenant;
 END;
 """
+_MORE = "ALTER TABLE calls ADD COLUMN more TEXT;"
 _WRITE = """
-INSERT INTO calls (id, uid, began_at, tenant, subject, tool, call_id, arguments, status, duration_s)
+INSERT INTO calls (id, uid, began_at, tenant, subject, tool, call_id, arguments, status, duration_s, more)
 VALUES (max(CAST(:began_at * 1000000 AS INTEGER), (SELECT coalesce(max(id), 0) + 1 FROM calls)),
-        :uid, :began_at, :tenant, :subject, :tool, :call_id, :arguments, :status, :duration_s)
-ON CONFLICT (uid) DO UPDATE SET status = excluded.status, duration_s = excluded.duration_s
+        :uid, :began_at, :tenant, :subject, :tool, :call_id, :arguments, :status, :duration_s, :more)
+ON CONFLICT (uid) DO UPDATE SET status = excluded.status, duration_s = excluded.duration_s, more = excluded.more
 """
-_FIELDS = "id, began_at, subject, tool, call_id, arguments, status, duration_s"
+_FIELDS = "id, began_at, subject, tool, call_id, arguments, status, duration_s, more"
 _READ = f"SELECT {_FIELDS} FROM calls WHERE tenant = ? "
-_READ_ALL = f"SELECT tenant, {_FIELDS} FROM calls WHERE id > ? AND began_at >= ? ORDER BY id LIMIT ?"
+_READ_ALL = f"SELECT tenant, {_FIELDS} FROM calls WHERE id > ? AND began_at >= ?"
+_IS_CALL = f"(status IS NULL OR status NOT IN ({', '.join(map(repr, DECISIONS))}))"
 _DROP_OLDEST = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE tenant = ? ORDER BY id LIMIT ?)"
 
 
@@ -73,19 +77,19 @@ class Database:
     def prepare(self, now: float) -> None:
         """Make the tables in a new file, and drop what is too old. Raises `JournalRefused` for another kind of file."""
         try:
-            with closing(self.connected()) as connection:
+            with closing(self.connect()) as connection:
                 version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version not in (0, 1, VERSION):
+                if version not in range(VERSION + 1):
                     raise JournalRefused(f"{self._path} has version {version}, this package knows version {VERSION}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 if version == 0:
                     connection.executescript(
                         f"BEGIN IMMEDIATE; {_TABLES} {chain.TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
                     )
-                elif version == 1:
-                    # Of the first release: its calls stay, and the chain begins now.
+                elif version < VERSION:
+                    # Its calls stay. The chain of one of the first release begins now.
                     connection.executescript(
-                        f"BEGIN IMMEDIATE; {chain.TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+                        f"BEGIN IMMEDIATE; {chain.TABLES} {_MORE} PRAGMA user_version = {VERSION}; COMMIT;"
                     )
                 self.write(connection, (), now)
         except sqlite3.OperationalError:
@@ -93,7 +97,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise JournalRefused(f"{self._path} is not a journal that can be used: {error}; move it away") from error
 
-    def connected(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
         """A connection; its owner closes it. What is committed survives the death of the process."""
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -106,7 +110,7 @@ class Database:
     def write(self, connection: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
         """Keep all of these, or none, and drop what is over the retention."""
         with _transaction(connection):
-            connection.executemany(_WRITE, [entry._asdict() for entry in entries if entry.uid])
+            connection.executemany(_WRITE, map(_row, entries))
             chain.append(connection, entries, now)
             chain.drop_older(connection, now - self._retention.keep_s)
             connection.execute("DELETE FROM calls WHERE began_at < ?", (now - self._retention.keep_s,))
@@ -118,28 +122,39 @@ class Database:
         """The tenant's entries after this place, the oldest first."""
         return self._read("AND id > ? AND began_at >= ? ORDER BY id LIMIT ?", tenant, place, self._since(now), limit)
 
-    def of_all(self, place: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
+    def of_all(self, place: int, limit: int, now: float, *, decisions: bool = True) -> list[tuple[str, StoredEntry]]:
         """The entries of every tenant after this place, each with its tenant, the oldest first."""
-        with closing(self.connected()) as connection:
-            rows = connection.execute(_READ_ALL, (place, self._since(now), limit))
+        left_out = "" if decisions else f"AND {_IS_CALL}"
+        with closing(self.connect()) as connection:
+            rows = connection.execute(f"{_READ_ALL} {left_out} ORDER BY id LIMIT ?", (place, self._since(now), limit))
             return [(tenant, StoredEntry(*row)) for tenant, *row in rows]
 
-    def newest(self, tenant: str, tool: str | None, limit: int, now: float) -> list[StoredEntry]:
-        """The tenant's newest calls that have ended, the newest first; of one tool where it is given."""
-        where = "AND status IS NOT NULL AND began_at >= ? AND tool = coalesce(?, tool) ORDER BY id DESC LIMIT ?"
-        return self._read(where, tenant, self._since(now), tool, limit)
+    def newest(
+        self, tenant: str, tool: str | None, limit: int, now: float, *, decisions: bool = True
+    ) -> list[StoredEntry]:
+        """The tenant's newest calls that have ended, the newest first; of one tool where it is given.
 
-    def kept(self) -> int:
+        With `decisions`, what people have decided too.
+        """
+        left_out = "" if decisions else f"AND {_IS_CALL}"
+        where = f"AND status IS NOT NULL {left_out} AND began_at >= ? AND tool = coalesce(?, tool)"
+        return self._read(f"{where} ORDER BY id DESC LIMIT ?", tenant, self._since(now), tool, limit)
+
+    def count(self) -> int:
         """How many entries there are."""
-        with closing(self.connected()) as connection:
+        with closing(self.connect()) as connection:
             return int(connection.execute("SELECT coalesce(sum(kept), 0) FROM tenants").fetchone()[0])
 
     def _read(self, where: str, *values: object) -> list[StoredEntry]:
-        with closing(self.connected()) as connection:
+        with closing(self.connect()) as connection:
             return [StoredEntry(*row) for row in connection.execute(_READ + where, values)]
 
     def _since(self, now: float) -> float:
         return now - self._retention.keep_s
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    return {**entry._asdict(), "more": None if entry.more is None else json.dumps(dict(entry.more))}
 
 
 @contextmanager

@@ -10,13 +10,15 @@ from pydantic_core import to_json
 
 MAX_TEXT = 256
 MAX_ARGUMENT_BYTES = 16 * 1024
+DECISIONS = ("approval_approved", "approval_denied", "grant_revoked")
+"""The statuses of what is no call."""
 
 
 class Entry(NamedTuple):
     """A call that begins, or has ended: then it has a `status`. `uid` is the same for both.
 
-    `arguments` is JSON text, None where they are not kept. `duration_s` is None where its tool was not reached. The
-    chain alone has `more`, and what is no call, whose `uid` is empty.
+    `arguments` is JSON text, None where they are not kept. `duration_s` is None where its tool was not reached. `more`
+    says who allowed it. A decision of a person is an entry too, with one of `DECISIONS` as its status.
     """
 
     uid: str
@@ -42,6 +44,7 @@ class StoredEntry(NamedTuple):
     arguments: str | None
     status: str | None
     duration_s: float | None
+    more: str | None
 
 
 def short(text: str) -> str:
@@ -55,8 +58,12 @@ def argument_text(arguments: object) -> str:
     return text.decode() if len(text) <= MAX_ARGUMENT_BYTES else f'{{"$omitted_bytes":{len(text)}}}'
 
 
-def shown(kept: StoredEntry) -> dict[str, object]:
-    """An entry as callers see it; `status` is null while the call runs, `arguments` is there where they are kept."""
+def show_call(kept: StoredEntry) -> dict[str, object]:
+    """An entry as callers see it; `status` is null while the call runs.
+
+    `arguments` is there where they are kept, and so is who allowed it: `approval`, `decided_by`, `reason`, `grant`,
+    `revoked_by`, `granted_by`.
+    """
     fields: dict[str, object] = {
         "id": kept.id,
         "ts": round(kept.ts, 3),
@@ -66,4 +73,11 @@ def shown(kept: StoredEntry) -> dict[str, object]:
         "status": kept.status,
         "duration_s": None if kept.duration_s is None else round(kept.duration_s, 6),
     }
-    return fields if kept.arguments is None else {**fields, "arguments": json.loads(kept.arguments)}
+    if kept.arguments is not None:
+        fields["arguments"] = json.loads(kept.arguments)
+    return {**fields, **said_by(kept)}
+
+
+def said_by(kept: StoredEntry) -> dict[str, str]:
+    """Who allowed a call, or has decided; nothing for a call that needed nobody."""
+    return {} if kept.more is None else json.loads(kept.more)

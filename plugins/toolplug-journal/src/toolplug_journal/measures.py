@@ -21,7 +21,7 @@ class Measures:
     def __init__(self) -> None:
         self._entries = Counter(
             "journal_entries",
-            "Beginnings and ends of calls, by what became of them: kept, failed or dropped.",
+            "Beginnings and ends of calls, and decisions, by what became of them: kept, failed or dropped.",
             ["outcome"],
             registry=None,
         )
@@ -35,14 +35,16 @@ class Measures:
 
 
 class Contents(Collector):
-    """How many calls are in the journal, counted at each scrape. Raises `sqlite3.Error`."""
+    """How many calls and decisions are in the journal, counted at each scrape. Raises `sqlite3.Error`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def describe(self) -> Iterator[Metric]:
         """The name alone, without a look at the file."""
-        yield GaugeMetricFamily("journal_calls", "Calls that are in the journal.")
+        yield GaugeMetricFamily("journal_calls", "Calls and decisions that are in the journal.")
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("journal_calls", "Calls that are in the journal.", value=self._database.kept())
+        yield GaugeMetricFamily(
+            "journal_calls", "Calls and decisions that are in the journal.", value=self._database.count()
+        )

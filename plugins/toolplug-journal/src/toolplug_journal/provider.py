@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from time import time
 from typing import Annotated, Any, NamedTuple, cast
@@ -21,6 +22,7 @@ from toolplug import (
     FunctionProvider,
     HostPart,
     ProviderContext,
+    RevokedGrant,
     Ticket,
     ToolCall,
     ToolDefinition,
@@ -30,7 +32,7 @@ from toolplug import (
     tool,
 )
 from toolplug_journal.database import FILE, Database, Retention
-from toolplug_journal.entry import Entry, StoredEntry, argument_text, short, shown
+from toolplug_journal.entry import Entry, StoredEntry, argument_text, short, show_call
 from toolplug_journal.measures import Contents, Measures
 from toolplug_journal.settings import Settings
 from toolplug_journal.writer import Writer
@@ -48,6 +50,7 @@ class _Query(BaseModel):
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
     newest: bool = False
+    calls: bool = False
 
 
 def read_query(given: Mapping[str, str]) -> _Query:
@@ -105,7 +108,7 @@ class Journal(FunctionProvider):
         self._database = Database(site.state_dir / FILE, retention)
         self._site = site
         await site.in_thread(self._database.prepare, time())
-        connection = await site.in_thread(self._database.connected)
+        connection = await site.in_thread(self._database.connect)
         self._writer = Writer(self._database, connection, self._measures, time, self.log)
 
     async def aclose(self) -> None:
@@ -133,13 +136,17 @@ class Journal(FunctionProvider):
         return 0.0 if self._writer is None else self._writer.failing_s
 
     async def collect(self, after: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
-        """Return the entries of every tenant after this place, the oldest first. Raises `sqlite3.Error`."""
+        """Return the calls of every tenant after this place, the oldest first. Raises `sqlite3.Error`."""
+        return await self._site.in_thread(partial(self._database.of_all, decisions=False), after, limit, now)
+
+    async def collect_all(self, after: int, limit: int, now: float) -> list[tuple[str, StoredEntry]]:
+        """Return the entries of every tenant as `collect` does, with what people have decided."""
         return await self._site.in_thread(self._database.of_all, after, limit, now)
 
     def console_pages(self) -> Sequence[ConsolePage]:
         """Show the newest calls in the console."""
-        columns = ("ts", "tool", "subject", "status", "duration_s", "call_id")
-        text = "The newest calls of your tenant, also those from before the last start."
+        columns = ("ts", "tool", "subject", "status", "duration_s", "call_id", "decided_by", "revoked_by", "granted_by")
+        text = "The newest calls and decisions of your tenant, also those from before the last start."
         return [
             ConsolePage(
                 id=f"{self.key.replace('_', '-')}"[:40],
@@ -176,15 +183,22 @@ class Journal(FunctionProvider):
             "reason": ticket.reason,
             "grant": ticket.grant,
         }
+        await self._record_decision(f"approval_{ticket.state}", ticket, decided)
+
+    async def grant_revoked(self, grant: RevokedGrant) -> None:
+        """Keep who has taken back what was allowed."""
+        await self._record_decision("grant_revoked", grant, {"grant": grant.id, "revoked_by": grant.revoked_by})
+
+    async def _record_decision(self, status: str, what: Ticket | RevokedGrant, more: Mapping[str, str | None]) -> None:
         entry = Entry(
-            uid="",
+            uid=uuid4().hex,
             began_at=time(),
-            tenant=ticket.tenant,
-            subject=ticket.subject,
-            tool=short(ticket.tool),
+            tenant=what.tenant,
+            subject=what.subject,
+            tool=short(what.tool),
             call_id="",
-            status=f"approval_{ticket.state}",
-            more={name: short(value) for name, value in decided.items() if value is not None},
+            status=status,
+            more={name: short(value) for name, value in more.items() if value is not None},
         )
         await self._write(entry)
 
@@ -202,27 +216,30 @@ class Journal(FunctionProvider):
             tool: only calls of this tool
         """
         try:
-            found = self._database.newest(context.principal.tenant, tool, limit, time())
+            found = self._database.newest(context.principal.tenant, tool, limit, time(), decisions=False)
         except sqlite3.Error as error:
             raise ToolError("the journal cannot be read now", retry_after_s=RETRY_S) from error
-        return {"calls": [shown(item) for item in found]}
+        return {"calls": [show_call(item) for item in found]}
 
     @route("GET", "/v1/journal", scope="journal:read")
     async def read(self, request: Request) -> dict[str, object]:
         """One page of the caller's tenant, the oldest first; `after` is the id of the last call of the page before.
 
-        With `newest=true`, the newest calls that have ended instead, the newest first.
+        With `newest=true`, the newest calls that have ended instead, the newest first. What people have decided is
+        among them, with the status `approval_approved`, `approval_denied` or `grant_revoked`; `calls=true` leaves it
+        out of the newest.
         """
         query = read_query(dict(request.query_params))
         try:
             tenant: str = request.state.tenant
             if query.newest:
-                newest = await self._site.in_thread(self._database.newest, tenant, None, query.limit, time())
-                return {"calls": [shown(item) for item in newest], "has_more": False}
+                read = partial(self._database.newest, decisions=not query.calls)
+                newest = await self._site.in_thread(read, tenant, None, query.limit, time())
+                return {"calls": [show_call(item) for item in newest], "has_more": False}
             found = await self._site.in_thread(self._database.after, tenant, query.after, query.limit + 1, time())
         except sqlite3.Error as error:
             raise HTTPException(503, "the journal cannot be read now") from error
-        return {"calls": [shown(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
+        return {"calls": [show_call(item) for item in found[: query.limit]], "has_more": len(found) > query.limit}
 
     def _entry(self, call: ToolCall, context: CallContext, tool: ToolDefinition | None) -> Entry:
         kept = self.config.arguments and not (tool is not None and tool.hints.sensitive)

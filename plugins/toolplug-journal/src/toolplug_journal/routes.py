@@ -12,13 +12,13 @@ from starlette.responses import JSONResponse
 from typing_extensions import TypedDict
 
 from toolplug.http import HostRequest, Parameter, answers, part_of, route
-from toolplug_journal.entry import shown
+from toolplug_journal.entry import show_call
 from toolplug_journal.part import JournalPart
 from toolplug_journal.provider import read_query
 
 
 class CollectedCall(TypedDict):
-    """One call, of the tenant."""
+    """One call, of the tenant, or one decision of a person: its status says which."""
 
     tenant: str
     id: Annotated[int, Field(description="its place, which rises")]
@@ -29,6 +29,12 @@ class CollectedCall(TypedDict):
     status: str | None
     duration_s: float | None
     arguments: NotRequired[object]
+    approval: NotRequired[str]
+    decided_by: NotRequired[str]
+    reason: NotRequired[str]
+    grant: NotRequired[str]
+    granted_by: NotRequired[str]
+    revoked_by: NotRequired[str]
 
 
 class CollectedCalls(TypedDict):
@@ -51,10 +57,10 @@ async def read_all(request: HostRequest) -> JSONResponse:
     if journal is None:
         raise HTTPException(503, "no journal runs")
     try:
-        found = await journal.collect(query.after, query.limit + 1, time())
+        found = await journal.collect_all(query.after, query.limit + 1, time())
     except sqlite3.Error as error:
         raise HTTPException(503, "the journal cannot be read now") from error
-    calls = [{"tenant": tenant, **shown(item)} for tenant, item in found[: query.limit]]
+    calls = [{"tenant": tenant, **show_call(item)} for tenant, item in found[: query.limit]]
     return JSONResponse({"calls": calls, "has_more": len(found) > query.limit}, headers={"cache-control": "no-store"})
 
 

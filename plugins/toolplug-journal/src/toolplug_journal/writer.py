@@ -84,7 +84,7 @@ class Writer:
         with closing(self._connection) as connection:
             going = True
             while going:
-                items = self._taken()
+                items = self._take()
                 batch = [item for item in items if item is not None]
                 going = len(batch) == len(items)
                 if batch:
@@ -92,7 +92,7 @@ class Writer:
                 for item in batch:
                     item.done.set_result(None)
 
-    def _taken(self) -> list[_Pending | None]:
+    def _take(self) -> list[_Pending | None]:
         """What is waiting, at least one item."""
         items = [self._queue.get()]
         try:
@@ -106,11 +106,11 @@ class Writer:
         try:
             self._database.write(connection, entries, self._clock())
         except sqlite3.Error as error:
-            self._failed(error, len(entries))
+            self._note_failure(error, len(entries))
             return
         except Exception as error:  # noqa: BLE001  one entry that cannot be written costs no other its place
             if len(entries) == 1:
-                self._failed(error, 1)
+                self._note_failure(error, 1)
             else:
                 for entry in entries:
                     self._write(connection, [entry])
@@ -120,13 +120,13 @@ class Writer:
 
     def _write_alone(self, pending: _Pending) -> None:
         try:
-            with closing(self._database.connected()) as connection:
+            with closing(self._database.connect()) as connection:
                 self._write(connection, [pending.entry])
         except sqlite3.Error as error:
-            self._failed(error, 1)
+            self._note_failure(error, 1)
         pending.done.set_result(None)
 
-    def _failed(self, error: Exception, count: int) -> None:
+    def _note_failure(self, error: Exception, count: int) -> None:
         """Count each, and log the first of a row."""
         self._measures.entries("failed", count)
         if not self._failing_since:

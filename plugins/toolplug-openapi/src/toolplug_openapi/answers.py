@@ -44,16 +44,16 @@ def kept_parts(pointers: Sequence[str]) -> Tree:
     return tree
 
 
-def trimmed(value: object, kept: Tree) -> object:
+def trim(value: object, kept: Tree) -> object:
     """Return the value with these parts only; a value that is neither object nor list stays as it is."""
     if not kept:
         return value
     if isinstance(value, list):
-        return [trimmed(item, kept["*"]) for item in as_list(cast("object", value)) if "*" in kept]
+        return [trim(item, kept["*"]) for item in as_list(cast("object", value)) if "*" in kept]
     if not isinstance(value, dict):
         return value
     pairs = as_object(cast("object", value)).items()
-    return {key: trimmed(inner, kept.get(key, kept.get("*", {}))) for key, inner in pairs if {key, "*"} & kept.keys()}
+    return {key: trim(inner, kept.get(key, kept.get("*", {}))) for key, inner in pairs if {key, "*"} & kept.keys()}
 
 
 def tool_result(response: httpx2.Response, definition: ToolDefinition, kept: Tree) -> object:
@@ -68,9 +68,9 @@ def tool_result(response: httpx2.Response, definition: ToolDefinition, kept: Tre
         return _text(content, essence, response.charset_encoding)
     if content.count(b",") + content.count(b"[") + content.count(b"{") > MAX_VALUES:
         raise ToolError(f"the API answered JSON of more than {MAX_VALUES:,} values; ask for less")
-    text = _decoded(content, response.charset_encoding)
+    text = _decode(content, response.charset_encoding)
     try:
-        value = trimmed(cast("object", json.loads(text, parse_constant=_refuse_constant)), kept)
+        value = trim(cast("object", json.loads(text, parse_constant=_refuse_constant)), kept)
     except _NoJson:
         return text  # NaN and Infinity: other languages write them
     except (ValueError, RecursionError):
@@ -88,7 +88,7 @@ def _refuse_constant(name: str) -> object:
     raise _NoJson(name)
 
 
-def _decoded(content: bytes, charset: str | None) -> str:
+def _decode(content: bytes, charset: str | None) -> str:
     """Return the text of an answer: UTF-8, UTF-16 with a mark, else the declared charset, else Latin-1."""
     marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     for name in ("utf-16" if marked else "utf-8-sig", charset or "utf-8"):
@@ -107,7 +107,7 @@ def _text(content: bytes, essence: str, charset: str | None) -> str:
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = _decoded(content, charset) if named else ""
+            text = _decode(content, charset) if named else ""
     if not text or (not named and _NO_TEXT.search(text)):
         raise ToolError(f"the API answered {essence[:100] or 'something'} of {len(content):,} bytes, which is no text")
     return text

@@ -133,14 +133,14 @@ class Arguments:
 
     def add_body(self, document: Document, raw: object) -> Body:
         """Add the body. Raises `OperationRefused` for one whose content cannot be sent."""
-        body = document.resolved(raw, "requestBody")
+        body = document.resolve(raw, "requestBody")
         content = as_object(body.get("content"))
         media_type = min((each for each in content if rank(each)[1]), key=lambda each: rank(each)[0], default=None)
         kind, sent_as = rank(media_type or "")[1:]
         if media_type is None or kind is None:
             offered = ", ".join(content)[:200] or "nothing"
             raise OperationRefused(f"its body is {offered}; a body is JSON, a form, or one text or file")
-        described = document.resolved(content[media_type], "the content of its body")
+        described = document.resolve(content[media_type], "the content of its body")
         schema, is_required = described.get("schema", {}), body.get("required") is True
         if kind == "text":
             text: Node = {"type": "string", "description": FILE_TEXT}
@@ -165,7 +165,7 @@ class Arguments:
     def _mergeable(self, document: Document, schema: object, written: Node, is_required: bool) -> Node | None:
         """Return the schema of a body whose properties can be arguments of the tool, else None."""
         if "$ref" in written:
-            written = self._writer.write(document.resolved(schema, "the schema of its body"))
+            written = self._writer.write(document.resolve(schema, "the schema of its body"))
         properties = written.get("properties")
         is_open = written.get("additionalProperties", True) not in (True, False)
         if not isinstance(properties, dict) or not properties or written.get("type") != "object" or is_open:
@@ -212,7 +212,7 @@ def rank(media_type: str) -> tuple[int, Kind | None, str]:
 def _encodings(document: Document, schema: object, stated: Node) -> dict[str, Encoding]:
     """Return how properties of a form are sent: as its Encoding Objects say, and files where the schema says binary."""
     try:
-        properties = as_object(document.resolved(schema, "the schema of its body").get("properties"))
+        properties = as_object(document.resolve(schema, "the schema of its body").get("properties"))
     except OperationRefused:
         properties = {}
     found = {name: Encoding(file=True) for name, raw in properties.items() if _is_file(document, raw)}
@@ -235,7 +235,7 @@ def _encodings(document: Document, schema: object, stated: Node) -> dict[str, En
 
 def _is_file(document: Document, raw: object) -> bool:
     try:
-        schema = document.resolved(raw, "a property")
+        schema = document.resolve(raw, "a property")
     except OperationRefused:
         return False
     if schema.get("type") == "array":

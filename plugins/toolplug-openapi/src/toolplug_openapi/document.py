@@ -72,7 +72,7 @@ class Document:
         if not isinstance(self.root.get("paths"), dict):
             raise DocumentRefused(f"{where} has no mapping 'paths', so it has no operations")
 
-    def resolved(self, node: object, what: str) -> Node:
+    def resolve(self, node: object, what: str) -> Node:
         """Return the object that a reference names, or the object itself. Raises `OperationRefused`."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(node, dict):

@@ -81,7 +81,7 @@ def operations_of(document: Document) -> tuple[list[Found], dict[str, str]]:
         if stated_path.startswith("x-"):
             continue
         try:
-            item = document.resolved(raw_item, "the path")
+            item = document.resolve(raw_item, "the path")
             path = _sent_path(stated_path)
         except OperationRefused as error:
             skipped[stated_path[:200]] = str(error)
@@ -251,7 +251,7 @@ def _parameters(document: Document, each: Found) -> tuple[Sequence[Parameter], l
     notes: list[str] = []
     for raw in (*as_list(each.item.get("parameters")), *as_list(each.raw.get("parameters"))):
         try:
-            parameter = read_parameter(document.resolved(raw, "a parameter"))
+            parameter = read_parameter(document.resolve(raw, "a parameter"))
         except OperationRefused as error:
             if each.method != "get":
                 raise
@@ -281,13 +281,13 @@ def _output(document: Document, each: Found) -> Node | None:
     responses = as_object(each.raw.get("responses"))
     successes = sorted(status for status in responses if re.fullmatch("2[0-9]{2}|2XX", status))
     try:
-        answer = document.resolved(responses[successes[0]], "the answer") if successes else {}
+        answer = document.resolve(responses[successes[0]], "the answer") if successes else {}
         content = as_object(answer.get("content"))
         described = as_object(
             next((content[media_type] for media_type in content if rank(media_type)[1] == "json"), None)
         )
         writer = SchemaWriter(document, "response")
-        schema = writer.write(document.resolved(described.get("schema"), "the schema of its answer"))
+        schema = writer.write(document.resolve(described.get("schema"), "the schema of its answer"))
         if schema.get("type") == "object" and not writer.notes:
             return {**schema, "$defs": writer.defs} if writer.defs else schema
     except OperationRefused:

@@ -100,10 +100,10 @@ class OpenApi(FunctionProvider):
             parts = await self._site.in_thread(request_parts, operation, arguments)
         else:
             parts = request_parts(operation, arguments)
-        for name in _needed(operation, api, self.config.credentials):
+        for name in _needed_credentials(operation, api, self.config.credentials):
             add_credential(parts, api.schemes[name], self.config.credentials[name], context.credentials)
         try:
-            response = await _sent(transport, f"{operation.server or api.base_url}{parts.target()}", parts)
+            response = await _send(transport, f"{operation.server or api.base_url}{parts.target()}", parts)
         except httpx2.InvalidURL as error:
             raise ToolError(f"the URL is not valid: {error}") from None
         except httpx2.TransportError as error:
@@ -148,7 +148,7 @@ async def _fetch_document(settings: Settings, egress: Egress) -> bytes:
     transport = await checked_transport(egress, trusted=[url], max_answer_bytes=MAX_JSON_BYTES)
     try:
         async with transport, asyncio.timeout(FETCH_S):
-            response = await _sent(transport, url, Parts("GET", "", headers=headers))
+            response = await _send(transport, url, Parts("GET", "", headers=headers))
     except TimeoutError:
         raise DocumentRefused(f"{url} did not answer within {FETCH_S:g} s") from None
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
@@ -164,7 +164,7 @@ async def _fetch_document(settings: Settings, egress: Egress) -> bytes:
     return response.content
 
 
-async def _sent(transport: httpx2.AsyncBaseTransport, url: str, parts: Parts) -> httpx2.Response:
+async def _send(transport: httpx2.AsyncBaseTransport, url: str, parts: Parts) -> httpx2.Response:
     """Send a request and return the answer, read whole; follow redirects of GET within the origin, at most five.
 
     So no other host sees arguments or credentials. An `httpx2.AsyncClient` would keep the cookies of one caller for the
@@ -218,7 +218,7 @@ def _base_url(found: ReadDocument, settings: Settings, egress: Egress) -> str:
     return url
 
 
-def _needed(operation: Operation, api: _Api, credentials: Mapping[str, Credential]) -> list[str]:
+def _needed_credentials(operation: Operation, api: _Api, credentials: Mapping[str, Credential]) -> list[str]:
     """Return the names of the credentials that an operation is sent: its first alternative that can be satisfied.
 
     Those that the document does not declare always go along, and all of them where it says nothing of security.

@@ -1,27 +1,23 @@
 """Reading a document: what its operations are as tools. A large document is read in a process of its own.
 
 A document is a stranger's text, though an operator names it: 16 MiB of JSON can take gigabytes and minutes, and nothing
-can end a thread. The process (`python -m toolplug_openapi.reading`) is limited and killed; it reads a line of JSON and
-the document from standard input, and writes lines of JSON. It gets no credential.
+can end a thread. The process (`toolplug.apart`) is limited and killed. It gets no credential.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
 import signal
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from toolplug import ProviderContext
+from toolplug.apart import ApartCallFailed, call
 from toolplug_openapi.document import Document, DocumentRefused, OperationRefused, as_list, as_object
 from toolplug_openapi.operations import Found, Operation, matches, operation_of, operations_of, tool_name
 from toolplug_openapi.settings import Credential, SecurityScheme, Settings, bare_web_url
@@ -34,7 +30,6 @@ READ_S = 15.0
 MAX_MEMORY_BYTES = 1024 * 1024 * 1024
 MAX_READ_BYTES = 32 * 1024 * 1024
 """What is written of a document; tools have many times less, as a rule."""
-_MAX_STDERR = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,46 +57,31 @@ async def read(data: bytes, settings: Settings, site: ProviderContext) -> ReadDo
     """Read a document, without holding the event loop. Raises `DocumentRefused`."""
     if len(data) <= SMALL_BYTES:
         return await site.in_thread(read_document, data, settings)
-    where = settings.document
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "toolplug_openapi.reading"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={},
-    )
+    head = settings.without_secrets().model_dump_json(by_alias=True).encode()
     try:
-        async with asyncio.timeout(READ_S):
-            head = settings.without_secrets().model_dump_json(by_alias=True).encode()
-            written, stderr = await process.communicate(head + b"\n" + data)
-    except TimeoutError:
-        raise DocumentRefused(f"{where} takes more than {READ_S:g} s to read; choose with include") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if code := process.returncode:
-        said = stderr.decode("utf-8", "replace").strip()[-_MAX_STDERR:]
-        site.log.error("the process that reads %s ended with %d: %s", where, code, said or "it said nothing")
-        raise DocumentRefused(f"{where} {_ending(code)}")
-    return await site.in_thread(_decoded, written)
+        written = await call(answer, head + b"\n" + data, READ_S, MAX_MEMORY_BYTES, max_bytes=MAX_READ_BYTES)
+    except ApartCallFailed as error:
+        site.log.error(
+            "the process that reads %s failed: %s: %s", settings.document, error, error.said or "it said nothing"
+        )
+        raise DocumentRefused(f"{settings.document} {explain(error)}") from None
+    return await site.in_thread(_decode, written)
 
 
-def _ending(code: int) -> str:
-    """Return in words how the reading process ended without an answer."""
-    if code == _OUT_OF_MEMORY:
+def explain(error: ApartCallFailed) -> str:
+    """Return in words why a document was not read."""
+    if error.reason == "memory":
         return f"takes more than {MAX_MEMORY_BYTES >> 20:,} MiB to read; choose an API's smaller document"
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+    if error.reason == "time" or error.status == -signal.SIGKILL:
         return f"takes more than {READ_S:g} s to read, or was killed for the memory that it takes; choose with include"
-    if code < 0:
-        return f"cannot be read: it crashed the process that reads it ({signal.Signals(-code).name})"
+    if error.reason == "answer":
+        return f"has tools that take more than {MAX_READ_BYTES >> 20} MiB; choose with include"
+    if error.status is not None and error.status < 0:
+        return f"cannot be read: it crashed the process that reads it ({signal.Signals(-error.status).name})"
     return "cannot be read: the process that reads it failed to start or to end; the log has its words"
 
 
-_OUT_OF_MEMORY = 3
-
-
-def _decoded(written: bytes) -> ReadDocument:
+def _decode(written: bytes) -> ReadDocument:
     """Return what the process wrote. Raises `DocumentRefused`."""
     kind, _, rest = written.partition(b"\n")
     if kind == b"refused":
@@ -262,7 +242,7 @@ def _schemes(
             continue
         else:
             try:
-                schemes[name] = SecurityScheme.model_validate(document.resolved(known[name], at))
+                schemes[name] = SecurityScheme.model_validate(document.resolve(known[name], at))
             except (ValidationError, OperationRefused):
                 problems.append(f"{at}: the document's security scheme cannot be read; give scheme")
                 continue
@@ -293,32 +273,15 @@ def _hint(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _limit() -> None:
+def answer(request: bytes) -> Iterator[bytes]:
+    """Yield lines of JSON for a request, which is a line with the settings, and the document."""
+    head, _, document = request.partition(b"\n")
+    settings = Settings.model_validate_json(head)
     try:
-        resource = import_module("resource")
-    except ImportError:  # on Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(READ_S), int(READ_S)))
-
-
-def main() -> None:
-    """Read settings and a document from standard input, and write what was read of it to standard output."""
-    _limit()
-    logging.disable()
-    settings = Settings.model_validate_json(sys.stdin.buffer.readline())
-    try:
-        found = read_document(sys.stdin.buffer.read(), settings)
-        lines = [b"read", _Head.dump_json(_with_operations(found, ()), by_alias=True)]
-        lines += [_Operation.dump_json(each) for each in found.operations]
-        if sum(map(len, lines)) > MAX_READ_BYTES:
-            raise DocumentRefused(f"{settings.document}: its tools take more than 32 MiB; choose with include")
+        found = read_document(document, settings)
     except DocumentRefused as error:
-        lines = [b"refused", str(error).encode(errors="replace")]
-    except MemoryError:
-        sys.exit(_OUT_OF_MEMORY)
-    sys.stdout.buffer.write(b"\n".join(lines))
-
-
-if __name__ == "__main__":
-    main()
+        yield b"refused\n" + str(error).encode(errors="replace")
+        return
+    yield b"read\n" + _Head.dump_json(_with_operations(found, ()), by_alias=True)
+    for each in found.operations:
+        yield b"\n" + _Operation.dump_json(each)

@@ -99,9 +99,9 @@ def _put(parts: Parts, argument: Argument, value: object) -> None:
     elif argument.place == "query":
         parts.query += _in_query(argument, value)
     elif argument.place == "header":
-        parts.headers[argument.name] = header_text(_joined(value, argument.explode, plain=True), argument.argument)
+        parts.headers[argument.name] = header_text(_join(value, argument.explode, plain=True), argument.argument)
     else:
-        parts.cookies.append(f"{quote(argument.name, safe='')}={_joined(value, False)}")
+        parts.cookies.append(f"{quote(argument.name, safe='')}={_join(value, False)}")
 
 
 def _put_body(parts: Parts, body: Body, value: object) -> None:
@@ -128,9 +128,9 @@ def _form_fields(name: str, value: object, encoding: Encoding | None) -> Iterato
     if encoding is not None and encoding.style:
         yield from _in_query(Argument(name, name, "body", encoding.style, encoding.explode), value)
     elif encoding is not None and "json" in encoding.media_type:
-        yield f"{_encoded(name)}={quote(json.dumps(value, ensure_ascii=False), safe='')}"
+        yield f"{_encode(name)}={quote(json.dumps(value, ensure_ascii=False), safe='')}"
     else:
-        yield from _exploded(_encoded(name), value)
+        yield from _explode(_encode(name), value)
 
 
 class _File(NamedTuple):
@@ -164,18 +164,18 @@ def _multipart(boundary: str, fields: Mapping[str, object], encodings: Mapping[s
                 content, found = _file(name, item)
                 media_type = encoding.media_type or found or "text/plain"
                 file_name = (
-                    f'; filename="{_quoted(name)}{mimetypes.guess_extension(media_type.partition(";")[0]) or ""}"'
+                    f'; filename="{_quote_name(name)}{mimetypes.guess_extension(media_type.partition(";")[0]) or ""}"'
                 )
             elif not media_type and not isinstance(item, str):
                 media_type = "application/json"
-            head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"{file_name}\r\n'
+            head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_quote_name(name)}"{file_name}\r\n'
             if media_type:
                 head += f"Content-Type: {media_type}\r\n"
             yield b"%s\r\n%s\r\n" % (head.encode(), content)
     yield f"--{boundary}--\r\n".encode()
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name as browsers write it in a part's head (HTML, section 4.10.22.8)."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
@@ -192,7 +192,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _encoded(value: object) -> str:
+def _encode(value: object) -> str:
     return quote(_text(value), safe="")
 
 
@@ -204,9 +204,9 @@ def _pairs(value: object) -> Mapping[str, object] | None:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
 
 
-def _joined(value: object, explode: bool, *, plain: bool = False, delimiter: str = ",", between: str = ",") -> str:
+def _join(value: object, explode: bool, *, plain: bool = False, delimiter: str = ",", between: str = ",") -> str:
     """Write the style `simple`: `a,b` of a list, `k,v,k2,v2` of an object, or `k=v,k2=v2` where it is exploded."""
-    write = _text if plain else _encoded
+    write = _text if plain else _encode
     if (pairs := _pairs(value)) is not None:
         sign = "=" if explode else between
         return delimiter.join(f"{write(name)}{sign}{write(inner)}" for name, inner in pairs.items())
@@ -217,16 +217,16 @@ def _joined(value: object, explode: bool, *, plain: bool = False, delimiter: str
 def _in_path(argument: Argument, value: object) -> str:
     explode = argument.explode
     if argument.style == "label":
-        return f".{_joined(value, explode, delimiter='.' if explode else ',')}"
+        return f".{_join(value, explode, delimiter='.' if explode else ',')}"
     if argument.style == "matrix":
         name = quote(argument.name, safe="")
         items, pairs = _items(value), _pairs(value)
         if explode and items is not None:
-            return "".join(f";{name}={_encoded(item)}" for item in items)
+            return "".join(f";{name}={_encode(item)}" for item in items)
         if explode and pairs is not None:
-            return f";{_joined(value, True, delimiter=';')}"
-        return f";{name}={_joined(value, False)}"
-    return _joined(value, explode)
+            return f";{_join(value, True, delimiter=';')}"
+        return f";{name}={_join(value, False)}"
+    return _join(value, explode)
 
 
 def _in_query(argument: Argument, value: object) -> Iterator[str]:
@@ -235,14 +235,14 @@ def _in_query(argument: Argument, value: object) -> Iterator[str]:
     if argument.style == "deepObject":
         yield from _in_brackets(name, value)
     elif argument.explode and pairs is not None:
-        yield from (f"{_encoded(key)}={_encoded(inner)}" for key, inner in pairs.items())
+        yield from (f"{_encode(key)}={_encode(inner)}" for key, inner in pairs.items())
     elif argument.explode:
-        yield from _exploded(name, value)
+        yield from _explode(name, value)
     elif pairs is None and not _items(value) and _items(value) is not None:
         return
     else:
         delimiter = _DELIMITERS.get(argument.style, ",")
-        yield f"{name}={_joined(value, False, delimiter=delimiter, between=delimiter)}"
+        yield f"{name}={_join(value, False, delimiter=delimiter, between=delimiter)}"
 
 
 def _in_brackets(name: str, value: object) -> Iterator[str]:
@@ -250,17 +250,17 @@ def _in_brackets(name: str, value: object) -> Iterator[str]:
     items, pairs = _items(value), _pairs(value)
     if pairs is not None:
         for key, inner in pairs.items():
-            yield from _in_brackets(f"{name}[{_encoded(key)}]", inner)
+            yield from _in_brackets(f"{name}[{_encode(key)}]", inner)
     elif items is not None:
         for at, inner in enumerate(items):
             yield from _in_brackets(f"{name}[{at}]", inner)
     else:
-        yield f"{name}={_encoded(value)}"
+        yield f"{name}={_encode(value)}"
 
 
-def _exploded(name: str, value: object) -> Iterator[str]:
+def _explode(name: str, value: object) -> Iterator[str]:
     items = _items(value)
-    yield from (f"{name}={_encoded(item)}" for item in ([value] if items is None else items))
+    yield from (f"{name}={_encode(item)}" for item in ([value] if items is None else items))
 
 
 def add_credential(parts: Parts, scheme: SecurityScheme, credential: Credential, passed: Mapping[str, str]) -> None:

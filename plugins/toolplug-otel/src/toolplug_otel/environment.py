@@ -57,7 +57,7 @@ class ProcessMeterProvider(sdk_metrics.MeterProvider):
 
 def check_environment(environ: Mapping[str, str]) -> None:
     """Raise `ValueError` for a variable that names an exporter or a protocol that does not exist here."""
-    if not _disabled(environ):
+    if not _is_disabled(environ):
         for signal, is_set in (("traces", _set_tracer_provider()), ("metrics", _set_meter_provider())):
             for name in [] if is_set else _exporters(environ, signal):
                 _exporter(name, signal)
@@ -68,7 +68,7 @@ def process_providers(environ: Mapping[str, str]) -> Providers:
 
     Raises `ValueError` for a variable that names an exporter or a protocol that does not exist here.
     """
-    return Providers(None, None) if _disabled(environ) else Providers(_traces(environ), _metrics(environ))
+    return Providers(None, None) if _is_disabled(environ) else Providers(_traces(environ), _metrics(environ))
 
 
 def _traces(environ: Mapping[str, str]) -> TracerProvider | None:
@@ -98,7 +98,7 @@ def _metrics(environ: Mapping[str, str]) -> MeterProvider | None:
     return metrics.get_meter_provider()
 
 
-def _disabled(environ: Mapping[str, str]) -> bool:
+def _is_disabled(environ: Mapping[str, str]) -> bool:
     return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 

@@ -48,7 +48,7 @@ class ServerConnection:
 
         `more_s`: how much longer than `PATIENCE_S` it may take, for its size.
         """
-        connection = await self.connected()
+        connection = await self.connect()
         try:
             async with LoopTimeout(PATIENCE_S + more_s):
                 return await connection.fetch(statement, *arguments)
@@ -74,7 +74,7 @@ class ServerConnection:
         except ConnectionLost:
             return await self.fetch(statement, *arguments)
 
-    async def connected(self) -> asyncpg.Connection[asyncpg.Record]:
+    async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """Return the connection; open it if there is none. Raises `StoreError`, at once if it could not just now."""
         if self._connection is not None and not self._connection.is_closed():
             return self._connection
@@ -125,7 +125,7 @@ class Reader:
         """Return the rows of a statement, within two seconds. Raises `StoreError`."""
         asked = _Asked(statement, arguments, asyncio.get_running_loop().create_future())
         self._asked.put_nowait(asked)
-        return await answered(asked.answer, self._server)
+        return await wait_for_answer(asked.answer, self._server)
 
     async def aclose(self) -> None:
         """End all connections; what is under way fails."""
@@ -157,7 +157,7 @@ class Reader:
                     asked.answer.set_result(rows)
 
 
-async def answered(answer: asyncio.Future[T], server: Server, *, more_s: float = 0.0) -> T:
+async def wait_for_answer(answer: asyncio.Future[T], server: Server, *, more_s: float = 0.0) -> T:
     """Return the result of a future that another task sets. Raises `StoreUnavailable` after two seconds without it."""
     try:
         async with LoopTimeout(PATIENCE_S + more_s):

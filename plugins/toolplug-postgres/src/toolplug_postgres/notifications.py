@@ -46,11 +46,11 @@ def notifications(schema: str, by: str, changes: Iterable[tuple[Change, Set[str 
             if one is None or len(one.encode()) <= _MAX_ID:
                 texts.setdefault(channel_of(schema, one), []).append(_text(change))
     for channel, all_texts in texts.items():
-        for packed in _packed(all_texts):
+        for packed in _pack(all_texts):
             yield channel, f'{{"by":"{by}","changes":[{packed}]}}'
 
 
-def _packed(texts: Iterable[str]) -> Iterator[str]:
+def _pack(texts: Iterable[str]) -> Iterator[str]:
     packed = ""
     for text in texts:
         if packed and len(packed) + len(text) > _MAX_PAYLOAD - 100:
@@ -141,7 +141,7 @@ class Listener:
 
     async def _beat(self) -> bool:
         """Measure the clock, and return whether the connection is a new one, so that something may have been missed."""
-        connection = await self._link.connected()
+        connection = await self._link.connect()
         new = connection is not self._listening
         if new:
             await self._listen(connection)

@@ -114,18 +114,18 @@ class Statements:
         """Return the statements for one table of a schema."""
         prefix = f'"{schema}".volatile_' if volatile else f'"{schema}".'
 
-        def filled(statement: str, parameter: str) -> str:
+        def fill(statement: str, parameter: str) -> str:
             now = _NOW.format(parameter=parameter)
             return statement.format(
                 records=f"{prefix}records", events=f"{prefix}events", now=now, living=_LIVING.format(now=now)
             )
 
         return cls(
-            read=filled(_READ, "$2"),
-            events=filled(_EVENTS, "$3"),
-            heads=filled(_HEADS, "$2"),
-            write=filled(_WRITE, ""),
-            purge=filled(_PURGE, "$1"),
+            read=fill(_READ, "$2"),
+            events=fill(_EVENTS, "$3"),
+            heads=fill(_HEADS, "$2"),
+            write=fill(_WRITE, ""),
+            purge=fill(_PURGE, "$1"),
         )
 
 

@@ -148,7 +148,7 @@ class PostgresStore(Store):
             undo.push_async_callback(volatile.aclose)
             try:
                 async with LoopTimeout(PATIENCE_S):
-                    await prepare(await durable.link.connected(), self._server)
+                    await prepare(await durable.link.connect(), self._server)
                     await self._listener.start()
             except TimeoutError as error:
                 raise self._server.error(error) from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
 from toolplug.stores.apply_changes import BatchResult, Commit, Counters, Head, Request, apply_changes
-from toolplug_postgres.connection import RACES, ServerConnection, answered, fail
+from toolplug_postgres.connection import RACES, ServerConnection, fail, wait_for_answer
 from toolplug_postgres.notifications import notifications
 from toolplug_postgres.server import Server, Unanswered
 from toolplug_postgres.statements import Statements
@@ -25,7 +25,7 @@ _REMOVED_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _PendingBatch:
     change: Request
     size: int
     answer: asyncio.Future[int]
@@ -64,7 +64,7 @@ class Writer:
         self._kept_events = kept_events
         self._clock = clock
         self._committed = committed
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_PendingBatch] = deque()
         self._news = asyncio.Event()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="toolplug-postgres-writer")
@@ -76,10 +76,10 @@ class Writer:
         value = change.value if isinstance(change, Commit) else None
         size = len(value or b"") + sum(map(len, change.events))
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(change=change, size=size, answer=answer))
+        self._asked.append(_PendingBatch(change=change, size=size, answer=answer))
         self._news.set()
         try:
-            return await answered(answer, self._server, more_s=size / _BYTES_PER_S)
+            return await wait_for_answer(answer, self._server, more_s=size / _BYTES_PER_S)
         except Unanswered as error:
             raise StoreUnavailable(f"{error}; the change may have been written") from None
 
@@ -103,15 +103,15 @@ class Writer:
             self._closing = True
             _fail_all(self._asked, StoreUnavailable(f"{self._server.place} was closed before this change was written"))
 
-    def _next_batch(self) -> list[_Asked]:
-        batch: list[_Asked] = []
+    def _next_batch(self) -> list[_PendingBatch]:
+        batch: list[_PendingBatch] = []
         size = 0
         while self._asked and len(batch) < _MAX_BATCH and (not batch or size + self._asked[0].size <= _MAX_BATCH_BYTES):
             size += self._asked[0].size
             batch.append(self._asked.popleft())
         return batch
 
-    async def _answer(self, batch: list[_Asked]) -> None:
+    async def _answer(self, batch: list[_PendingBatch]) -> None:
         try:
             # A caller that was cancelled, or has waited for its two seconds, finds nothing done.
             while batch := [asked for asked in batch if not asked.answer.done()]:
@@ -123,9 +123,9 @@ class Writer:
             _fail_all(batch, StoreUnavailable(f"{self._server.place} was closed while this change was being written"))
             raise
 
-    async def _write(self, batch: Sequence[_Asked]) -> bool:
+    async def _write(self, batch: Sequence[_PendingBatch]) -> bool:
         """Write a batch and answer it. Return False if another process has changed one of its records in between."""
-        by_key: dict[str, list[_Asked]] = {}
+        by_key: dict[str, list[_PendingBatch]] = {}
         for asked in batch:
             by_key.setdefault(asked.change.key, []).append(asked)
         now, rows = await self._read([*by_key])
@@ -135,7 +135,7 @@ class Writer:
         effective = {key: result for key, result in sorted(results.items()) if not result.idle}
         if effective and not await self._commit(effective, rows, now, by_key, sum(asked.size for asked in batch)):
             return False
-        self._committed(_merged(results.values()))
+        self._committed(_merge(results.values()))
         for key, group in by_key.items():
             for asked, answer in zip(group, results[key].answers, strict=True):
                 if isinstance(answer, StoreConflict):
@@ -161,7 +161,7 @@ class Writer:
         results: Mapping[str, BatchResult],
         rows: Mapping[str, _Row],
         now: float,
-        by_key: Mapping[str, Sequence[_Asked]],
+        by_key: Mapping[str, Sequence[_PendingBatch]],
         size: int,
     ) -> bool:
         changes = (
@@ -222,7 +222,7 @@ def _columns(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]
     return [[row[at] for row in rows] for at in range(count)]
 
 
-def _merged(results: Iterable[BatchResult]) -> BatchResult:
+def _merge(results: Iterable[BatchResult]) -> BatchResult:
     """Return one result with what each of the results, of different keys, has."""
     merged = BatchResult(counters=Counters(0, 0))
     for result in results:
@@ -233,6 +233,6 @@ def _merged(results: Iterable[BatchResult]) -> BatchResult:
     return merged
 
 
-def _fail_all(batch: Iterable[_Asked], error: StoreError) -> None:
+def _fail_all(batch: Iterable[_PendingBatch], error: StoreError) -> None:
     for asked in batch:
         fail(asked.answer, error)

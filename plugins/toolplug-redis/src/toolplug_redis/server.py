@@ -224,7 +224,7 @@ class Server:
                     raise
                 return [error]
 
-        async def pipelined(client: Any) -> list[Any]:
+        async def pipeline(client: Any) -> list[Any]:
             pipeline = client.pipeline(transaction=False)
             for script, keys, arguments in calls:
                 pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
@@ -234,7 +234,7 @@ class Server:
             return replies
 
         # A pipeline costs the client more than a command does.
-        return await self.run(alone if len(calls) == 1 else pipelined) if calls else []
+        return await self.run(alone if len(calls) == 1 else pipeline) if calls else []
 
     def _check_open(self) -> None:
         if self._client is None:

@@ -185,7 +185,7 @@ class RedisStore(Store):
             *events,
         )
 
-        def made(answer: list[int]) -> int:
+        def read_revision(answer: list[int]) -> int:
             revision, *end = answer
             if not end:
                 raise StoreConflict(key, expected=expected or 0, actual=revision)
@@ -194,7 +194,7 @@ class RedisStore(Store):
                 self._waiting.tell_of([change])
             return revision
 
-        return await self._server.change(CHANGE, self._names(key), arguments, made)
+        return await self._server.change(CHANGE, self._names(key), arguments, read_revision)
 
     def _hear(self, message: bytes) -> None:
         """Take a published change of another store; the readers of this one know its own changes already."""

@@ -121,11 +121,11 @@ class _Reader:
     def value(self) -> JsonValue:
         """Take a value of at most `MAX_TOOL_CHARS` characters."""
         self.peek()
-        found = self._decoded()
+        found = self._decode()
         if found is None:
             # No more of the text than a member may have, so that the parser cannot take longer.
             self._window, self._from = self._text[self._at : self._at + MAX_TOOL_CHARS + 1], self._at
-            found = self._decoded()
+            found = self._decode()
         if found is None:
             at, most = self._at, MAX_TOOL_CHARS
             raise BadCatalog(f"what begins at character {at:,} cannot be read, or is over {most:,} characters long")
@@ -138,7 +138,7 @@ class _Reader:
     def _count(self, bracket: str, end: int) -> int:
         return self._text.count(bracket, self._at, end)
 
-    def _decoded(self) -> tuple[JsonValue, int] | None:
+    def _decode(self) -> tuple[JsonValue, int] | None:
         """Return the next value and its end, if all of it is in the window."""
         try:
             value, end = self._decoder.raw_decode(self._window, self._at - self._from)

@@ -161,7 +161,7 @@ class HostLink:
             raise ToolUnavailable(_DOWN, code="host_down", retry_after_s=1.0)
         for left in reversed(range(MAX_TRIES)):
             try:
-                return await self._called(call, context)
+                return await self._call(call, context)
             except httpx2.ConnectError as error:
                 self._log.warning("%s: cannot be reached for a call: %s", self._title, error)
                 raise ToolUnavailable("its host cannot be reached", code="host_down", retry_after_s=1.0) from None
@@ -181,12 +181,12 @@ class HostLink:
         given: Mapping[str, object] = cast("Mapping[str, object]", hints) if isinstance(hints, dict) else {}
         return given.get("idempotentHint") is True or given.get("readOnlyHint") is True
 
-    async def _called(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def _call(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Send the request and read its events. Raises `httpx2.TransportError`, `ToolError` and `ToolUnavailable`."""
         headers = call_headers(self._link, context, delegate=self._delegate)
         headers["Content-Type"] = "application/json"
         url = f"{self._address.base}/v1/tool-calls"
-        response = await self._sent(request("POST", url, headers, self._body(call, context)))
+        response = await self._send(request("POST", url, headers, self._body(call, context)))
         async with aclosing(response):
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if response.status_code != 200 or media_type != "text/event-stream":
@@ -207,7 +207,7 @@ class HostLink:
                 raise unreadable(str(error)) from None
         raise httpx2.ReadError("the stream ended without a result")
 
-    async def _sent(self, sent: httpx2.Request) -> httpx2.Response:
+    async def _send(self, sent: httpx2.Request) -> httpx2.Response:
         """Send a request; return the answer, which the caller closes. Raises `httpx2.TransportError`."""
         response = await self._transport.handle_async_request(sent)
         response.request = sent  # as a client does; the reader of event streams needs it
@@ -260,7 +260,7 @@ class HostLink:
         if self._address.agent is not None:
             url = str(httpx2.URL(url, params={"agent": self._address.agent}))
         async with asyncio.timeout(SILENCE_S) as silence:
-            response = await self._sent(request("GET", url, headers, read_s=SILENCE_S))
+            response = await self._send(request("GET", url, headers, read_s=SILENCE_S))
             silence.reschedule(None)
         async with aclosing(response):
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -24,7 +24,7 @@ class RemoteHosts(FunctionProvider):
 
     def toolset_sources(self) -> Mapping[str, OpenToolsetSource]:
         """Return the one kind of sources, `host:URL`."""
-        return {"host": self._opened}
+        return {"host": self._open}
 
     @staticmethod
     def check_toolset_address(address: str) -> None:
@@ -36,7 +36,7 @@ class RemoteHosts(FunctionProvider):
         return [text for link in self._links for text in link.problems()]
 
     @asynccontextmanager
-    async def _opened(self, link: ToolsetLink) -> AsyncGenerator[ToolsetSource]:
+    async def _open(self, link: ToolsetLink) -> AsyncGenerator[ToolsetSource]:
         """Follow a host's catalog until the block ends. Raises `ValueError` for an address that is no URL."""
         if self._site is None:
             raise LookupError("the plugin has not been started")

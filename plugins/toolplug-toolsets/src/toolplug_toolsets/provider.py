@@ -50,7 +50,7 @@ class Toolsets(FunctionProvider):
             search: only tools with this text in their name or description
             limit: how many at most
         """
-        with _told():
+        with _tell_refusals():
             catalog = await self._saved.available(Caller.of(context))
         wanted = search.casefold()
         found = [
@@ -78,7 +78,7 @@ class Toolsets(FunctionProvider):
             tools: its tools, in the order in which they are to be listed
             description: what it is for
         """
-        with _told():
+        with _tell_refusals():
             references = [item.reference for item in tools]
             shown = await self._saved.build(Caller.of(context), name, references, description=description)
         return {**shown.fields()}
@@ -86,25 +86,25 @@ class Toolsets(FunctionProvider):
     @tool(name="list-saved-toolsets", read_only=True)
     async def list_saved_toolsets(self, context: CallContext) -> dict[str, object]:
         """List the saved toolsets, and which of them is equipped."""
-        with _told():
+        with _tell_refusals():
             return {"toolsets": [line.fields() for line in await self._saved.saved(Caller.of(context))]}
 
     @tool(name="equip-toolset", idempotent=True)
     async def equip_toolset(self, context: CallContext, name: ToolsetName) -> dict[str, object]:
         """Make the tools of a saved toolset the only ones that are listed, with its notes."""
-        with _told():
+        with _tell_refusals():
             return {**(await self._saved.equip(Caller.of(context), name)).fields()}
 
     @tool(name="unequip-toolset", idempotent=True)
     async def unequip_toolset(self, context: CallContext) -> dict[str, object]:
         """List every tool again."""
-        with _told():
+        with _tell_refusals():
             return {"unequipped": await self._saved.unequip(Caller.of(context))}
 
     @tool(name="delete-toolset", destructive=True)
     async def delete_toolset(self, context: CallContext, name: ToolsetName) -> dict[str, object]:
         """Delete a saved toolset with its notes; where it is equipped, every tool is listed again."""
-        with _told():
+        with _tell_refusals():
             await self._saved.delete(Caller.of(context), name)
         return {"deleted": name}
 
@@ -112,7 +112,7 @@ class Toolsets(FunctionProvider):
     async def get_active_toolset(self, context: CallContext) -> dict[str, object]:
         """Show the equipped toolset, its notes, and how many tokens of context its tools take."""
         caller = Caller.of(context)
-        with _told():
+        with _tell_refusals():
             shown = await self._saved.active(caller)
             catalog = await self._saved.active_catalog(caller)
         counted = await self._started.in_thread(context_tokens, catalog)
@@ -135,7 +135,7 @@ class Toolsets(FunctionProvider):
         ],
     ) -> dict[str, object]:
         """Add notes to a tool of the equipped toolset."""
-        with _told():
+        with _tell_refusals():
             added = await self._saved.add_notes(Caller.of(context), tool_ref.reference, [note.value for note in notes])
         return {**added.fields()}
 
@@ -155,7 +155,7 @@ class Toolsets(FunctionProvider):
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _tell_refusals() -> Generator[None]:
     """Tell the model what the host refuses, with its code for programs."""
     try:
         yield

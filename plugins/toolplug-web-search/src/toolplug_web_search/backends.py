@@ -188,8 +188,8 @@ class HttpBackend:
             reason = f"{service.title} refuses access (HTTP {status}); {service.hint}"
             return ToolUnavailable(reason, code="backend_refused")
         if status in (400, 422):
-            return ToolError(f"{service.title} refuses the query (HTTP {status}){_said(response)}")
-        reason, said = f"{service.title} fails (HTTP {status})", _said(response).removeprefix(": ")
+            return ToolError(f"{service.title} refuses the query (HTTP {status}){_reason_in(response)}")
+        reason, said = f"{service.title} fails (HTTP {status})", _reason_in(response).removeprefix(": ")
         return BackendUnavailable(reason, said, code="backend_failed", retry_after_s=wait_s)
 
 
@@ -217,7 +217,7 @@ def _busy(service: Service, wait_s: float | None) -> ToolError:
     return ToolError(text, retry_after_s=wait_s, metadata={"code": "rate_limited"})
 
 
-def _said(response: httpx2.Response) -> str:
+def _reason_in(response: httpx2.Response) -> str:
     """Return the beginning of an error in JSON, which says why; a page of HTML says nothing to a model."""
     is_json = "json" in response.headers.get("content-type", "")
     return f": {response.text.strip()[:300]}" if is_json and response.text.strip() else ""

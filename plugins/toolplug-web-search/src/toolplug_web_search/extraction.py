@@ -1,7 +1,7 @@
-"""The text of a page, in a process of its own: `python -m toolplug_web_search.extraction`.
+"""The text of a page, which is read in a process of its own (`toolplug.apart`).
 
 A page is a stranger's file. The parsers of HTML and PDF can take any time and memory over one, and nothing can end a
-thread; a process is limited and killed. It reads a line of JSON and the page from standard input, and writes JSON.
+thread; a process is limited and killed.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import logging
 import re
-import sys
 import zlib
 from collections.abc import Mapping
 from importlib import import_module
@@ -23,10 +21,6 @@ MAX_CHARACTERS = 400_000
 """Characters of a page that are read; what follows is cut off."""
 MAX_EXPANDED_BYTES = 64 * 1024 * 1024
 """Of a page that is compressed with gzip."""
-MAX_MEMORY_BYTES = 1024 * 1024 * 1024
-MAX_CPU_S = 20
-OUT_OF_MEMORY = 3
-"""The exit code of a process that can have no more memory."""
 
 _GZIP = b"\x1f\x8b"
 _PDF_BEGINS = 1024
@@ -60,7 +54,7 @@ def page_text(data: bytes, media_type: str, charset: str) -> PageText:
 
     The content decides what a page is; `media_type` and `charset`, which its server declares, are hints.
     """
-    found = _text_of(_expanded(data), media_type, charset)
+    found = _text_of(_expand(data), media_type, charset)
     title = in_one_line(clean_text(found.title))
     return found._replace(text=clean_text(found.text), title=" ".join(title.split()))
 
@@ -80,11 +74,11 @@ def _text_of(data: bytes, media_type: str, charset: str) -> PageText:
         raise UnreadablePage(f"this is no text but {media_type or 'binary data'}")
     if "html" in media_type or _MARKUP.search(data[:4096].replace(b"\0", b"")):
         return _html(data, charset)
-    text = _decoded(data, charset)
+    text = _decode(data, charset)
     return PageText(text[:MAX_CHARACTERS], cut=len(text) > MAX_CHARACTERS)
 
 
-def _expanded(data: bytes) -> bytes:
+def _expand(data: bytes) -> bytes:
     """Return the content of a page that is stored with gzip. Raises `UnreadablePage`."""
     if not data.startswith(_GZIP):
         return data
@@ -125,7 +119,7 @@ def _html(data: bytes, charset: str) -> PageText:
     if b"<html" not in data[:4096].lower() and not charset.startswith(("utf-16", "utf-32")):
         # HTML may leave the tag out, and trafilatura takes nothing without it.
         data = b"<html>" + data.removeprefix(codecs.BOM_UTF8)
-    given = _decoded(data, charset) if charset else data
+    given = _decode(data, charset) if charset else data
     text = trafilatura.extract(given, output_format="markdown", include_tables=True, favor_recall=True)
     text = text or trafilatura.html2txt(given)  # all that is there, menus too, where no main text is found
     if not text.strip():
@@ -186,7 +180,7 @@ def _page_text(reader: Any, number: int) -> str:
     return text
 
 
-def _decoded(data: bytes, charset: str) -> str:
+def _decode(data: bytes, charset: str) -> str:
     for name in (charset, "utf-8-sig"):
         try:
             return data.decode(name or "utf-8-sig")
@@ -195,32 +189,15 @@ def _decoded(data: bytes, charset: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _limit() -> None:
-    try:
-        resource = import_module("resource")
-    except ImportError:  # on Windows
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S))
-
-
-def main() -> None:
-    """Read a page from standard input and write its text, or why it has none, to standard output."""
-    _limit()
-    logging.disable()
+def read_page(request: bytes) -> bytes:
+    """Return the text of a page as JSON, or `unreadable`: why it has none. A request is a line of JSON and the page."""
+    head, _, page = request.partition(b"\n")
+    given: Mapping[str, str] = json.loads(head)
     import_module("trafilatura")  # whatever the page is: a reader that cannot read HTML is found at its first page
-    given: Mapping[str, str] = json.loads(sys.stdin.buffer.readline())
     try:
-        found = page_text(sys.stdin.buffer.read(), given["media_type"], given["charset"])
-        answer: Mapping[str, object] = found._asdict()
+        answer: Mapping[str, object] = page_text(page, given["media_type"], given["charset"])._asdict()
     except UnreadablePage as error:
         answer = {"unreadable": str(error)}
     except RecursionError:
         answer = {"unreadable": "the page nests too deep to be read"}
-    except MemoryError:
-        sys.exit(OUT_OF_MEMORY)
-    sys.stdout.buffer.write(json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    main()
+    return json.dumps(answer).encode()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
@@ -15,14 +14,16 @@ from weakref import WeakValueDictionary
 import httpx2
 
 from toolplug import ToolError
+from toolplug.apart import ApartCallFailed, call
 from toolplug_web_search.backends import CONNECT_S, retry_after_s
-from toolplug_web_search.extraction import MAX_MEMORY_BYTES, OUT_OF_MEMORY, PageText
+from toolplug_web_search.extraction import PageText, read_page
 
 MAX_REDIRECTS = 5
 MAX_READERS = 4
 """Pages that are read at a time, each in a process; half of them are the most that one tenant has."""
 READ_S = 20.0
-_MAX_STDERR = 4_000
+"""Seconds of CPU time for the text of one page."""
+MAX_MEMORY_BYTES = 1024 * 1024 * 1024
 MAX_URL = 2_000
 
 _REASONS = {
@@ -62,7 +63,7 @@ class PageReader:
         """Fetch a page and return its text; the tenants wait for a reader in turn. Raises `ToolError`."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                response, final = await self._fetched(url, permits)
+                response, final = await self._fetch(url, permits)
         except TimeoutError:
             raise ToolError(f"the page has not been sent within {self._timeout_s:g} s") from None
         except httpx2.TransportError as error:
@@ -92,7 +93,7 @@ class PageReader:
         async with own, self._reading:
             yield
 
-    async def _fetched(self, url: str, permits: Permits) -> tuple[httpx2.Response, httpx2.URL]:
+    async def _fetch(self, url: str, permits: Permits) -> tuple[httpx2.Response, httpx2.URL]:
         target = page_url(url)
         for _ in range(MAX_REDIRECTS + 1):
             if not permits(target.host):
@@ -114,56 +115,32 @@ class PageReader:
 
     async def _read(self, data: bytes, media_type: str, charset: str) -> PageText:
         """Return the text of a page. Raises `ToolError` for one that has none, and `ReaderFailed`."""
+        head = json.dumps({"media_type": media_type[:100], "charset": charset[:50]})
         try:
-            code, written, stderr = await _run(
-                json.dumps({"media_type": media_type[:100], "charset": charset[:50]}), data
-            )
-        except OSError as error:
-            self._log.error("the process that reads pages cannot be started: %s", error)
-            raise ReaderFailed("the process that reads pages cannot be started") from None
-        if code:
-            said = stderr.decode("utf-8", "replace").strip()[-_MAX_STDERR:]
-            self._log.error("the process that reads pages ended with %d: %s", code, said or "it said nothing")
-            raise ReaderFailed(ending(code, said))
+            written = await call(read_page, head.encode() + b"\n" + data, READ_S, MAX_MEMORY_BYTES)
+        except ApartCallFailed as error:
+            if error.reason == "time":
+                raise ToolError(f"the text of the page could not be read within {READ_S:g} s") from None
+            self._log.error("the process that reads pages failed: %s: %s", error, error.said or "it said nothing")
+            raise ReaderFailed(explain(error)) from None
         answer: Mapping[str, Any] = json.loads(written)
         if "unreadable" in answer:
             raise ToolError(str(answer["unreadable"]))
         return PageText(**cast("dict[str, Any]", answer))
 
 
-async def _run(head: str, data: bytes) -> tuple[int, bytes, bytes]:
-    """Give a page to a new reader; return its exit code, stdout and stderr. Raises `OSError` and `ToolError`."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "toolplug_web_search.extraction"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={},
-    )
-    try:
-        async with asyncio.timeout(READ_S):
-            written, stderr = await process.communicate(head.encode() + b"\n" + data)
-    except TimeoutError:
-        raise ToolError(f"the text of the page could not be read within {READ_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode or 0, written, stderr
-
-
-def ending(code: int, said: str) -> str:
-    """Return in words how a reader ended without an answer."""
-    if code == OUT_OF_MEMORY or "MemoryError" in said:
+def explain(error: ApartCallFailed) -> str:
+    """Return in words for a caller why a page was not read."""
+    if error.reason == "memory" or "MemoryError" in error.said:
         return f"it takes more than {MAX_MEMORY_BYTES >> 20:,} MiB of memory"
-    if code == -signal.SIGXCPU:
-        return "it takes too much time"
-    if code == -signal.SIGKILL:
-        return "its reader was killed, as by a system that is short of memory"
-    if code < 0:
-        return f"its reader crashed ({signal.Signals(-code).name})"
-    if "ImportError" in said or "ModuleNotFoundError" in said:
+    if error.reason == "import" or "ImportError" in error.said or "ModuleNotFoundError" in error.said:
         return "the reader of pages is not installed whole; its operator finds the reason in the log"
+    if error.reason == "start" and error.status is None:
+        return "the process that reads pages cannot be started"
+    if error.status == -signal.SIGKILL:
+        return "its reader was killed, as by a system that is short of memory"
+    if error.status is not None and error.status < 0:
+        return f"its reader crashed ({signal.Signals(-error.status).name})"
     return "the reader of pages failed; its operator finds the reason in the log"
 
 

@@ -33,7 +33,7 @@ from toolplug_web_search.backends import (
     TimeRange,
 )
 from toolplug_web_search.pages import Page, PageReader, ReaderFailed, page_url
-from toolplug_web_search.results import PAGE_ITEM, SEARCH_ITEM, distinct, page_result, permitted, search_result
+from toolplug_web_search.results import PAGE_ITEM, SEARCH_ITEM, distinct, page_result, permit, search_result
 from toolplug_web_search.services import SERVICES, DdgsBackend
 from toolplug_web_search.settings import MAX_RESULTS, Domains, Language, Settings, StubOptions, domain_rules
 
@@ -221,7 +221,7 @@ class WebSearch(FunctionProvider):
             time_range=time_range,
         )
         key = (context.principal.tenant, asked)
-        found = self._cached(self._searches, key, options, "search")
+        found = self._find_cached(self._searches, key, options, "search")
         age_s = None if found is None else found.age_s
         note, hits = "", tuple[Hit, ...]()
         if found is not None:
@@ -231,7 +231,7 @@ class WebSearch(FunctionProvider):
             self._searches.put(key, hits)
         else:
             note = "external_web_access is false, and no earlier search for this is cached"
-        kept = permitted(hits, rules)[: max_results or self.config.max_results]
+        kept = permit(hits, rules)[: max_results or self.config.max_results]
         return search_result(query, kept, options.search_context_size, age_s, note)
 
     @tool(read_only=True, stub=STUBS, stub_options=StubOptions, item=PAGE_ITEM)
@@ -252,7 +252,7 @@ class WebSearch(FunctionProvider):
         rules = domain_rules(self.config, options, (), ())
         wanted = str(page_url(url))
         key = (context.principal.tenant, wanted)
-        found = self._cached(self._opened, key, options, "page")
+        found = self._find_cached(self._opened, key, options, "page")
         if found is not None and rules.permit(page_url(found.value.url).host):
             return page_result(found.value, start, options.search_context_size, found.age_s)
         if not options.external_web_access:
@@ -280,7 +280,7 @@ class WebSearch(FunctionProvider):
                 found.extend(distinct(hits))
         return found
 
-    def _cached(self, cache: Cache[V], key: Hashable, options: StubOptions, kind: str) -> Aged[V] | None:
+    def _find_cached(self, cache: Cache[V], key: Hashable, options: StubOptions, kind: str) -> Aged[V] | None:
         """Return a value of the cache; without access to the web, one of any age."""
         found = cache.get(key, self.config.cache_s if options.external_web_access else math.inf)
         if found is not None:

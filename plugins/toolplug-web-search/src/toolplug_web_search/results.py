@@ -54,7 +54,7 @@ def distinct(hits: Iterable[Hit]) -> list[Hit]:
     return list(found.values())
 
 
-def permitted(hits: Sequence[Hit], rules: DomainRules) -> Sequence[Hit]:
+def permit(hits: Sequence[Hit], rules: DomainRules) -> Sequence[Hit]:
     """Return the results that the rules permit."""
     if not rules:
         return hits

@@ -22,6 +22,7 @@ from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
+from toolplug.cli.options import CONSOLE
 from toolplug.cli.output import STATUS_COLOURS, paint
 from toolplug.cli.serving.edge import AnswersWhenCancelled, Edge, EdgeConfig
 from toolplug.cli.serving.listening import bind, check_reach, is_local, page_opener, url_of
@@ -61,9 +62,6 @@ A full collection visits every live object and stops the loop for that time: 0.1
 objects are freed without it.
 """
 
-_CONSOLE = "console"
-"""The type of the plugin with the console, and the key of its entry."""
-
 _LOG = logging.getLogger("toolplug.cli.serve")
 _CALLS = logging.getLogger("toolplug.calls")
 
@@ -89,7 +87,7 @@ def serve(
     `worker`: the place of this process among several workers, as the text of `Place`.
     """
     if console and is_local(address):
-        files = replace(files, defaults={_CONSOLE: {"traces": True} if traces else {}})
+        files = replace(files, defaults={CONSOLE: {"traces": True} if traces else {}})
     place = None if worker is None else WorkerPlace.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
@@ -378,7 +376,7 @@ def _console_line(host: Host, url: str) -> str:
 
     And for one that the configuration does not name: its key is for the person at a terminal, not for a file of logs.
     """
-    named = _CONSOLE in host.entry_keys
+    named = CONSOLE in host.entry_keys
     console = _console_url(host, url) if named else ""
     return f"the console is at {console}\n" if console else ""
 

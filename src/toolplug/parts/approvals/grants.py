@@ -21,7 +21,8 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.host_approvals import DecidedBy, GrantTerms
+from toolplug.execution.host_approvals import DecidedBy, GrantTerms, RevokedGrant
+from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.held import (
     NEVER,
     NO_OPTIONS,
@@ -66,6 +67,7 @@ class Grants:
         self._groups: LeastRecentlyUsed[tuple[str, str], GrantGroup] = LeastRecentlyUsed(MAX_GROUPS)
         self._views: dict[ViewKey, GrantView] = {}
         self._tasks = BackgroundTasks()
+        self.events: TicketEvents | None = None
 
     # It runs for each call that a grant allows, in a fifth of the time of `claim`.
     def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> GrantClaim | None:
@@ -293,15 +295,34 @@ class Grants:
         return sorted(found, key=lambda grant: grant.made_at, reverse=True)
 
     async def revoke(self, grant_id: str, by: Principal, *, decided: DecidedBy = "api", request_id: str = "") -> None:
-        """Revoke a grant of this principal's tenant, and audit it. Raises `ApiError` and `StoreError`."""
+        """Revoke a grant of this principal's tenant, audit it, and tell plugins. Raises `ApiError` and `StoreError`."""
         is_id = len(grant_id) == _ID and grant_id.isalnum() and grant_id.isascii()
         key = f"{_PREFIX}{tenant_digest(by.tenant)}/{grant_id}"
-        if not is_id or await self._store.read(key) is None:
+        record = await self._store.read(key) if is_id else None
+        if record is None:
             audit("grant.revoke", "grant_not_found", by, "grant", request_id, decided=decided)
             raise ApiError("grant_not_found", "no such grant: it was revoked or has expired", "id")
         await self._store.commit(key, None)
         self._forget(by.tenant, grant_id[:_GROUP])
         audit("grant.revoke", "done", by, f"grant:{grant_id}", request_id, decided=decided)
+        held = read_held(key, record)
+        if held is None:
+            return
+        kept = held.kept
+        told = RevokedGrant(
+            grant_id,
+            kept["tool"],
+            kept["subject"],
+            kept["agent"],
+            by.tenant,
+            kept["given"],
+            kept["made_by"],
+            by.subject,
+        )
+        if self.events is None:
+            await leave_untold(self._store, told)
+        else:
+            self.events.publish("grant_revoked", told)
 
     def _forget(self, tenant: str, group: str) -> None:
         known = self._groups.get((tenant, group))

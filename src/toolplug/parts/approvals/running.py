@@ -475,7 +475,9 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
         self.own: Approvals = Approvals(services.store, life_s=settings.life, tools=services.tools)
         self.approvals: HostApprovals | None = self.own
-        self._events = self.own.events = TicketEvents(services.store, services.plugins, self.own.find)
+        self._events = self.own.events = self.own.grants.events = TicketEvents(
+            services.store, services.plugins, self.own.find
+        )
         self._serving = services.serving
 
     def begin(self) -> None:

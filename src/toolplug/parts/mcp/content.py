@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeVar
 from toolplug.catalog.call import ToolResult, own_parts
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.exact_json import as_object
-from toolplug.catalog.render import WRAPPED, fragment
+from toolplug.catalog.render import WRAPPED, fragment, wraps
+from toolplug.catalog.schema import Schema
 from toolplug.execution.results import Reports
 from toolplug.signatures.values import encode_value
 
@@ -96,16 +97,20 @@ META = "_meta"
 """In a result's metadata: what an MCP server has put in the `_meta` of its own."""
 
 _OWN = "toolplug/"
+_NO_VALUE = "The tool ran, once; it gave no value of its output schema but this text:"
 
 Block = Mapping[str, object]
 
 
-def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped: bool) -> dict[str, object]:
+def content_of(result: ToolResult, is_block: Callable[[Block], bool], listed: Schema | None) -> dict[str, object]:
     """Return the result as MCP content; each status except success is an error.
 
-    A part that is no content block becomes text. `structuredContent` is set if the value is an object or is `wrapped`
-    in one, as both eras require. The status of a failure, and what only the caller may read, is in `_meta`, next to the
-    server's own keys; there is no `_meta` without any.
+    A part that is no content block becomes text. `structuredContent` is set if the value is an object, or is wrapped in
+    one since `listed`, the output schema of the tool, is not of one, as both eras require. They also require a value of
+    a schema that is listed, and the SDKs' clients raise without one, so that the model reads nothing: where the tool
+    gave text, or its value was cut to text, the answer is an error whose first block says that the tool ran. The status
+    of a failure, and what only the caller may read, is in `_meta`, next to the server's own keys; there is no `_meta`
+    without any.
     """
     meta: dict[str, object] = {**as_object(result.metadata.get(META))}
     if result.is_error:  # some clients print every key to the model: a success says nothing that it does not see
@@ -114,19 +119,26 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], *, wrapped
         meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:
         meta[f"{_OWN}retry_after_s"] = result.retry_after_s
+    content = [block if is_block(block) else _as_text(block) for block in _blocks(result.output, result.parts)]
     answer: dict[str, object] = {
-        "content": [block if is_block(block) else _as_text(block) for block in _blocks(result.output, result.parts)],
+        "content": content,
         "isError": result.is_error,
         "resultType": "complete",
     }
     if meta:
         answer["_meta"] = meta
     structured = result.structured
-    if wrapped and not result.is_error:
-        text_is_value = structured is None and result.output != "null"
-        answer["structuredContent"] = {WRAPPED: result.output if text_is_value else structured}
-    elif isinstance(structured, dict):
-        answer["structuredContent"] = structured
+    if listed is None or result.is_error:
+        if isinstance(structured, dict):
+            answer["structuredContent"] = structured
+        return answer
+    text_is_value = structured is None and result.output != "null"
+    value = result.output if text_is_value else structured
+    if text_is_value and not listed.is_valid(value):
+        content.insert(0, {"type": "text", "text": _NO_VALUE})
+        answer["isError"] = True
+    else:
+        answer["structuredContent"] = {WRAPPED: value} if wraps(listed) else value
     return answer
 
 

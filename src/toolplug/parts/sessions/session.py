@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.text import clean_text, pluralize
@@ -40,32 +39,16 @@ from toolplug.parts.sessions.streams.session_log import SessionLog
 from toolplug.parts.sessions.streams.stream import EventFanout, Reader
 from toolplug.parts.sessions.tools.executors import SessionExecutors
 from toolplug.parts.sessions.tools.negotiation import (
-    RefusedTool,
     Registration,
+    RegistrationResult,
     ToolChanges,
+    UpdateResult,
     apply_update,
     negotiate,
     read_changes,
 )
-from toolplug.parts.sessions.tools.session_tool import CleanedTool, PluginStatus, StreamRole, ToolDifference
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole, ToolDifference
 from toolplug.stores.store import Record
-
-
-class RegistrationResult(NamedTuple):
-    """The result of a registration: accepted names, rejected tools, and what was removed from accepted definitions."""
-
-    names: tuple[str, ...]
-    failed: tuple[RefusedTool, ...]
-    revision: int
-    cleaned: tuple[CleanedTool, ...] = ()
-
-
-class UpdateResult(NamedTuple):
-    """The result of an update; `cleaned` is what was removed from its definitions."""
-
-    revision: int
-    difference: ToolDifference
-    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Session:

@@ -86,6 +86,7 @@ HOOKS: Mapping[str, Hook] = {
     "provider_changed": Hook(("record",), "plugin", None),
     "approval_waiting": Hook(("ticket",), "plugin", None),
     "approval_decided": Hook(("ticket",), "plugin", None),
+    "grant_revoked": Hook(("grant",), "plugin", None),
     "console_pages": Hook(asked="plugin"),
     "toolset_sources": Hook(asked="plugin"),
     "check_toolset_address": Hook(("kind", "address"), "read"),

@@ -6,15 +6,17 @@ Behind a module or an object with hooks, tools or routes is a provider that dele
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import declared_scopes, is_tool
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.plugins.implementations import HOOKS, PluginHooks, asking, marks_of, module_title, read_hooks
 from toolplug.providers.provider import FunctionProvider, build_provider, config_model, remember_start, site_of
 from toolplug.signatures.annotations import class_function
@@ -96,6 +98,44 @@ def provider_of(key: str, given: object) -> CodedProvider:
             "a module or an object with @hookimpl functions"
         )
     return CodedProvider(kind, partial(build_provider, kind, key, None), given)
+
+
+def desired_providers(providers: Mapping[str, ProviderLike] | Sequence[ProviderLike]) -> list[DesiredProvider]:
+    """Return providers from code as entries; a sequence is keyed by the names of classes and functions.
+
+    Raises `InvalidDefinition` for anything that is not a provider, and for one instance under two keys.
+    """
+    _check_several(providers)
+    named = providers.items() if isinstance(providers, Mapping) else with_keys(providers)
+    wanted: list[DesiredProvider] = []
+    keys: dict[int, str] = {}
+    for key, given in named:
+        first = keys.setdefault(id(given), key)
+        if first != key and is_single(given):
+            what = (
+                f"module {given.__name__}"
+                if isinstance(given, ModuleType)
+                else f"instance of {type(given).__qualname__}"
+            )
+            raise InvalidDefinition(f"{first!r} and {key!r} are the same {what}; make one for each key")
+        check_key(key)
+        coded = provider_of(key, given)
+        kind = coded.kind
+        # code from `exec` and a function that another program made may have no module
+        entry = ProviderEntry(key=key, type=kind.__name__, package=(kind.__module__ or "").partition(".")[0])
+        wanted.append(DesiredProvider(entry, coded.build, single=coded.single, scopes=coded.scopes))
+    return wanted
+
+
+def _check_several(given: object) -> None:
+    """Raise `InvalidDefinition` for a path, and for a provider in place of a list of providers."""
+    if isinstance(given, str | os.PathLike):
+        path = str(cast("object", given))
+        message = f"{path!r} is no list of providers; for the providers of a file: FunctionRegistry.from_yaml({path!r})"
+        raise InvalidDefinition(message)
+    if not isinstance(given, Iterable):
+        name: str = getattr(given, "__name__", f"{type(given).__name__}()")
+        raise InvalidDefinition(f"{name} is one provider; give a list, [{name}], or a mapping of keys to providers")
 
 
 def _kind_of(given: object) -> str:

@@ -56,7 +56,7 @@ def answering(handler: Handler) -> Handler:
     """Make a handler's own exceptions answers in the host's shape of errors, and say what it ignores."""
 
     @wraps(handler)
-    async def answered(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         request.state.ignored = ignored = IgnoredParts.of(request, _LOG)
         try:
             return ignored.say_in(await handler(request))
@@ -72,7 +72,7 @@ def answering(handler: Handler) -> Handler:
             refused = RequestRefused(503, "containers_unavailable", f"no container can be started: {error}")
         return _error(request, refused)
 
-    return answered
+    return answer
 
 
 async def body(request: Request, model: type[Model]) -> Model:
@@ -80,13 +80,13 @@ async def body(request: Request, model: type[Model]) -> Model:
     raw = await request.body()
     if len(raw) > MAX_BODY:
         raise RequestRefused(413, "request_too_large", f"the body has {len(raw)} bytes, {MAX_BODY} are allowed")
-    return read_fields(request, model, validated(lambda: _FIELDS.validate_json(raw or b"{}")))
+    return read_fields(request, model, validate(lambda: _FIELDS.validate_json(raw or b"{}")))
 
 
 def read_fields(request: Request, model: type[Model], fields: dict[str, object]) -> Model:
     """Return the fields as the model, without those that it does not have. Raises `RequestRefused`."""
     request.state.ignored.leave_out(fields, model)
-    return validated(lambda: model.model_validate(fields))
+    return validate(lambda: model.model_validate(fields))
 
 
 def page_answer(request: Request, shapes: Sequence[Shape]) -> Response:
@@ -114,7 +114,7 @@ def page_answer(request: Request, shapes: Sequence[Shape]) -> Response:
     )
 
 
-def validated(read: Callable[[], T]) -> T:
+def validate(read: Callable[[], T]) -> T:
     """Return what is read. Raises `RequestRefused` naming the first thing that is wrong with it."""
     try:
         return read()

@@ -80,7 +80,7 @@ class ContainerRoutes:
 
     async def list(self, request: Request) -> Response:
         """List the caller's containers."""
-        entries = (await self._containers()).listed(request.state.principal)
+        entries = (await self._containers()).list_for(request.state.principal)
         return page_answer(request, [_container(each) for each in entries])
 
     async def retrieve(self, request: Request) -> Response:

@@ -107,7 +107,7 @@ class Sandbox(NamedTuple):
             await self.cgroup.remove()
 
 
-async def completed(task: asyncio.Task[_T]) -> _T:
+async def complete(task: asyncio.Task[_T]) -> _T:
     """Return the result of a task, which goes on to its end if the caller is cancelled; the caller waits for that."""
     try:
         return await asyncio.shield(task)
@@ -147,7 +147,7 @@ class Launcher:
         """
         starting = asyncio.create_task(self._start_in_cgroup(uid, mark), name="code-interpreter-start")
         try:
-            return await completed(starting)
+            return await complete(starting)
         except asyncio.CancelledError:
             if starting.exception() is None:
                 await starting.result().close()
@@ -155,18 +155,18 @@ class Launcher:
 
     async def _start_in_cgroup(self, uid: int | None, mark: str) -> Sandbox:
         if isinstance(self.cgroups, NoCgroups):
-            return await self._started(uid, mark, None)
+            return await self._start(uid, mark, None)
         try:
             cgroup = self.cgroups.create()
         except OSError as error:
             raise Unavailable(f"a control group cannot be made: {error.filename}: {error.strerror}") from None
         try:
-            return await self._started(uid, mark, cgroup)
+            return await self._start(uid, mark, cgroup)
         except BaseException:
             await cgroup.remove()
             raise
 
-    async def _started(self, uid: int | None, mark: str, cgroup: Cgroup | None) -> Sandbox:
+    async def _start(self, uid: int | None, mark: str, cgroup: Cgroup | None) -> Sandbox:
         with ExitStack() as opened:
             ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
             stdout, stderr, status = (_pipe(opened) for _ in range(3))
@@ -174,7 +174,7 @@ class Launcher:
             arguments = [
                 *self._rules_of_sandbox(uid),
                 *("--seccomp", str(rules), "--info-fd", str(status.write)),
-                *(each for name, file in zip(self._sources, sources, strict=True) for each in _placed(name, file)),
+                *(each for name, file in zip(self._sources, sources, strict=True) for each in _place(name, file)),
                 *("--remount-ro", "/"),
             ]
             listed = _file(opened, b"".join(each.encode() + b"\0" for each in arguments))
@@ -283,7 +283,7 @@ def _file(opened: ExitStack, data: bytes) -> int:
     return file
 
 
-def _placed(name: str, file: int) -> Sequence[str]:
+def _place(name: str, file: int) -> Sequence[str]:
     return ("--perms", "0444", "--ro-bind-data", str(file), f"{_WORKER}/{name}")
 
 
@@ -313,13 +313,15 @@ def launcher(settings: Settings) -> Launcher:
         raise Unavailable("bubblewrap is not installed: `apt-get install bubblewrap`, or the package of your system")
     version = _version(bubblewrap)
     if version < _OLDEST_BUBBLEWRAP:
-        raise Unavailable(f"{bubblewrap} is bubblewrap {_dotted(version)}, and {_dotted(_OLDEST_BUBBLEWRAP)} is needed")
+        raise Unavailable(
+            f"{bubblewrap} is bubblewrap {_version_text(version)}, and {_version_text(_OLDEST_BUBBLEWRAP)} is needed"
+        )
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         raise Unavailable("the kernel does not list the children of a process (CONFIG_PROC_CHILDREN)")
     if os.geteuid() == 0 and not os.path.exists(_SETPRIV):
         raise Unavailable(f"{_SETPRIV} is not there: `apt-get install util-linux`, or the package of your system")
     if os.geteuid() != 0 and _numbers(os.uname().release) < _OLDEST_KERNEL:
-        raise Unavailable(f"Linux {os.uname().release} is older than {_dotted(_OLDEST_KERNEL)}")
+        raise Unavailable(f"Linux {os.uname().release} is older than {_version_text(_OLDEST_KERNEL)}")
     python, rules = interpreter(settings.python), compiled_filter()
     try:
         cgroups: Cgroups | NoCgroups = open_cgroups(settings)
@@ -340,5 +342,5 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", text)[:2]))
 
 
-def _dotted(version: Sequence[int]) -> str:
+def _version_text(version: Sequence[int]) -> str:
     return ".".join(map(str, version))

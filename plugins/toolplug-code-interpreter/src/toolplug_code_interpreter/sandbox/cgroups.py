@@ -37,7 +37,7 @@ class Cgroup:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def exceeded(self) -> bool:
+    def has_exceeded(self) -> bool:
         """Return whether the kernel has ended the container because of its memory."""
         try:
             return _number(self.folder / "memory.events", "oom_kill") > 0
@@ -48,7 +48,7 @@ class Cgroup:
         """Remove the group as soon as its processes have ended, which have been killed."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _REMOVE_S
-        while not _removed(self.folder) and loop.time() < until:  # noqa: ASYNC110  the kernel sends no event
+        while not _remove(self.folder) and loop.time() < until:  # noqa: ASYNC110  the kernel sends no event
             await asyncio.sleep(0.002)
 
 
@@ -96,7 +96,7 @@ class Cgroups:
 def open_cgroups(settings: Settings) -> Cgroups:
     """Return what makes control groups for containers. Raises `NoCgroups`."""
     try:
-        return Cgroups(settings, _delegated(_own_group()))
+        return Cgroups(settings, _find_delegated(_own_group()))
     except OSError as error:
         raise NoCgroups(f"{error.filename}: {error.strerror}") from None
 
@@ -114,7 +114,7 @@ def _own_group() -> Path:
     raise NoCgroups("no cgroup v2 is mounted that toolplug is in")
 
 
-def _delegated(own: Path) -> Path:
+def _find_delegated(own: Path) -> Path:
     """Return the group in which toolplug may make others with limits. Raises `NoCgroups` and `OSError`."""
     for group in (own, own.parent) if own.name == _OWN else (own,):
         if _has(group / "cgroup.subtree_control"):
@@ -177,10 +177,10 @@ def _sweep(parent: Path) -> None:
 
 def _clear(folder: Path) -> None:
     for each in (*(found for found in folder.iterdir() if found.is_dir()), folder):
-        _removed(each)
+        _remove(each)
 
 
-def _removed(folder: Path) -> bool:
+def _remove(folder: Path) -> bool:
     """Return whether the group is not there; removes it if it has no processes."""
     try:
         folder.rmdir()

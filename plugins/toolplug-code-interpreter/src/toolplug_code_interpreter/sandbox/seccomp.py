@@ -60,7 +60,7 @@ def compiled_filter() -> bytes:
         for request in (_TIOCSTI, _TIOCLINUX):
             _refuse(library, context, "ioctl", errno.EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, request))
         _refuse(library, context, "fcntl", errno.EPERM, _Comparison(1, _MASKED_EQUAL, 0xFFFFFFFF, _F_SETSIG))
-        return _exported(library, context)
+        return _export(library, context)
     finally:
         library.seccomp_release(context)
 
@@ -82,7 +82,7 @@ def _refuse(library: ctypes.CDLL, context: c_void_p, name: str, code: int, *when
         raise Unavailable(f"{_LIBRARY} cannot refuse the system call {name}: {os.strerror(-failed)}")
 
 
-def _exported(library: ctypes.CDLL, context: c_void_p) -> bytes:
+def _export(library: ctypes.CDLL, context: c_void_p) -> bytes:
     file = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     try:
         failed = library.seccomp_export_bpf(context, file)

@@ -100,7 +100,7 @@ class Watch:
         try:  # the buffer takes thousands of lines, and each container waits for its own
             self._socket.send(line.encode())
         except OSError:
-            self._lost()
+            self._end_containers()
 
     async def _read(self, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=ours.dup())
@@ -115,7 +115,7 @@ class Watch:
             pass
         finally:
             writer.close()
-            self._lost()
+            self._end_containers()
 
     def _answer(self, init: int) -> None:
         self._watched.pop(init, None)
@@ -123,7 +123,7 @@ class Watch:
         if removed is not None and not removed.done():
             removed.set_result(None)
 
-    def _lost(self) -> None:
+    def _end_containers(self) -> None:
         """End the containers whose limits are no longer kept."""
         for exceeded in list(self._watched.values()):
             exceeded("the process that keeps its limits has ended")

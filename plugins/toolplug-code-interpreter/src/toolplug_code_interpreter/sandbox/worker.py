@@ -28,7 +28,7 @@ UID_WITH_INIT = 1000
 """The user of a container in a user namespace: there bubblewrap's own process counts as one of its processes."""
 
 
-class Channel:
+class WorkerChannel:
     """The socket to the host. A message is two lengths of four bytes, a JSON object and a payload."""
 
     def __init__(self, number: int) -> None:
@@ -83,7 +83,7 @@ class Cells:
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException as error:  # noqa: BLE001  whatever the code raises is its result
-            text = _described(error, code, name)
+            text = _describe(error, code, name)
         if os.getpid() != process:
             os._exit(0 if ok else 1)  # a process that the code forked, and that has come to its end
         for stream in (sys.stdout, sys.stderr):
@@ -106,7 +106,7 @@ class Cells:
         return repr(value)
 
 
-def _described(error: BaseException, code: str, name: str) -> str:
+def _describe(error: BaseException, code: str, name: str) -> str:
     """Return an exception and those behind it, with the frames of the code alone."""
     try:
         linecache, traceback = map(import_module, ("linecache", "traceback"))  # 10 ms that most calls do without
@@ -123,7 +123,7 @@ def _described(error: BaseException, code: str, name: str) -> str:
         return f"{type(error).__name__}, which cannot be described: {type(worse).__name__}"
 
 
-def listed() -> list[tuple[str, int, int]]:
+def list_files() -> list[tuple[str, int, int]]:
     """Return path, size and time of change of the regular files in the working folder."""
     found: list[tuple[str, int, int]] = []
     folders = [""]
@@ -181,7 +181,7 @@ def limit(memory: int, processes: int, disk: int) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def serve(host: Channel, cells: Cells) -> None:
+def serve(host: WorkerChannel, cells: Cells) -> None:
     """Answer questions, one after the other, until the host has gone."""
     while True:
         asked, payload = host.take()
@@ -191,7 +191,7 @@ def serve(host: Channel, cells: Cells) -> None:
                 ok, text = cells.run(payload.decode())
                 host.answer(text, ok=ok)
             elif what == "list":
-                host.answer(ok=True, files=listed())
+                host.answer(ok=True, files=list_files())
             elif what == "read":
                 host.answer(read(path, int(str(asked["offset"])), int(str(asked["count"]))), ok=True)
             elif what == "write":
@@ -206,7 +206,7 @@ def serve(host: Channel, cells: Cells) -> None:
 
 def main(channel: str, memory: str, processes: str, disk: str, output: str, *packages: str) -> None:
     """Serve the host; the arguments are those of `bubblewrap.py`."""
-    host = Channel(int(channel))
+    host = WorkerChannel(int(channel))
     limit(int(memory), int(processes), int(disk))
     os.nice(NICENESS)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

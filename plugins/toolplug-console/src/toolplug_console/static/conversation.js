@@ -4,7 +4,7 @@
 /** The lines of a configuration that give a host a model, as `toolplug chat` prints them. */
 export const BACKEND = `responses:
   backend:
-    base_url: http://127.0.0.1:8000/v1   # any server with the Chat Completions API
+    base_url: http://127.0.0.1:11434/v1   # any server with the Chat Completions API
     model: small
     api_key: \${MODEL_KEY:-none}`;
 

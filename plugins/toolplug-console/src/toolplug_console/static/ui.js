@@ -51,8 +51,12 @@ export function parsed(text) {
 
 export const pretty = (value) => JSON.stringify(value, null, 2) ?? "";
 
+// Made once: a browser makes one for each toLocaleString, and a list of calls has a hundred in a frame.
+const NUMBER = new Intl.NumberFormat("en");
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+
 export function count(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+  return `${NUMBER.format(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 export function duration(seconds) {
@@ -71,7 +75,7 @@ export function roughly(seconds) {
 
 export function clock(moment) {
   const at = typeof moment === "number" ? new Date(moment * 1000) : new Date(moment);
-  return Number.isNaN(at.getTime()) ? "–" : at.toLocaleTimeString("en-GB");
+  return Number.isNaN(at.getTime()) ? "–" : CLOCK.format(at);
 }
 
 export function Since({ moment }) {
@@ -88,9 +92,9 @@ export function Since({ moment }) {
 }
 
 const TONES = {
-  good: ["active", "up", "success", "attached", "allow", "pass", "allowed", "approved", "ok", "live", "used"],
+  good: ["active", "up", "success", "attached", "allow", "pass", "allowed", "approved", "approval_approved", "ok", "live", "used"],
   wait: ["discovering", "ask", "running", "pending", "stale", "waiting", "shadowed", "connecting", "none", "limited", "wait",
-    "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered"],
+    "installed-not-enabled", "disabled", "never", "quarantined", "detached", "unregistered", "grant_revoked"],
 };
 
 const WORDS = { panic: "crashed", tool_error: "failed" };

@@ -1,4 +1,5 @@
 // Calls as groups of lanes over time, for the page Waterfall. Nothing here draws.
+import { duration } from "./ui.js";
 
 const BURST_S = 30;
 const APPROVAL_S = 300;  // a wait is drawn for so long; a host may keep a question open for longer
@@ -49,11 +50,26 @@ function completed(group) {
   return {
     ...group, lanes, begins, ends, scale: scaleOf(spans, begins, ends),
     failed: group.calls.filter((call) => call.status !== "success" && !isQuestion(call)).length,
-    waited: lanes.reduce((sum, lane) => sum + lane.waits.reduce((all, wait) => all + wait.ends - wait.begins, 0), 0),
+    waited: lengthOf(lanes.flatMap((lane) => lane.waits)),
+    ran: lengthOf(lanes.flatMap((lane) => lane.bars)),
     tools: [...new Set(group.calls.map((call) => call.tool))],
     trace: group.calls.find((call) => call.trace_id)?.trace_id ?? "",
   };
 }
+
+/** The spans without what lies between them; those that overlap as one, in order. */
+function joined(spans) {
+  const found = [];
+  for (const span of [...spans].sort((a, b) => a.begins - b.begins)) {
+    const last = found.at(-1);
+    if (last && span.begins <= last.ends) last.ends = Math.max(last.ends, span.ends);
+    else found.push({ begins: span.begins, ends: span.ends });
+  }
+  return found;
+}
+
+/** How long at least one of the spans lasted: what happens side by side counts once. */
+const lengthOf = (spans) => joined(spans).reduce((sum, each) => sum + each.ends - each.begins, 0);
 
 /** Whether the call was not run but asked about. */
 export const isQuestion = (call) => Boolean(call.approval) && call.status === "denied";
@@ -91,12 +107,7 @@ function lanesOf(calls) {
  * nothing did, or in which a call waited for a person, is a narrow break.
  */
 function scaleOf(spans, begins, ends) {
-  const busy = [];
-  for (const span of spans.filter((each) => each.call).sort((a, b) => a.begins - b.begins)) {
-    const last = busy.at(-1);
-    if (last && span.begins <= last.ends) last.ends = Math.max(last.ends, span.ends);
-    else busy.push({ begins: span.begins, ends: span.ends });
-  }
+  const busy = joined(spans.filter((each) => each.call));
   const worked = busy.reduce((sum, each) => sum + each.ends - each.begins, 0);
   const parts = [];
   let at = begins;
@@ -127,6 +138,13 @@ function scaleOf(spans, begins, ends) {
     return part.left + part.width * (length > 0 ? Math.min(1, Math.max(0, (moment - part.begins) / length)) : 0);
   };
   return { parts, of };
+}
+
+/** How long the calls of a lane ran; empty while one waits for an approval. */
+export function tookText(lane) {
+  if (lane.waits.some((wait) => wait.open)) return "";
+  const ran = lane.bars.filter((bar) => !isQuestion(bar.call) && bar.call.duration_s != null && bar.call.status !== "unknown_tool");
+  return ran.length ? duration(lengthOf(ran)) : "not run";
 }
 
 const STEPS = [1, 2, 5];

@@ -1,5 +1,5 @@
 // The waterfall of a group as a picture of its own, to keep and to send: an SVG file in the colours of the page.
-import { isQuestion, tickText } from "./waterfall_groups.js";
+import { isQuestion, tickText, tookText } from "./waterfall_groups.js";
 import { duration, shown } from "./ui.js";
 
 const WIDTH = 1200;
@@ -38,7 +38,7 @@ function draw(shownIn, group, { title, colours, ticks }) {
   make("rect", { width: WIDTH, height, rx: 18, fill: colour("card") }, svg);
   const text = (x, y, value, more = {}) => make("text", { x, y, fill: colour("text"), "font-size": 14, ...more }, svg, value);
   text(EDGE, 48, shown(title, 80), { "font-size": 22, "font-weight": 650 });
-  text(EDGE, 72, `${group.calls.length} calls in ${duration(group.ends - group.begins - group.waited)}${group.waited ? `, waited ${duration(group.waited)} for approval` : ""}${group.failed ? `, ${group.failed} failed` : ""}`, { fill: colour("quiet") });
+  text(EDGE, 72, `${group.calls.length} calls in ${duration(group.ran)}${group.waited ? `, waited ${duration(group.waited)} for approval` : ""}${group.failed ? `, ${group.failed} failed` : ""}`, { fill: colour("quiet") });
   const left = EDGE + NAMES;
   const room = WIDTH - left - RIGHT;
   const at = (moment) => left + group.scale.of(moment) * room;
@@ -57,8 +57,7 @@ function draw(shownIn, group, { title, colours, ticks }) {
       if (isQuestion(each.call)) continue;
       bar(each, colour(each.call.status === "panic" ? "state-bad" : each.call.status === "success" ? `series-${colours.get(lane.source)}` : "chosen"));
     }
-    const took = lane.bars.filter((each) => !isQuestion(each.call)).reduce((sum, each) => sum + each.ends - each.begins, 0);
-    text(WIDTH - EDGE, y + 22, took ? duration(took) : lane.waits.some((each) => each.open) ? "waits" : "not run", { fill: colour("quiet"), "text-anchor": "end", "font-size": 13 });
+    text(WIDTH - EDGE, y + 22, tookText(lane) || "waits", { fill: colour("quiet"), "text-anchor": "end", "font-size": 13 });
   });
   text(WIDTH - EDGE, bottom + 44, "toolplug", { fill: colour("accent"), "text-anchor": "end", "font-weight": 650 });
   let x = EDGE;

@@ -56,21 +56,23 @@ export function FormButton({ label, title, primary, children }) {
 
 const Field = ({ label, hint, children }) => html`<label class="field"><span class="top">${label}</span>${children}${hint && html`<span class="hint">${hint}</span>`}</label>`;
 
+const MOST_PREFIX = 32;
 const ID = /^[a-z][a-z0-9_-]{0,63}$/;
 
 export function ServerForm({ visitor, done }) {
-  const [given, setGiven] = useState({ id: "", how: "url", url: "", command: "", policy: "ask", pin: true });
+  const [given, setGiven] = useState({ id: "", how: "url", url: "", command: "", policy: "ask", pin: true, everyone: true });
   const set = (name) => (event) => setGiven({ ...given, [name]: event.target.type === "checkbox" ? event.target.checked : event.target.value });
   const [command, ...args] = given.command.trim().split(/\s+/);
   const lines = [`${given.id || "name"}:`, ...(given.how === "url" ? [`  url: ${scalar(given.url || "https://…")}`] : [`  command: ${scalar(command || "…")}`, ...(args.length ? [`  args: ${list(args)}`] : [])]),
-    ...(given.policy === "allow" ? [] : [`  policy: ${given.policy}`]), ...(given.pin ? ["  pin: true"] : [])];
+    ...(given.policy === "allow" ? [] : [`  policy: ${given.policy}`]), ...(given.pin ? ["  pin: true"] : []), ...(given.everyone ? [`  prefix: ${(given.id || "name").slice(0, MOST_PREFIX)}`] : [])];
   const wrong = given.id && !ID.test(given.id);
   return html`<div class="fields">
-    <${Field} label="Name" hint=${wrong ? html`<span class="wrong">A lower-case letter, then up to 63 of a-z 0-9 _ -.</span>` : "Its tools are called by it: name.tool."}><input value=${given.id} spellcheck="false" autocomplete="off" onInput=${set("id")}/><//>
+    <${Field} label="Name" hint=${wrong ? html`<span class="wrong">A lower-case letter, then up to 63 of a-z 0-9 _ -.</span>` : given.everyone ? html`Its tools are called <code>${(given.id || "name").slice(0, MOST_PREFIX)}.tool</code>.` : html`A toolset with <code>from: mcp:${given.id || "name"}</code> has its tools.`}><input value=${given.id} spellcheck="false" autocomplete="off" onInput=${set("id")}/><//>
     <${Field} label="Reached by"><select value=${given.how} onChange=${set("how")}><option value="url">a URL (Streamable HTTP)</option><option value="command">a command (standard input and output)</option></select><//>
     ${given.how === "url" ? html`<${Field} label="URL"><input type="url" value=${given.url} placeholder="https://mcp.example/mcp" spellcheck="false" onInput=${set("url")}/><//>`
       : html`<${Field} label="Command" hint="The program and its arguments, separated by spaces; no shell reads it."><input class="mono" value=${given.command} placeholder="uvx mcp-server-time" spellcheck="false" onInput=${set("command")}/><//>`}
     <${Field} label="Policy of its tools"><select value=${given.policy} onChange=${set("policy")}><option value="ask">ask: a person approves each call</option><option value="allow">allow: every call runs</option><option value="deny">deny: no call runs</option></select><//>
+    <label class="field check"><input type="checkbox" checked=${given.everyone} onChange=${set("everyone")}/><span>Offer its tools to every caller without an agent; else to the agents whose toolset has them</span></label>
     <label class="field check"><input type="checkbox" checked=${given.pin} onChange=${set("pin")}/><span>Hold tools that are new or whose definition changes, until someone accepts them</span></label>
     ${given.how === "url" ? html`<${Preview} url=${given.url} ready=${!wrong && given.url} visitor=${visitor} done=${done}/>` : html`<p class="quiet">A command is never started from a web page. <code>toolplug discover ${given.id || "name"}</code> shows its tools once the lines are in the file.</p>`}
     <${Lines} section="mcp_servers" lines=${lines} visitor=${visitor}/></div>`;

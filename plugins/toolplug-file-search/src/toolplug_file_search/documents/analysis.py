@@ -78,11 +78,11 @@ class Analyzer:
         """Return the form of each word in this language, in order."""
         known = self._tokens
         return [
-            word.text if word.dense else known.get((language, word.text)) or self._stemmed(word.text, language)
+            word.text if word.dense else known.get((language, word.text)) or self._stem(word.text, language)
             for word in words
         ]
 
-    def _stemmed(self, word: str, language: str) -> str:
+    def _stem(self, word: str, language: str) -> str:
         with self._lock:
             if language not in self._stemmers:
                 self._stemmers[language] = import_module("Stemmer").Stemmer(language, 0)  # without a cache of its own
@@ -109,17 +109,17 @@ def words(text: str) -> Iterator[Word]:
 
     What is longer than `MAX_WORD` is left out.
     """
-    for found in _WORD.finditer(_normalized(text)):
+    for found in _WORD.finditer(_normalize(text)):
         run = found[0]
         if found.lastgroup == "dense":
             for start in range(len(run) - 1):
                 yield Word(run[start : start + 2], dense=True)
             yield Word(run[-1], dense=True)  # with it each character begins a token, so a single one can be found
         else:
-            yield from (word for word in _spelled(run) if len(word.text) <= MAX_WORD)
+            yield from (word for word in _spellings(run) if len(word.text) <= MAX_WORD)
 
 
-def _spelled(run: str) -> Iterator[Word]:
+def _spellings(run: str) -> Iterator[Word]:
     if not _NAME.search(run):
         yield Word(run.casefold())
         return
@@ -129,7 +129,7 @@ def _spelled(run: str) -> Iterator[Word]:
         yield Word("".join(parts))
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     if text.isascii():
         return text
     pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))

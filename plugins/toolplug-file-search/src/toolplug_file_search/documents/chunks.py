@@ -43,7 +43,7 @@ def chunks(text: str, *, size: int, overlap: int, layout: Layout) -> Iterator[Ch
     lines = [0, *(found.end() for found in re.finditer(r"\n", text))]
     for section in sections(text, layout):
         pieces = list(_pieces(text, section.start, section.end, size - overlap))
-        for span in _packed(text, pieces, size, overlap):
+        for span in _pack(text, pieces, size, overlap):
             yield Chunk(
                 text=text[span.start : span.end],
                 headings=section.headings,
@@ -60,16 +60,16 @@ def _pieces(text: str, start: int, end: int, longest: int) -> Iterator[Span]:
         at = found.start()
         while found.end() - at > longest:
             cut = _pause(text, at, at + longest)
-            yield _trimmed(text, at, cut)
+            yield _trim(text, at, cut)
             following = _WORD.search(text, cut, found.end())
             if following is None:
                 break
             at = following.start()
         else:
-            yield _trimmed(text, at, found.end())
+            yield _trim(text, at, found.end())
 
 
-def _trimmed(text: str, start: int, end: int) -> Span:
+def _trim(text: str, start: int, end: int) -> Span:
     return Span(start, start + len(text[start:end].rstrip()))
 
 
@@ -83,7 +83,7 @@ def _pause(text: str, start: int, latest: int) -> int:
     return latest
 
 
-def _packed(text: str, pieces: list[Span], size: int, overlap: int) -> Iterator[Span]:
+def _pack(text: str, pieces: list[Span], size: int, overlap: int) -> Iterator[Span]:
     """As many pieces together as fit."""
     if not pieces:
         return

@@ -68,7 +68,7 @@ class Parts:
             self.left_out.append(f"the damaged end of its part {part}")
         return b"".join(pieces)
 
-    def parsed(self, part: str) -> Any:
+    def parse(self, part: str) -> Any:
         """Return the root of a part, None for one without XML; entities are not expanded, nothing is fetched."""
         etree: Any = import_module("lxml.etree")
         parser = etree.XMLParser(recover=True, resolve_entities=False, no_network=True, huge_tree=True)
@@ -82,11 +82,11 @@ def read_docx(name: str, content: bytes) -> tuple[str, list[str]]:
     """Return the text of a document, and what of it could not be read. Raises `UnreadableDocument`."""
     parts = Parts(name, content)
     main = next(iter(parts.names("word/document")), _MAIN)
-    root = parts.parsed(main)
+    root = parts.parse(main)
     if root is None or _tag(root) != "document":
         raise UnreadableDocument("damaged_file", f"{name!r} cannot be read as docx: it has no part {_MAIN}")
     levels = _heading_levels(parts)
-    embedded = _embedded(parts, main)
+    embedded = _embedded_text(parts, main)
     texts = [_Body(levels, embedded).text(root)]
     for kind in ("footnotes", "endnotes"):
         texts.append(_part_text(parts, f"word/{kind}.xml", levels))
@@ -96,7 +96,7 @@ def read_docx(name: str, content: bytes) -> tuple[str, list[str]]:
 
 
 def _part_text(parts: Parts, part: str, levels: Mapping[str, int]) -> str:
-    root = parts.parsed(part) if part in parts.names("word/") else None
+    root = parts.parse(part) if part in parts.names("word/") else None
     return "" if root is None else _Body(levels, lambda _: "").text(root)
 
 
@@ -122,7 +122,7 @@ def _child(element: Any, *path: str) -> Any:
 def _heading_levels(parts: Parts) -> dict[str, int]:
     """The level of each style that is a heading's."""
     levels: dict[str, int] = {}
-    root = parts.parsed("word/styles.xml")
+    root = parts.parse("word/styles.xml")
     for style in () if root is None else root:
         if _tag(style) != "style" or not (style_id := _value(style, "styleId")):
             continue
@@ -140,10 +140,10 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 4 else 99
 
 
-def _embedded(parts: Parts, main: str) -> Callable[[str], str]:
+def _embedded_text(parts: Parts, main: str) -> Callable[[str], str]:
     """Returns a function that gives the text of an embedded part (`altChunk`) by its relation."""
     folder, _, base = main.rpartition("/")
-    root = parts.parsed(f"{folder}/_rels/{base}.rels")
+    root = parts.parse(f"{folder}/_rels/{base}.rels")
     targets = {_value(relation, "Id"): _value(relation, "Target") for relation in (() if root is None else root)}
 
     def text_of(relation: str) -> str:

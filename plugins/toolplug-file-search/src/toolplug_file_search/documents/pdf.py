@@ -64,7 +64,7 @@ def _pages(name: str, content: bytes) -> Iterator[Any]:
             reader = pypdf.PdfReader(io.BytesIO(candidate))
             if reader.is_encrypted and not reader.decrypt(""):
                 raise UnreadableDocument("encrypted_file", f"{name!r} is encrypted: it needs a password")
-            pages = _listed(reader) or _found(reader)
+            pages = _list_pages(reader) or _found(reader)
         except UnreadableDocument:
             raise
         except Exception as error:  # noqa: BLE001  pypdf raises anything for damaged files
@@ -76,7 +76,7 @@ def _pages(name: str, content: bytes) -> Iterator[Any]:
     raise UnreadableDocument("damaged_file", f"{name!r} cannot be read as PDF: {reason}")
 
 
-def _listed(reader: Any) -> list[Any]:
+def _list_pages(reader: Any) -> list[Any]:
     """The pages that the tree of pages leads to, each once: it may be a circle. None for what is damaged."""
     pages: list[Any] = []
     try:

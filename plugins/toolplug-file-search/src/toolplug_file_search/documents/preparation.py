@@ -23,8 +23,6 @@ MAX_WORDS = 200_000
 """Different words of a document that are found where they are misspelled, or parts of others; all are as written."""
 BATCH = 500
 """Words in one line."""
-READY = b'{"ready": true}\n'
-"""The first line of a worker process."""
 _MAX_NOTES, _MAX_NOTE = 20, 300
 """Of what is left out: so many parts are named, with so many characters each."""
 

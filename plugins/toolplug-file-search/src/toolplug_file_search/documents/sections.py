@@ -79,7 +79,7 @@ def _headings(text: str) -> Iterator[_Heading]:
         mark = _fence(bare)
         if mark and (not fence or mark.startswith(fence)):
             fence = "" if fence else mark
-        elif not fence and (found := _marked(bare)):
+        elif not fence and (found := _read_mark(bare)):
             yield _Heading(position, position + len(line), *found)
         elif not fence and before.strip() and bare.startswith("=") and not bare.rstrip(_BLANKS).strip("="):
             yield _Heading(position - len(before), position + len(line), 1, before.strip())
@@ -96,7 +96,7 @@ def _fence(line: str) -> str:
     return rest[: len(rest) - len(rest.lstrip(sign))]
 
 
-def _marked(line: str) -> tuple[int, str] | None:
+def _read_mark(line: str) -> tuple[int, str] | None:
     """The level and text of a heading such as `## Setup ##`.
 
     By hand: a regular expression with the optional marks at the end takes cubic time for a long line.

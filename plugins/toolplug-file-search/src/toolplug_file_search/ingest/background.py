@@ -74,17 +74,17 @@ class BackgroundIngest:
                     pass
                 self._sweep()
                 self._after(self._stopped.is_set)
-                self._recovered()
+                self._note_recovery()
             except ReadingStopped:
                 return
             except (IndexUnavailable, ReaderUnavailable) as error:
-                self._failed("the index cannot take in files now", error)
+                self._note_failure("the index cannot take in files now", error)
             except Exception as error:  # noqa: BLE001  what embeds is other people's code; files must still be read
-                self._failed("the background work of file search failed", error)
+                self._note_failure("the background work of file search failed", error)
             if not self._woken.wait(SWEEP_S):
                 self._reader.rest()
 
-    def _failed(self, what: str, error: Exception) -> None:
+    def _note_failure(self, what: str, error: Exception) -> None:
         """Log each cause once, however often it is met in a row."""
         cause = f"{what}: {error or type(error).__name__}"
         self._failures += 1
@@ -95,7 +95,7 @@ class BackgroundIngest:
             self._log.warning("%s; retrying until it works", cause, exc_info=unexpected)
         self._cause = cause
 
-    def _recovered(self) -> None:
+    def _note_recovery(self) -> None:
         if self._failures:
             self._log.warning("files are taken in again, after %d failed attempts", self._failures)
         self._cause, self._failures = "", 0

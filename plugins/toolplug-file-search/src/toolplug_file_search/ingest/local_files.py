@@ -23,7 +23,7 @@ class Pattern(NamedTuple):
     glob: str
     everything: bool
 
-    def shown(self, path: Path) -> str:
+    def show(self, path: Path) -> str:
         """The path as the configuration begins it."""
         return (path.relative_to(self.start) if path.is_relative_to(self.start) else path).as_posix()
 
@@ -75,4 +75,4 @@ def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
             if whole in seen or not path.is_file() or path.resolve() != whole:
                 continue
             seen.add(whole)
-            yield LocalFile(wanted.shown(path), whole, supported)
+            yield LocalFile(wanted.show(path), whole, supported)

@@ -149,7 +149,7 @@ class Mirror:
             self._failure = error
 
     def _look(self) -> None:
-        known, skipped = self._known(), self._skipped()
+        known, skipped = self._read_known(), self._skipped_files()
         files = list(self._files())
         for place, file in enumerate(files):
             self._check_stopped()
@@ -165,13 +165,13 @@ class Mirror:
     def _files(self) -> Iterator[LocalFile]:
         for file in local_files(self._patterns):
             self._check_stopped()
-            yield file._replace(name=_shown(file.name))
+            yield file._replace(name=_show(file.name))
 
     def _check_stopped(self) -> None:
         if self._stopped.is_set():
             raise ReadingStopped
 
-    def _known(self) -> dict[str, _Known]:
+    def _read_known(self) -> dict[str, _Known]:
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT name, id, bytes, modified_ns, fingerprint FROM files WHERE corpus = ?",
@@ -179,7 +179,7 @@ class Mirror:
             )
             return {name: _Known(*values) for name, *values in rows}
 
-    def _skipped(self) -> dict[str, tuple[int, int]]:
+    def _skipped_files(self) -> dict[str, tuple[int, int]]:
         """Size and time of change of each file that could not be searched; none at the first look of a process."""
         if self._looked_at is None:
             with self._database.writing() as connection:
@@ -265,7 +265,7 @@ class Mirror:
             self._log.warning("%s; it is not searched", reason)
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     """The name, with escapes for what cannot be shown or kept."""
     return name if name.isprintable() else ascii(name)[1:-1]
 

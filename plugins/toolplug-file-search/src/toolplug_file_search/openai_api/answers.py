@@ -75,7 +75,7 @@ def answering(handler: Handler) -> Handler:
     """Make a handler's own exceptions answers in the contract's shape of errors, and say what it ignores."""
 
     @wraps(handler)
-    async def answered(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         request.state.ignored = ignored = IgnoredParts.of(request, _LOG)
         try:
             return ignored.say_in(await handler(request))
@@ -95,7 +95,7 @@ def answering(handler: Handler) -> Handler:
             refused = RequestRefused(503, "index_unavailable", f"the index cannot answer now: {error}; try again")
         return _error(request, refused)
 
-    return answered
+    return answer
 
 
 async def body(request: Request, model: type[Model], *, most: int = MAX_BODY) -> Model:
@@ -113,7 +113,7 @@ async def body(request: Request, model: type[Model], *, most: int = MAX_BODY) ->
     _check_size([given])
     if isinstance(given, dict):
         request.state.ignored.leave_out(cast("dict[str, object]", given), model)
-    return _validated(lambda: model.model_validate(given))
+    return _validate(lambda: model.model_validate(given))
 
 
 def _check_size(given: object) -> None:
@@ -149,7 +149,7 @@ def state(request: Request) -> Status | None:
 def _query(request: Request) -> _Query:
     fields: dict[str, object] = {**request.query_params}
     request.state.ignored.leave_out(fields, _Query)
-    return _validated(lambda: _Query.model_validate(fields))
+    return _validate(lambda: _Query.model_validate(fields))
 
 
 def list_answer(listed: Listed[Record], shape: Callable[[Record], Mapping[str, object]]) -> Response:
@@ -166,7 +166,7 @@ def list_answer(listed: Listed[Record], shape: Callable[[Record], Mapping[str, o
     )
 
 
-def _validated(read: Callable[[], Model]) -> Model:
+def _validate(read: Callable[[], Model]) -> Model:
     try:
         return read()
     except ValidationError as error:

@@ -90,7 +90,7 @@ class StoreFileRoutes:
 
     async def attach(self, request: Request) -> Response:
         """Put a file in; it is read in the background, and its status says when it is searchable."""
-        attached = _attached(await body(request, NewMember))
+        attached = _attach(await body(request, NewMember))
         member = await self._in_thread(self._library(request).attach, store_id(request), attached)
         return JSONResponse(_member(member), headers=POLL_AFTER)
 
@@ -139,7 +139,7 @@ class StoreFileRoutes:
         if (new.file_ids is None) == (new.files is None):
             raise RequestRefused(400, "invalid_value", "give either file_ids or files", "file_ids")
         if new.files is not None:
-            attached = [_attached(each) for each in new.files]
+            attached = [_attach(each) for each in new.files]
         else:
             attached = [Attached(file_id, new.attributes or {}) for file_id in dict.fromkeys(new.file_ids or ())]
         batch = await self._in_thread(self._library(request).create_batch, store_id(request), attached)
@@ -169,7 +169,7 @@ def _batch_id(request: Request) -> str:
     return str(request.path_params["batch_id"])
 
 
-def _attached(new: NewMember) -> Attached:
+def _attach(new: NewMember) -> Attached:
     return Attached(new.file_id, new.attributes or {})
 
 

@@ -22,7 +22,7 @@ from toolplug_file_search.openai_api.answers import (
     page,
 )
 from toolplug_file_search.search.filters import Filter
-from toolplug_file_search.search.options import MAX_QUERY, MAX_RESULTS, Narrowed, RankingOptions, ranked
+from toolplug_file_search.search.options import MAX_QUERY, MAX_RESULTS, Narrowed, RankingOptions, rank
 from toolplug_file_search.search.searcher import Passage
 from toolplug_file_search.storage.library import Attached
 from toolplug_file_search.storage.records import Counts, VectorStore
@@ -156,7 +156,7 @@ class VectorStoreRoutes:
         if len(query) > MAX_QUERY:
             message = f"query: together they have {len(query)} characters, {MAX_QUERY} are allowed"
             raise RequestRefused(400, "invalid_value", message, "query")
-        wanted = ranked([store_id(request)], asked.max_num_results, asked.ranking_options, asked.filters)
+        wanted = rank([store_id(request)], asked.max_num_results, asked.ranking_options, asked.filters)
         found = await self._search(request, query, wanted)
         files = {passage.file_id for passage in found}
         attributes = await self._in_thread(self._library(request).attributes, store_id(request), files)

@@ -47,7 +47,7 @@ class Meaning:
         else:
             self._failed = ""
 
-    def embedded(self, query: str) -> Vector:
+    def embed(self, query: str) -> Vector:
         """Raises `EmbeddingFailed`."""
         return self._embedder.query(query)
 
@@ -127,7 +127,7 @@ class Meaning:
                 connection.executemany("DELETE FROM gone WHERE chunk = ?", [(chunk,) for chunk in gone])
 
 
-def fused(words: Sequence[Hit], meaning: Sequence[Hit], weights: Weights) -> list[Hit]:
+def fuse(words: Sequence[Hit], meaning: Sequence[Hit], weights: Weights) -> list[Hit]:
     """Reciprocal rank fusion of two rankings, best first; a score of 1 would be the best of both.
 
     The first by words may share no more than a *the* with the query, so that a rank by words counts as far as the

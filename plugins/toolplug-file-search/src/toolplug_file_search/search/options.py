@@ -58,7 +58,7 @@ class Narrowed(NamedTuple):
     filters: Filter | None
 
 
-def narrowed(
+def narrow(
     options: Mapping[str, object], *, stores: Sequence[str] | None, limit: int | None, default_limit: int
 ) -> Narrowed:
     """Bring together the stub's options, which the host has validated, and the call's arguments."""
@@ -67,10 +67,10 @@ def narrowed(
     both = stores if allowed is None else allowed if stores is None else [store for store in stores if store in allowed]
     most = said.max_num_results or MAX_RESULTS
     wanted = limit or said.max_num_results or default_limit
-    return ranked(both, min(wanted, most), said.ranking_options, said.filters)
+    return rank(both, min(wanted, most), said.ranking_options, said.filters)
 
 
-def ranked(stores: Sequence[str] | None, limit: int, ranking: RankingOptions, filters: Filter | None) -> Narrowed:
+def rank(stores: Sequence[str] | None, limit: int, ranking: RankingOptions, filters: Filter | None) -> Narrowed:
     """A search with these options."""
     hybrid = ranking.hybrid_search
     return Narrowed(

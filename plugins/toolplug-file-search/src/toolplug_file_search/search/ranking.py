@@ -69,7 +69,7 @@ def hits(
 ) -> list[Hit]:
     """The best chunks of these corpora, best first. A corpus may be narrowed to the files with these ids."""
     size = sum(_count(connection, corpus) for corpus in corpora)
-    words = _weighed(connection, [term for term in terms if not term.neighbours], list(corpora), size)
+    words = _weigh(connection, [term for term in terms if not term.neighbours], list(corpora), size)
     rarities = {word.term.name: word.rarity for word in words}
     telling = _telling(words, size)
     pairs = [
@@ -97,7 +97,7 @@ def _count(connection: sqlite3.Connection, corpus: int) -> int:
     )
 
 
-def _weighed(connection: sqlite3.Connection, terms: Sequence[Term], corpora: Sequence[int], size: int) -> list[Weighed]:
+def _weigh(connection: sqlite3.Connection, terms: Sequence[Term], corpora: Sequence[int], size: int) -> list[Weighed]:
     forms = {form for term in terms for form in term.forms}
     counts = _held_by(connection, [form for form in forms if not form.endswith("*")], corpora)
     for form in forms:

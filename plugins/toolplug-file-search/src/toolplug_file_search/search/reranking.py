@@ -24,7 +24,7 @@ class _Ranked(BaseModel):
     relevance_score: FiniteFloat
 
 
-class _Answer(BaseModel):
+class _Reranked(BaseModel):
     results: list[_Ranked]
 
 
@@ -43,7 +43,7 @@ class Reranker:
         """
         body = {"model": self._model, "query": query, "documents": list(texts), "top_n": len(texts)}
         try:
-            answer = _Answer.model_validate_json(post(self._client, self._url, body, MAX_ANSWER))
+            answer = _Reranked.model_validate_json(post(self._client, self._url, body, MAX_ANSWER))
         except (httpx2.HTTPError, OSError) as error:
             raise RerankingFailed(f"{self._url} cannot be reached: {error or type(error).__name__}") from error
         except (ValidationError, ValueError) as error:

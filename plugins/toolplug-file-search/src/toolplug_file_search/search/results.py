@@ -23,7 +23,7 @@ def search_result(query: str, found: Found, indexing: Progress | None) -> ToolRe
     notes = [found.note] if found.note else []
     if indexing is not None:
         notes.append(f"{indexing.total - indexing.done} files are still being read")
-    structured: dict[str, object] = {"results": [_shown(passage) for passage in passages]}
+    structured: dict[str, object] = {"results": [_show(passage) for passage in passages]}
     if notes:
         structured["note"] = "; ".join(notes)
     return ToolResult(
@@ -59,7 +59,7 @@ def list_result(files: Sequence[ListedFile], total: int, left: Left, indexing: P
     return {**result, "waiting": waiting} if waiting else result
 
 
-def _shown(passage: Passage) -> dict[str, object]:
+def _show(passage: Passage) -> dict[str, object]:
     return {
         "file": passage.file,
         "file_id": passage.file_id,

@@ -48,17 +48,17 @@ class _Column:
 
     def often(self, form: str) -> npt.NDArray[np.float64] | float:
         """How often a form is in each candidate, times the weight of the column."""
-        starts = self._places(form)
+        starts = self._starts_of(form)
         if not starts:
             return 0.0
         counts = np.bincount(np.searchsorted(self._ends, starts, side="right"), minlength=len(self._ends))
         return np.multiply(self._weight, counts[self._numbers], dtype=np.float64)
 
-    def _places(self, form: str) -> Sequence[int]:
+    def _starts_of(self, form: str) -> Sequence[int]:
         """Where a form begins. Two adjacent words are looked for where the rarer of those that were counted is."""
         if form not in self._starts:
             first, _, second = form.partition(" ")
-            self._starts[form] = self._pairs(first, second) if second else list(_found(_bounded(form), self._text))
+            self._starts[form] = self._pairs(first, second) if second else list(_found(_bound_word(form), self._text))
         return self._starts[form]
 
     def _pairs(self, first: str, second: str) -> Sequence[int]:
@@ -66,11 +66,11 @@ class _Column:
         counted = [word for word in (first, second) if word in self._starts]
         rarer = min(counted, key=lambda word: len(self._starts[word]), default=first)
         before = 0 if rarer == first else len(first) + 1
-        starts = (start - before for start in self._places(rarer))
+        starts = (start - before for start in self._starts_of(rarer))
         return [start for start in starts if start >= 0 and self._text.startswith(both, start)]
 
 
-def _bounded(form: str) -> str:
+def _bound_word(form: str) -> str:
     return f" {form[:-1]}" if form.endswith("*") else f" {form} "
 
 

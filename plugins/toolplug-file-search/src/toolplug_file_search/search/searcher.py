@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.search.filters import Filter
-from toolplug_file_search.search.meaning import Meaning, fused
+from toolplug_file_search.search.meaning import Meaning, fuse
 from toolplug_file_search.search.options import Narrowed
 from toolplug_file_search.search.ranking import Hit, hits
 from toolplug_file_search.search.reranking import CANDIDATES, Reranker, RerankingFailed
@@ -91,7 +91,7 @@ class Searcher:
             by_words = words and (asked.weights.words > 0 or near is None)
             ranked = hits(connection, words, corpora, depth) if by_words else []
             if near is not None:
-                ranked = fused(ranked, near, asked.weights)
+                ranked = fuse(ranked, near, asked.weights)
             shown = depth if self._reranker is not None and asked.reranked else asked.limit
             passages = _passages(connection, [hit for hit in ranked[:shown] if hit.score >= asked.at_least])
         if self._reranker is not None and asked.reranked and len(passages) > 1:
@@ -108,7 +108,7 @@ class Searcher:
         if self._meaning is None or asked.weights.meaning <= 0:
             return None
         try:
-            return self._meaning.embedded(query)
+            return self._meaning.embed(query)
         except EmbeddingFailed as error:
             notes.append(f"ranked by words alone: {error}")
             return None

@@ -59,14 +59,14 @@ class Database:
         self._pooling = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
-        self._writer = self._opened()
+        self._writer = self._open()
 
     @contextmanager
     def reading(self, limit: TimeLimit | None = None) -> Generator[sqlite3.Connection]:
         """One unchanging view of the index, for at most `READ_S` or as the limit says. Raises `IndexUnavailable`."""
         limit = limit or TimeLimit()
-        with _translated(limit):
-            connection = self._taken()
+        with _translate_errors(limit):
+            connection = self._take()
             try:
                 connection.set_progress_handler(limit.is_over, _STEPS)
                 with _transaction(connection, "DEFERRED"):
@@ -81,7 +81,7 @@ class Database:
 
         Raises `IndexUnavailable`.
         """
-        with _translated(), self._writing:
+        with _translate_errors(), self._writing:
             if self._closed:
                 raise IndexUnavailable("the index is closed")
             with _transaction(self._writer, "IMMEDIATE"):
@@ -95,13 +95,13 @@ class Database:
             for connection in (*idle, self._writer):
                 connection.close()
 
-    def _taken(self) -> sqlite3.Connection:
+    def _take(self) -> sqlite3.Connection:
         with self._pooling:
             if self._closed:
                 raise IndexUnavailable("the index is closed")
             if self._idle:
                 return self._idle.pop()
-        return _connected(self._path)
+        return _connect(self._path)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._pooling:
@@ -110,10 +110,10 @@ class Database:
                 return
         connection.close()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         try:
-            with _translated():
-                connection = _connected(self._path)
+            with _translate_errors():
+                connection = _connect(self._path)
                 try:
                     prepare(connection)
                     connection.execute("PRAGMA journal_mode = WAL")  # writes to the file, so it must be ours by then
@@ -125,7 +125,7 @@ class Database:
         return connection
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
@@ -149,7 +149,7 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Generator[None]:
 
 
 @contextmanager
-def _translated(limit: TimeLimit | None = None) -> Generator[None]:
+def _translate_errors(limit: TimeLimit | None = None) -> Generator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -15,7 +15,7 @@ from toolplug_file_search.documents.conversion import check
 from toolplug_file_search.storage import selection
 from toolplug_file_search.storage.database import Database
 from toolplug_file_search.storage.indexing import take_out, take_out_unused
-from toolplug_file_search.storage.paging import listed
+from toolplug_file_search.storage.paging import list_page
 from toolplug_file_search.storage.records import (
     Attribute,
     Batch,
@@ -118,7 +118,7 @@ class Library:
         """Raises `UnknownCursor`."""
         with self._database.reading() as connection:
             scope = scope_of(connection, self._caller)
-            return listed(connection, selection.STORES, scope, page, id_column="id", read=selection.to_store)
+            return list_page(connection, selection.STORES, scope, page, id_column="id", read=selection.to_store)
 
     def store(self, store_id: str) -> VectorStore:
         """One vector store."""
@@ -167,7 +167,7 @@ class Library:
             select = selection.FILES
             if purpose is not None:
                 select, scope = f"{select} AND purpose = ?", [*scope, purpose]
-            return listed(connection, select, scope, page, id_column="id", read=selection.to_file)
+            return list_page(connection, select, scope, page, id_column="id", read=selection.to_file)
 
     def file(self, file_id: str) -> StoredFile:
         """One file."""
@@ -225,7 +225,7 @@ class Library:
             if status is not None:
                 select = f"SELECT * FROM ({select}) WHERE state = ?"
                 values.append(status)
-            return listed(connection, select, values, page, id_column="file_id", read=selection.to_member)
+            return list_page(connection, select, values, page, id_column="file_id", read=selection.to_member)
 
     def attributes(self, store_id: str, files: Iterable[str]) -> dict[str, Mapping[str, Attribute]]:
         """The attributes of these files of a vector store, by id, as far as they are there."""

@@ -16,7 +16,7 @@ class UnknownCursor(Exception):
         super().__init__(f"{parameter}: nothing in this list has the id {value!r}")
 
 
-def listed(
+def list_page(
     connection: sqlite3.Connection,
     select: str,
     where: Sequence[object],

@@ -74,15 +74,15 @@ class ServerEmbedder:
         return f"{self._model}/{self._prefixes[1]}"
 
     def query(self, text: str) -> Vector:
-        return self._embedded([self._prefixes[0] + text])[0]
+        return self._embed([self._prefixes[0] + text])[0]
 
     def passages(self, texts: Sequence[str]) -> Sequence[Vector]:
-        return self._embedded([self._prefixes[1] + text for text in texts])
+        return self._embed([self._prefixes[1] + text for text in texts])
 
     def close(self) -> None:
         self._client.close()
 
-    def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
+    def _embed(self, texts: Sequence[str]) -> Sequence[Vector]:
         body = {"model": self._model, "input": texts, "encoding_format": "float"}
         try:
             answer = _Answer.model_validate_json(post(self._client, self._url, body, MAX_ANSWER))
@@ -120,15 +120,15 @@ class PackagedEmbedder:
         self._model: Any = None
 
     def query(self, text: str) -> Vector:
-        return self._loaded().query(text).tolist()
+        return self._load().query(text).tolist()
 
     def passages(self, texts: Sequence[str]) -> Sequence[Vector]:
-        return [self._loaded().passage(text).tolist() for text in texts]  # a batch takes as long, in one piece
+        return [self._load().passage(text).tolist() for text in texts]  # a batch takes as long, in one piece
 
     def close(self) -> None:
         self._model = None
 
-    def _loaded(self) -> Any:
+    def _load(self) -> Any:
         with self._loading:
             if self._model is None:
                 try:

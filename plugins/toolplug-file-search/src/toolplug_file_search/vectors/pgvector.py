@@ -46,34 +46,34 @@ class PgVectors:
         self._index_id = ""
 
     def check(self) -> None:
-        with self._connected() as connection:
+        with self._transaction() as connection:
             connection.execute("SELECT 1")
 
     def clear(self) -> None:
-        with self._connected() as connection:
+        with self._transaction() as connection:
             connection.execute("DELETE FROM toolplug_file_search_vectors WHERE index_id = %s", (self._index_id,))
 
     def add(self, corpus: int, vectors: Sequence[tuple[int, Vector]]) -> None:
-        with self._connected() as connection, connection.cursor() as cursor:
+        with self._transaction() as connection, connection.cursor() as cursor:
             cursor.executemany(
                 "INSERT INTO toolplug_file_search_vectors (index_id, chunk, corpus, vector) VALUES (%s, %s, %s, %s) "
                 "ON CONFLICT (index_id, chunk) DO UPDATE SET vector = excluded.vector",
-                [(self._index_id, chunk, corpus, _written(vector)) for chunk, vector in vectors],
+                [(self._index_id, chunk, corpus, _write_vector(vector)) for chunk, vector in vectors],
             )
 
     def forget(self, chunks: Sequence[int]) -> None:
-        with self._connected() as connection:
+        with self._transaction() as connection:
             connection.execute(
                 "DELETE FROM toolplug_file_search_vectors WHERE index_id = %s AND chunk = ANY(%s)",
                 (self._index_id, list(chunks)),
             )
 
     def nearest(self, corpus: int, vector: Vector, limit: int, among: Sequence[int] | None) -> list[Near]:
-        with self._connected() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(
                 _NEAREST,
                 {
-                    "vector": _written(vector),
+                    "vector": _write_vector(vector),
                     "index": self._index_id,
                     "corpus": corpus,
                     "among": None if among is None else list(among),
@@ -87,12 +87,12 @@ class PgVectors:
             self._drop()
 
     @contextmanager
-    def _connected(self) -> Generator[psycopg.Connection]:
+    def _transaction(self) -> Generator[psycopg.Connection]:
         """One transaction, on the one connection."""
         with self._lock:
             try:
                 if self._connection is None or self._connection.closed:
-                    self._connection = self._opened()
+                    self._connection = self._open()
                 with self._connection.transaction():
                     yield self._connection
             except (psycopg.Error, OSError) as error:
@@ -100,7 +100,7 @@ class PgVectors:
                 reason = " ".join(str(error).split()) or type(error).__name__
                 raise VectorsUnavailable(f"the database does not answer: {reason}") from error
 
-    def _opened(self) -> psycopg.Connection:
+    def _open(self) -> psycopg.Connection:
         connection = psycopg.connect(
             self._url,
             autocommit=True,
@@ -127,5 +127,5 @@ class PgVectors:
                 connection.close()
 
 
-def _written(vector: Vector) -> str:
+def _write_vector(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector))}]"

@@ -84,7 +84,7 @@ class SqliteVectors:
             self._corpora.clear()
 
     def add(self, corpus: int, vectors: Sequence[tuple[int, Vector]]) -> None:
-        matrix = _normalized([vector for _, vector in vectors])
+        matrix = _normalize([vector for _, vector in vectors])
         with self._lock:
             with self._database.writing() as connection:
                 written = [
@@ -108,17 +108,17 @@ class SqliteVectors:
             found = self._corpora.pop(corpus, None)
             if found is None:
                 with self._database.reading() as connection:
-                    found = _loaded(connection, corpus)
+                    found = _load(connection, corpus)
             self._corpora[corpus] = found  # the last to go
             while len(self._corpora) > 1 and sum(each.bytes for each in self._corpora.values()) > MAX_CACHED:
                 del self._corpora[next(iter(self._corpora))]
-            return found.nearest(_normalized([vector])[0], limit, among)
+            return found.nearest(_normalize([vector])[0], limit, among)
 
     def close(self) -> None:
         self._corpora.clear()
 
 
-def _loaded(connection: sqlite3.Connection, corpus: int) -> _Corpus:
+def _load(connection: sqlite3.Connection, corpus: int) -> _Corpus:
     rows = connection.execute(
         "SELECT chunk, vector FROM vectors JOIN chunks ON number = chunk JOIN files ON files.id = file_id "
         "WHERE corpus = ? ORDER BY chunk",
@@ -130,7 +130,7 @@ def _loaded(connection: sqlite3.Connection, corpus: int) -> _Corpus:
     return _Corpus([row[0] for row in rows], joined.reshape(len(rows), -1).copy())
 
 
-def _normalized(vectors: Sequence[Vector]) -> Matrix:
+def _normalize(vectors: Sequence[Vector]) -> Matrix:
     matrix = np.array(vectors, dtype=np.float32)
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     return (matrix / np.where(lengths == 0, 1, lengths)).astype(np.float32, copy=False)

@@ -46,7 +46,6 @@ from pydantic import TypeAdapter, ValidationError
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, load_json
-from toolplug.catalog.render import wraps
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
@@ -373,7 +372,7 @@ async def _call_tool(
         raise MCPError(INVALID_PARAMS, result.output)
     await _remember(ctx, params.name, result)
     tool = executor.catalog.find(params.name)
-    answer = content_of(result, _is_block, wrapped=tool is not None and wraps(tool.definition))
+    answer = content_of(result, _is_block, None if tool is None else tool.definition.output_schema)
     return cast("types.CallToolResult", answer)  # its wire form, which the SDK takes as well
 
 

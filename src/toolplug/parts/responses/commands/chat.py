@@ -40,7 +40,7 @@ _OVER_HTTP = "toolplug.parts.responses.commands.chat_over_http"
 _YAML = """\
 responses:
   backend:
-    base_url: http://127.0.0.1:8000/v1   # any server with the Chat Completions API
+    base_url: http://127.0.0.1:11434/v1   # any server with the Chat Completions API
     model: small
     api_key: ${MODEL_KEY:-none}"""
 

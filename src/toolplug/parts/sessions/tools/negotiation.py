@@ -23,6 +23,7 @@ from toolplug.parts.sessions.tools.session_tool import (
     DeclaredLevels,
     DefinitionCache,
     SessionTool,
+    ToolDifference,
     ToolSet,
     declared_levels,
     read_capabilities,
@@ -75,6 +76,23 @@ class RefusedTool(NamedTuple):
     def fields(self) -> FailedToolAnswer:
         """Return the tool as answers list it."""
         return {"toolName": self.name, "error": self.error, "recoverable": self.recoverable}
+
+
+class RegistrationResult(NamedTuple):
+    """The result of a registration: accepted names, rejected tools, and what was removed from accepted definitions."""
+
+    names: tuple[str, ...]
+    failed: tuple[RefusedTool, ...]
+    revision: int
+    cleaned: tuple[CleanedTool, ...] = ()
+
+
+class UpdateResult(NamedTuple):
+    """The result of an update; `cleaned` is what was removed from its definitions."""
+
+    revision: int
+    difference: ToolDifference
+    cleaned: tuple[CleanedTool, ...] = ()
 
 
 class Negotiated(NamedTuple):

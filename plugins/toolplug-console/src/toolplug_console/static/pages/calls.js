@@ -45,7 +45,10 @@ export function Calls({ visitor, rest }) {
     </div>`;
 }
 
-function Row({ call, visitor }) {
+// A call does not change once it is answered: its row is drawn once, and moved down as others come.
+const Row = ({ call, visitor }) => useMemo(() => drawRow(call, visitor), [call, visitor]);
+
+function drawRow(call, visitor) {
   return html`<div class="call"><time class="mono">${clock(call.ts)}</time>
     <span class="tool"><strong><${Text} value=${call.tool} longest=${100}/></strong>${call.source && html`<small><${Text} value=${call.source} longest=${60}/></small>`}</span>
     <span class="cut"><${Text} value=${call.subject} longest=${60}/>${visitor.can("operator") && call.tenant !== visitor.tenant && html` · <${Text} value=${call.tenant} longest=${40}/>`}${call.session && html` · <span class="mono">${call.session}</span>`}</span>

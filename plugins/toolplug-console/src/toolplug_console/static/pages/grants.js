@@ -60,7 +60,7 @@ export function AllowLike({ ticket, tool, journal, busy, done }) {
   const [scope, setScope] = useState(ticket.session ? "session" : "caller");
   const [state, setState] = useState({});
   // Asked when it is opened only: fifty calls may wait, each with a form.
-  const known = useAnswer("/v1/journal", { query: { newest: "true", limit: LAST }, skip: !journal || !open });
+  const known = useAnswer("/v1/journal", { query: { newest: "true", calls: "true", limit: LAST }, skip: !journal || !open });
   const rule = schemaOf(values, choices);
   const kept = (known.data?.calls ?? []).filter((call) => "arguments" in call);
   const met = kept.filter((call) => call.tool === ticket.tool && call.subject === ticket.subject && meets(values, choices, call.arguments, schema)).length;

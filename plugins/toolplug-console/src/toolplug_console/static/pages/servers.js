@@ -1,20 +1,22 @@
 // Servers: MCP servers with their status and tools; quarantined definitions, which an operator may accept.
 import { ask, useAnswer } from "../api.js";
 import { Difference } from "../difference.js";
+import { VERDICTS } from "./tools.js";
 import { FormButton, ServerForm } from "../yaml_forms.js";
 import { Badge, Card, count, Code, Empty, html, Loading, pretty, Problem, Since, Text, useState } from "../ui.js";
 
-const EXAMPLE = "mcp_servers:\n  time: {command: uvx, args: [mcp-server-time]}\n  docs: {url: https://mcp.example/mcp}";
+const EXAMPLE = "mcp_servers:\n  time: {command: uvx, args: [mcp-server-time], prefix: time}\n  docs: {url: https://mcp.example/mcp, prefix: docs}";
 
 export function Servers({ visitor, rest }) {
   const { data, error, reload } = useAnswer("/api/mcp-servers", { every: 4_000 });
   const servers = (data?.servers ?? []).filter((each) => !each.id.startsWith("preview-"));
-  const chosen = servers.find((each) => each.id === rest[0]);
+  // Where there is room for both, the first is open.
+  const chosen = servers.find((each) => each.id === rest[0]) ?? (!rest[0] && matchMedia(WIDE).matches ? servers[0] : undefined);
   return html`<header class="page"><div><h1>Servers</h1><p class="quiet">MCP servers, what was found of their tools, and what waits to be accepted.</p></div>
       <${FormButton} label="Add a server" title="Add an MCP server"><${ServerForm} visitor=${visitor} done=${reload}/><//></header>
     <${Problem} error=${error} retry=${reload}/>
-    <div class="split" data-open=${Boolean(chosen)}>
-      <${Card} title="MCP servers" note=${data && count(servers.length, "server")}>
+    <div class="split" data-open=${Boolean(rest[0])}>
+      <${Card} class="list pad" title="MCP servers" note=${data && count(servers.length, "server")}>
         ${!data && !error && html`<${Loading}/>`}
         ${data && !servers.length && html`<${Empty} title="No MCP servers"><em>Add a server</em> gives the lines for one, as here.<//><${Code} value=${EXAMPLE} label="Lines of providers.yaml"/>`}
         <ul class="rows pick">${servers.map((each) => html`<li key=${each.id} class=${each === chosen ? "chosen" : ""}>
@@ -25,6 +27,7 @@ export function Servers({ visitor, rest }) {
     </div>`;
 }
 
+const WIDE = "(min-width: 52.01rem)";
 const MOST_WAITING = 50;
 
 /** How a server is; one that is up and whose tools are all in quarantine serves nothing. */
@@ -51,6 +54,11 @@ function Detail({ server, visitor, done }) {
   const fine = server.tools.filter((tool) => !tool.quarantined);
   const needed = server.source === "file" ? "operator" : "admin";
   const manages = visitor.can(needed);
+  const catalog = useAnswer("/api/catalog");
+  // Its tools by their own name: in the catalog they are prefix.name, or server/name where nothing offers them.
+  const offered = new Map((catalog.data?.tools ?? []).filter((tool) => tool.server === server.id).map((tool) => [tool.name.slice(tool.name.search(/[./]/) + 1), tool]));
+  const held = [...offered.values()];
+  const closed = fine.length > 0 && held.length > 0 && held.every((tool) => tool.verdict === "refuses" && tool.reason === held[0].reason) && held[0].reason;
   return html`<div class="detail">
     <a class="plain back" href="#/servers">‹ All servers</a>
     <${Card}>
@@ -69,7 +77,8 @@ function Detail({ server, visitor, done }) {
       ${waiting.length > MOST_WAITING && html`<p class="quiet">${count(waiting.length - MOST_WAITING, "more tool")} in quarantine.</p>`}<//>`}
     <${Card} title="Tools" note=${count(fine.length, "tool")}>
       ${!fine.length && html`<${Empty} title="No tools are known"/>`}
-      <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div><strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong></div><span></span><${Badge} value=${typeof tool.policy === "string" ? tool.policy : "ask"}/>
+      ${closed && html`<p class="why"><${Text} value=${closed} longest=${400}/></p>`}
+      <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div><strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong></div><span></span>${offered.has(tool.name) ? html`<${Badge} tone=${VERDICTS[offered.get(tool.name).verdict]}>${offered.get(tool.name).verdict}<//>` : html`<span></span>`}
         <p class="reason"><${Text} value=${tool.description} longest=${300}/>${tool.cut.length > 0 && html` <span class="tone wait">removed: <${Text} value=${tool.cut.join("; ")} longest=${300}/></span>`}</p></li>`)}</ul>
       ${server.leftOut.length > 0 && html`<details><summary class="quiet">${count(server.leftOut.length, "tool")} left out</summary><ul>${server.leftOut.slice(0, 100).map((each) => html`<li key=${each}><${Text} value=${each} longest=${300}/></li>`)}</ul></details>`}<//>
   </div>`;

@@ -22,7 +22,7 @@ export function Sessions({ rest, visitor }) {
     <div class="split" data-open=${Boolean(code)}>
       <${Card} class="list" title="Live sessions" note=${data && count(found.length, "session")}>
         ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length
-          ? html`<${Empty} title=${all.length ? "No session matches" : "No sessions"}>${all.length ? "Search for another word." : "An application opens one with POST /api/sessions and registers its tools."}<//>`
+          ? html`<${Empty} title=${all.length ? "No session matches" : "No sessions"}>${all.length ? "Search for another word." : html`An application opens one with <code>POST /api/sessions</code> and registers its tools. To try it, lend the functions of a file:`}<//>${!all.length && html`<div class="inset"><${Code} value="toolplug sessions try FILE.py" label="Command"/></div>`}`
           : html`<${VirtualList} items=${found} height=${ROW} label="Sessions" keyOf=${(each) => each.code} selected=${code} onSelect=${choose} row=${(each) => html`
             <span class="line"><strong class="mono">${each.code}</strong><small>${count(each.toolCount, "tool")}</small><${Badge} value=${each.registered ? each.pluginStatus : "unregistered"}/></span>
             <span class="cut"><${Text} value=${each.pluginType || "no type"} longest=${60}/> · expires <${Since} moment=${each.expiresAt}/></span>`}/>`}<//>

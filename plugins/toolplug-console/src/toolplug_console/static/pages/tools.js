@@ -142,7 +142,7 @@ function LastHour({ numbers }) {
 /** The policy of a tool that is only watched: calls pass that it would ask about or deny. */
 export const watchedPolicy = (tool) => (tool?.verdict === "passes" && ["ask", "deny"].includes(tool.configuredPolicy) ? tool.configuredPolicy : "");
 
-const VERDICTS = { passes: "good", asks: "wait", refuses: "bad" };
+export const VERDICTS = { passes: "good", asks: "wait", refuses: "bad" };
 
 /** What refuses, asks or passes a call now, in order. */
 export function Gates({ name, query }) {

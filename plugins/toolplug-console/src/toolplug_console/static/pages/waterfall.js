@@ -3,7 +3,7 @@ import { useCalls } from "../followed_calls.js";
 import { CallDetail } from "./calls.js";
 import { Gates } from "./tools.js";
 import { savePicture } from "../waterfall_picture.js";
-import { BY, groupsOf, isQuestion, ticksOf, tickText } from "../waterfall_groups.js";
+import { BY, groupsOf, isQuestion, ticksOf, tickText, tookText } from "../waterfall_groups.js";
 import { Badge, Card, clock, Copy, count, duration, Empty, html, Loading, roughly, Text, useEffect, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 64;
@@ -62,12 +62,11 @@ function Chosen({ call, visitor, back }) {
 }
 
 const titleOf = (group) => (group.kind === "caller" ? group.id : group.kind === "conversation" ? `conversation ${group.id}` : group.kind === "session" ? `session ${group.id}` : `${group.kind} ${group.id.slice(0, 12)}`);
-const lengthOf = (group) => group.ends - group.begins - group.waited;
 
 function Row({ group }) {
   return html`<span class="line"><strong><${Text} value=${group.tools.slice(0, 3).join(", ")} longest=${90}/>${group.tools.length > 3 && html`<span class="quiet"> +${group.tools.length - 3}</span>`}</strong><time class="quiet">${clock(group.begins)}</time></span>
     <${Thumb} group=${group}/>
-    <span class="line foot"><span class="cut"><${Text} value=${titleOf(group)} longest=${60}/></span><small>${count(group.calls.length, "call")}</small><small>${duration(Math.max(0, lengthOf(group)))}</small></span>`;
+    <span class="line foot"><span class="cut"><${Text} value=${titleOf(group)} longest=${60}/></span><small>${count(group.calls.length, "call")}</small><small>${group.ran ? duration(group.ran) : "not run"}</small></span>`;
 }
 
 const toneOf = (call) => (isQuestion(call) ? "asked" : call.status === "panic" ? "crashed" : call.status === "success" ? "" : "failed");
@@ -112,7 +111,7 @@ function Picture({ group, chosen, choose }) {
   const question = group.lanes.some((lane) => lane.waits.length);
   return html`<${Card} class="fall" label="Waterfall">
     <header><div class="fall-title"><h2><${Text} value=${titleOf(group)} longest=${120}/></h2>
-        <p class="quiet">${clock(group.begins)} · ${count(group.calls.length, "call")} in <b>${duration(Math.max(0, lengthOf(group)))}</b>${group.waited > 0 && html` · waited <b>${duration(group.waited)}</b>`}${group.failed > 0 && html` · <span class="tone bad">${group.failed} failed</span>`}${
+        <p class="quiet">${clock(group.begins)} · ${count(group.calls.length, "call")} ${group.ran > 0 ? html`in <b>${duration(group.ran)}</b>` : "that did not run"}${group.waited > 0 && html` · waited <b>${duration(group.waited)}</b>`}${group.failed > 0 && html` · <span class="tone bad">${group.failed} failed</span>`}${
           group.kind !== "caller" && html` · <${Text} value=${group.calls[0].subject} longest=${60}/>`}</p></div>
       <div class="actions">${group.trace && html`<${Copy} text=${group.trace}>Trace id<//>`}<${Copy} text=${location.href}>Link<//><button type="button" onClick=${(event) => savePicture(event.currentTarget.closest(".fall"), group, { title: titleOf(group), colours, ticks })}>Save picture</button></div></header>
     <div class="lanes" role="list" aria-label="Calls in the order of their beginnings">
@@ -129,14 +128,12 @@ function Picture({ group, chosen, choose }) {
 function Lane({ lane, group, tone, chosen, choose, left }) {
   const last = lane.bars.at(-1).call;
   const of = (moment) => group.scale.of(moment);
-  const waited = lane.waits.reduce((sum, wait) => sum + wait.ends - wait.begins, 0);
-  const open = lane.waits.some((wait) => wait.open);
-  const took = lane.bars.filter((bar) => !isQuestion(bar.call)).reduce((sum, bar) => sum + bar.ends - bar.begins, 0);
+  const took = tookText(lane);
   return html`<div role="listitem" class=${`lane series-${tone}${lane.bars.some((bar) => bar.call === chosen) ? " chosen" : ""}`}>
     <button type="button" class="lane-name" onClick=${() => choose(last)} aria-pressed=${lane.bars.some((bar) => bar.call === chosen)}><strong><${Text} value=${lane.tool} longest=${100}/></strong>${
-      lane.attempts > 1 && html`<small class="again" title="The same tool, again after a failure">↻ ${lane.attempts}</small>`}<span class="unseen">, ${open ? "waits for approval" : last.status.replaceAll("_", " ")}, ${duration(took)}</span></button>
+      lane.attempts > 1 && html`<small class="again" title="The same tool, again after a failure">↻ ${lane.attempts}</small>`}<span class="unseen">, ${took ? `${last.status.replaceAll("_", " ")}, ${took}` : "waits for approval"}</span></button>
     <span class="track" aria-hidden="true">${lane.waits.map((wait) => html`<i key=${wait.begins} class=${`bar wait${wait.open ? " open" : ""}`} style=${{ left: left(of(wait.begins)), width: left(of(wait.ends) - of(wait.begins)) }} title=${`waited ${duration(wait.ends - wait.begins)} for an approval`}>${of(wait.ends) - of(wait.begins) > WORDS_FIT && html`<b>${wait.open ? "waits" : roughly(wait.ends - wait.begins)}</b>`}</i>`)}${
       lane.bars.map((bar, n) => html`<i key=${bar.call.id} class=${`bar ${toneOf(bar.call)}${bar.call === chosen ? " chosen" : ""}`} style=${{ left: left(of(bar.begins)), width: left(of(bar.ends) - of(bar.begins)) }}
         title=${`${bar.call.tool}: ${bar.call.status.replaceAll("_", " ")}, ${duration(bar.call.duration_s ?? 0)}`} onClick=${() => choose(bar.call)}></i>`)}</span>
-    <span class="lane-took" aria-hidden="true">${open ? html`<${Badge} value="waiting"/>` : waited > 0 && took === 0 ? html`<${Badge} tone="calm">not run<//>` : duration(took)}</span></div>`;
+    <span class="lane-took" aria-hidden="true">${!took ? html`<${Badge} value="waiting"/>` : took === "not run" ? html`<${Badge} tone="calm">not run<//>` : took}</span></div>`;
 }
