@@ -102,12 +102,12 @@ async def harness_script(
 ) -> AsyncGenerator[Batch]:
     """pydantic-ai-harness, "Code Mode": `Agent(…, capabilities=[CodeMode()])`, whose script calls `echo`.
 
-    The script is run by a tool of the same run of the agent, so that the run itself is not measured. `worked` makes a
-    batch of what it is given.
+    The script is run by a tool of the same run of the agent, so that the run itself is not measured. Each one begins
+    anew, since scripts that go on from the one before are not checked. `worked` makes a batch of what it is given.
     """
     agent = Agent(TestModel(call_tools=["repeated"]), deps_type=Wanted, capabilities=[CodeMode(tools=["echo"])])
     agent.tool_plain(echo)
-    call = ToolCallPart("run_code", {"code": code}, tool_call_id="c1")
+    call = ToolCallPart("run_code", {"code": code, "restart": True}, tool_call_id="c1")
 
     @agent.tool
     async def repeated(context: RunContext[Wanted]) -> str:  # pyright: ignore[reportUnusedFunction]
