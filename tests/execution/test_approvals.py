@@ -270,6 +270,36 @@ async def test_an_approval_is_used_up_only_when_the_provider_is_reached(
     assert approvals_harness.reached == [{}]
 
 
+class Queue(OnePerHour):
+    """Lets calls wait for their turn."""
+
+    def __init__(self) -> None:
+        self.waits, self.turn = asyncio.Event(), asyncio.Event()
+
+    async def admit(self, deadline: float) -> Refusal | None:
+        self.waits.set()
+        await self.turn.wait()
+        return None
+
+
+@pytest.mark.requirement("C-3-policy-ask-reached")
+async def test_a_call_that_is_cancelled_before_its_provider_is_reached_leaves_its_approval(
+    approvals_harness: ApprovalHarness,
+) -> None:
+    queue = Queue()
+    approvals_harness.limit(queue)
+    ticket = await approvals_harness.asked(ALICE, {})
+    await approvals_harness.approvals.decide(ticket, "approve", BOB)
+    calling = asyncio.create_task(approvals_harness.call(ALICE, {}))
+    await queue.waits.wait()
+    calling.cancel()
+    await asyncio.wait({calling})
+    (kept,) = await approvals_harness.approvals.waiting("t1")
+    assert (kept.state, approvals_harness.reached) == ("approved", [])
+    queue.turn.set()
+    assert (await approvals_harness.call(ALICE, {})).output == "paid"
+
+
 @pytest.mark.requirement("C-3-policy-ask-reached")
 async def test_an_approval_stays_used_where_the_source_went_away_during_the_call(
     approvals_harness: ApprovalHarness,

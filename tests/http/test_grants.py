@@ -20,6 +20,7 @@ from toolplug import (
     FunctionProvider,
     Host,
     NeedsApproval,
+    Principal,
     ToolCall,
     ToolDefinition,
     hookimpl,
@@ -421,3 +422,19 @@ async def test_a_rule_refuses_what_it_does_not_name_also_where_it_is_a_default_o
         assert (await call(client, table="orders"))["status"] == "success"  # the call that was approved
         assert (await call(client, table="orders"))["status"] == "denied"
         assert (await call(client, table="orders", limit=1))["status"] == "denied"
+
+
+async def test_a_call_that_does_not_reach_its_tool_is_not_counted_as_a_use_of_its_grant() -> None:
+    async with served(sections()) as (host, client):
+        await decide(client, await call(client, table="orders", limit=1), **grant())
+        for number in range(1, 4):
+            assert (await call(client, table="orders", limit=number))["status"] == "success"
+        (before,) = await listed(client)
+        agent = Principal("agent", scopes=frozenset({"tools:call"}))
+        tool_of_agent = host.executor_for(agent).catalog.find("query")
+        assert tool_of_agent is not None
+        abandoned = tool_of_agent.plan.abandoned
+        abandoned.running += abandoned.limit
+        assert (await call(client, table="orders", limit=2))["status"] == "limited"
+        abandoned.running -= abandoned.limit
+        assert await listed(client) == [before]

@@ -193,14 +193,14 @@ def test_ten_thousand_tools_take_less_than_three_kilobytes_each_and_are_found_as
 
 
 @pytest.mark.requirement("I34-index")
-@pytest.mark.parametrize("words", ["merge order", "merge", "order table", "orders"])
+@pytest.mark.parametrize("words", ["letter", "merge order", "merge", "order table", "orders"])
 def test_how_many_tools_have_a_word_is_counted_without_repetitions(words: str) -> None:
     # In a name and a description, twice in one description, and in forms of one word.
     tools = [
         tool("merge_order", "merge the order with another order"),
         tool("merge_table", "Merge tables, and the Merge of their orders"),
         tool("order", "orders and ORDER"),
-        tool("other"),
+        tool("other", "letter by letter"),
     ]
     index = ToolIndex(tools)
     for word in words.split():
