@@ -28,7 +28,7 @@ from toolplug_file_search.documents.reader import DocumentReader, Prepared
 from toolplug_file_search.ingest.local_files import pattern
 from toolplug_file_search.ingest.mirror import Mirror
 from toolplug_file_search.search.meaning import Meaning
-from toolplug_file_search.search.options import narrowed
+from toolplug_file_search.search.options import narrow
 from toolplug_file_search.search.reranking import CANDIDATES
 from toolplug_file_search.search.searcher import Searcher
 from toolplug_file_search.storage.database import Database, TimeLimit
@@ -116,7 +116,7 @@ async def hybrid() -> AsyncGenerator[Batch]:
             kept.add(corpus, list(zip(numbers[part], vectors()[part].tolist(), strict=True)))
         meaning = Meaning(database, KnownVectors(vectors()[0].tolist()), kept, logging.getLogger())
         searcher = Searcher(database, analyzer, meaning, None)
-        asked = narrowed({}, stores=None, limit=RESULTS, default_limit=RESULTS)
+        asked = narrow({}, stores=None, limit=RESULTS, default_limit=RESULTS)
 
         async def run(n: int) -> None:
             for query in islice(cycle(queries()), n):

@@ -6,7 +6,7 @@ transport. Where a call takes an object that a program would keep between calls,
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -19,6 +19,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.test import TestModel
+from pydantic_ai_harness import CodeMode
 
 from benchmarks.frame import Batch, timed
 from benchmarks.tools import TEXT, echo
@@ -85,6 +86,36 @@ async def pydantic_ai_call() -> AsyncGenerator[Batch]:
                 await manager.handle_call(call)
 
         context.deps.seconds = await timed(run)(context.deps.calls)
+        return "done"
+
+    async def batch(n: int) -> float:
+        wanted = Wanted(calls=n)
+        await agent.run("go", deps=wanted)
+        return wanted.seconds
+
+    yield batch
+
+
+@asynccontextmanager
+async def harness_script(
+    code: str, worked: Callable[[Callable[[], Awaitable[object]]], Batch]
+) -> AsyncGenerator[Batch]:
+    """pydantic-ai-harness, "Code Mode": `Agent(…, capabilities=[CodeMode()])`, whose script calls `echo`.
+
+    The script is run by a tool of the same run of the agent, so that the run itself is not measured. Each one begins
+    anew, since scripts that go on from the one before are not checked. `worked` makes a batch of what it is given.
+    """
+    agent = Agent(TestModel(call_tools=["repeated"]), deps_type=Wanted, capabilities=[CodeMode(tools=["echo"])])
+    agent.tool_plain(echo)
+    call = ToolCallPart("run_code", {"code": code, "restart": True}, tool_call_id="c1")
+
+    @agent.tool
+    async def repeated(context: RunContext[Wanted]) -> str:  # pyright: ignore[reportUnusedFunction]
+        manager = context.tool_manager
+        assert manager is not None
+        batch = worked(lambda: manager.handle_call(call))
+        await batch(1)
+        context.deps.seconds = await batch(context.deps.calls)
         return "done"
 
     async def batch(n: int) -> float:

@@ -20,8 +20,8 @@ VERBS = frozenset(["bound", "embed", "feed", "need", "seed", "shed", "speed"])
 """Words with the form of a participle that are verbs or nouns."""
 
 KEPT = {
-    "catalog/catalog.py": "annotated described merged offered ordered planned prefixed rendered renamed undeferred",
-    "catalog/layered_catalog.py": "annotated described offered planned prefixed rendered renamed undeferred",
+    "catalog/catalog.py": "annotated merged offered ordered planned prefixed rendered renamed undeferred",
+    "catalog/layered_catalog.py": "annotated offered planned prefixed rendered renamed undeferred",
     "catalog/offering.py": "prefixed",
     "client/application.py": "settled",
     "client/tool.py": "taken",

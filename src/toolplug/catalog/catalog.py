@@ -4,7 +4,7 @@
     where(keep)           the tools that a predicate keeps
     ordered(names)        some tools first, in this order
     annotated(notes)      notes by name
-    described(texts)      other descriptions by name
+    with_descriptions(texts)  other descriptions by name
     offered(offer)        how models are offered those that do not say it themselves
     renamed(names)        other names for some
     planned(change)       another plan for each
@@ -261,7 +261,7 @@ class Catalog(Mapping[str, Tool]):
             self.unavailable and self.unavailable.annotated(notes),
         )
 
-    def described(self, texts: Mapping[str, str]) -> Catalog:
+    def with_descriptions(self, texts: Mapping[str, str]) -> Catalog:
         """Return the catalog with other descriptions, by canonical name. Raises `InvalidDefinition` for a long one.
 
         What a tool is stays the same: its digest is that of its own description.

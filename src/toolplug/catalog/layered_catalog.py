@@ -112,8 +112,8 @@ class _Layers(Catalog):
     def annotated(self, notes: Mapping[str, Sequence[Note]]) -> Catalog:
         return self._each(lambda part: part.annotated(notes), self.prefixes)
 
-    def described(self, texts: Mapping[str, str]) -> Catalog:
-        return self._each(lambda part: part.described(texts), self.prefixes)
+    def with_descriptions(self, texts: Mapping[str, str]) -> Catalog:
+        return self._each(lambda part: part.with_descriptions(texts), self.prefixes)
 
     def offered(self, offered: Offered) -> Catalog:
         return self._each(lambda part: part.offered(offered), self.prefixes)

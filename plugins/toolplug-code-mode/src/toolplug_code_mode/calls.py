@@ -125,10 +125,13 @@ class Calls:
         begun = [
             self.pending[each] for each in ids if each in self.pending.keys() - self._tasks.keys() - self.asked.keys()
         ]
-        known = len(self.made)
-        made = self.expect(each for each in begun if each.id not in self.made)
-        if len(made) > known:
-            await self.journal(made)
+        new = [each for each in begun if each.id not in self.made and not self.functions.by_name[each.name].read_only]
+        if new:
+            await self.journal(self.expect(new))
+        if len(ids) == len(begun) == 1 and not self._tasks:
+            # Most scripts wait for one call after the other: a task for each would cost as much as the call.
+            answer = await self._make(begun[0])
+            return {} if answer is None else {self.pending.pop(ids[0]).id: answer}
         for each in begun:
             self._tasks[each.id] = asyncio.create_task(self._make(each))
         while not any(each in self.answers for each in ids):
@@ -162,10 +165,13 @@ class Calls:
 
     async def _make(self, call: PendingCall) -> Settled | None:
         """Make the call, and return its answer; None if a person is asked about it."""
-        in_script.set(True)  # in the context of this task alone
         context = self.context._replace(approval=call.ticket, idempotency_key=None, via=(*self.context.via, VIA))
         wire = self.functions.by_name[call.name].definition.wire
-        result = await self.context.tools.execute(ToolCall(f"code_{token_hex(8)}", wire, call.arguments), context)
+        before = in_script.set(True)
+        try:
+            result = await self.context.tools.execute(ToolCall(f"code_{token_hex(8)}", wire, call.arguments), context)
+        finally:
+            in_script.reset(before)
         asked = result.metadata.get("approval")
         if result.status is ToolStatus.DENIED and isinstance(asked, Mapping):
             self.asked[call.id] = cast("Mapping[str, object]", asked)

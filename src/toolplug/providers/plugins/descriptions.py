@@ -26,7 +26,7 @@ class ToolDescriber(NamedTuple):
                 return catalog
             if not isinstance(texts, Mapping):
                 raise TypeError(f"{type(texts).__name__} is no mapping")
-            return catalog.described(self._own(catalog, cast("Mapping[object, object]", texts)))
+            return catalog.with_descriptions(self._own(catalog, cast("Mapping[object, object]", texts)))
         except Exception as error:  # noqa: BLE001  code of a plugin
             log_crash("describe_tools()", error, self.owner, then="its tools are described as always")
             return catalog
