@@ -147,7 +147,6 @@ class CallSpan(Protocol):
 
     def end(self, result: ToolResult | None) -> None:
         """End the span with the result of the call; None if the caller went away."""
-        ...
 
 
 class CallTracer(Protocol):
@@ -292,10 +291,8 @@ class ApprovalClaim(Protocol):
     async def release(self, until: str | None = None) -> None:
         """Return the right if the provider was not reached. Never raises.
 
-        `until`, ISO 8601, is how long the tool waits for the approval of a call that it makes itself: for so long the
-        right holds, so that the repetition needs no second one.
+        Until `until`, ISO 8601, it holds: a tool waits for the approval of its own call, and is repeated without one.
         """
-        ...
 
 
 class Approval(Protocol):
@@ -304,10 +301,7 @@ class Approval(Protocol):
     async def claim(
         self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
     ) -> ApprovalClaim | ToolResult:
-        """Return the right to make this call if it is approved, else the refusal with the way to approve it.
-
-        `why` is the reason of a plugin that wants the approval.
-        """
+        """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         ...
 
     def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
@@ -482,7 +476,6 @@ class PolicyGate(NamedTuple):
     """Lists the tool and refuses every call: `policy: deny`."""
 
     origin: str
-
     name = "policy"
     hides = False
 

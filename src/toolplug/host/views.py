@@ -175,7 +175,7 @@ class Views:
 
     def _searchable(self, catalog: Catalog) -> Catalog:
         """Return the catalog with the tools that search deferred ones, as plugins describe its tools to this caller."""
-        return self._registry.descriptions.describe(self._registry.search.add_search_tools(catalog))
+        return self._registry.plugins.descriptions.describe(self._registry.search.add_search_tools(catalog))
 
     def executor_for(
         self,

@@ -32,7 +32,6 @@ from toolplug.providers.entry import (
 )
 from toolplug.providers.generation import Generation, mounted_routes, open_generation
 from toolplug.providers.plugins.changes import ProviderChanges
-from toolplug.providers.plugins.descriptions import ToolDescriptions
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers, plugin_of
 from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
@@ -140,7 +139,6 @@ class FunctionRegistry(LiveCatalog):
         self._closing = BackgroundTasks()
         self._changes = ProviderChanges()
         self.search: ToolSearch = ToolSearch(self._services.calls)
-        self.descriptions: ToolDescriptions = ToolDescriptions()
         self._ending: dict[Generation, asyncio.Task[None]] = {}
 
     @classmethod
@@ -388,7 +386,7 @@ class FunctionRegistry(LiveCatalog):
         self.plugins.run([item.plugin for item in generations])
         self._publish_hooks()
         self.search.rankers = self.plugins.rankers()
-        self.descriptions.use(self.plugins.describers())
+        self.plugins.ask_describers()
         self._own = {item.entry.key: item.catalog for item in generations}
         parts = list(self._own.values())
         if any(tool.plan.artifacts for part in parts for tool in part.values()):

@@ -11,15 +11,12 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import uvicorn
 
-from toolplug.catalog.call import ANONYMOUS
-from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, paint
@@ -33,14 +30,14 @@ from toolplug.cli.serving.reload import (
     provider_code,
     replace_process,
 )
+from toolplug.cli.serving.start_screen import console_line, console_url, start_screen, with_console
 from toolplug.cli.serving.stop_signals import signals
 from toolplug.cli.serving.watchdog import Watchdog
 from toolplug.cli.serving.worker import WorkerHost, WorkerPlace, parent_followed
 from toolplug.execution.plans import UNKNOWN
-from toolplug.host.file.configuration import CONSOLE, ConfigFiles
+from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
 from toolplug.http.app import create_app
-from toolplug.http.pages import console_path
 from toolplug.providers.generation import Generation
 from toolplug.providers.lifecycle import CLOSE_S
 
@@ -86,7 +83,7 @@ def serve(
     `worker`: the place of this process among several workers, as the text of `Place`.
     """
     if console and is_local(address):
-        files = replace(files, defaults={CONSOLE: {"traces": True} if traces else {}})
+        files = with_console(files, traces=traces)
     place = None if worker is None else WorkerPlace.of(worker)
     on_call = _log_call if shows else None
     host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
@@ -144,10 +141,10 @@ class Service:
             listening = life.enter_context(bind(address, port, joins=self._place is not None))
             # `--port 0` has taken a free one, which a restart keeps.
             port = listening.getsockname()[1]
-            screen = _start_screen if self._shows else _console_line
+            screen = start_screen if self._shows else console_line
             self._server.screen = screen(self._host, url_of(listening))
             if self._opens:
-                page = _console_url(self._host, url_of(listening)) or url_of(listening)
+                page = console_url(self._host, url_of(listening)) or url_of(listening)
                 self._server.open_page = life.enter_context(page_opener(page))
             life.enter_context(left_running(self._host))
             # After the start: what providers have imported and made is frozen with the rest.
@@ -368,63 +365,3 @@ def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> Non
     if provider != UNKNOWN:
         shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)
-
-
-def _console_line(host: Host, url: str) -> str:
-    """Return the line that names the console; empty without one.
-
-    And for one that the configuration does not name: its key is for the person at a terminal, not for a file of logs.
-    """
-    named = CONSOLE in host.entry_keys
-    console = _console_url(host, url) if named else ""
-    return f"the console is at {console}\n" if console else ""
-
-
-def _console_url(host: Host, url: str) -> str:
-    """Return the URL of the console, without `auth` with the decision key; empty without a console.
-
-    It is printed and never logged. A browser does not send what follows the `#`.
-    """
-    console = console_path(host.registry)
-    key = f"#decide={host.decision_key.text}" if host.settings.auth is None else ""
-    return "" if console is None else f"{url}{console}{key}"
-
-
-def _decisions(host: Host) -> str:
-    """Return how to decide on calls where neither the console's link nor a file has the decision key."""
-    if host.settings.auth is not None or console_path(host.registry) is not None or host.decision_key.file is not None:
-        return ""
-    return f"POST /v1/approvals/ID with {host.decision_key.header}"
-
-
-def _start_screen(host: Host, url: str) -> str:
-    """Return lines with the running providers and servers, and the URLs of the API."""
-    parts = [part for part in host.parts if part.settings is None or part.settings_in(host.settings) is not None]
-    rows = {
-        "console": _console_url(host, url),
-        "providers": _providers(host),
-        "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
-        "tools": f"{url}/v1/tools",
-        "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
-        **{part.name: f"{url}{part.address}" for part in parts if part.address},
-        "metrics": f"{url}/metrics",
-        "API": f"{url}/v1/openapi.json",
-        "auth": _auth(host),
-        "decisions": _decisions(host),
-    }
-    # Names without a colour for their padding, which would be a bar where a theme draws the background.
-    return "".join(f"  {paint(name, 'cyan')}{' ' * (12 - len(name))} {text}\n" for name, text in rows.items() if text)
-
-
-def _providers(host: Host) -> str:
-    running = [key for key in host.registry.running() if key in host.entry_keys]
-    if not running:
-        return "none; toolplug providers lists what is installed"
-    return f"{', '.join(running)}: {pluralize(len(host.registry.catalog), 'tool')}"
-
-
-def _auth(host: Host) -> str:
-    auth = host.settings.auth
-    if auth is None:
-        return "none: every caller has all scopes (toolplug keys new makes a key)"
-    return ", ".join(name for name, settings in (("API keys", auth.api_keys), ("JWT", auth.jwt)) if settings)

@@ -25,7 +25,7 @@ from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnF
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.plugins.changes import ChangeFollower
-from toolplug.providers.plugins.descriptions import ToolDescriber
+from toolplug.providers.plugins.descriptions import ToolDescriber, ToolDescriptions
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
 from toolplug.search.tools import ToolRanker
@@ -60,6 +60,7 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._monitors: tuple[Monitor, ...] = ()
         self._running: tuple[RunningPlugin, ...] = ()
+        self.descriptions: ToolDescriptions = ToolDescriptions()
         # Set only while the host itself registers: pluggy's own methods are public, and a plugin may call them.
         self._admitted: Mapping[str, HookimplOpts] | None = None
         self.on_monitor: Callable[[], None] = _nothing
@@ -195,14 +196,16 @@ class PluginManager(pluggy.PluginManager):
             for item in self._implementing("rank_tools")
         ]
 
-    def describers(self) -> list[ToolDescriber]:
-        """Return the implementations of `describe_tools`, in the order in which they are asked."""
+    def ask_describers(self) -> None:
+        """Let `descriptions` ask the implementations of `describe_tools` of the plugins that run now."""
         running = {each.key: each for each in self._running}
-        return [
-            ToolDescriber(asking(item.function, "describe_tools", plugin.site), plugin.owner, plugin.key)
-            for item in self._implementing("describe_tools")
-            for plugin in (running[item.plugin_name],)
-        ]
+        self.descriptions.use(
+            [
+                ToolDescriber(asking(item.function, "describe_tools", plugin.site), plugin.owner, plugin.key)
+                for item in self._implementing("describe_tools")
+                for plugin in (running[item.plugin_name],)
+            ]
+        )
 
     def console_pages(self) -> list[ConsolePage]:
         """Return the pages that running plugins offer to the console, with whole paths; one that fails has none."""
