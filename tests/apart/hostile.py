@@ -151,36 +151,6 @@ class Forger(FunctionProvider):
         return StreamingResponse(pieces())
 
 
-class Flood(FunctionProvider):
-    """Keeps the host busy, as far as it lets itself."""
-
-    @tool
-    async def loop(self) -> str:
-        "Hold this process's event loop."
-        while True:
-            pass
-
-    @tool
-    async def eat(self) -> str:
-        "Take memory, a little at a time, and fill it."
-        taken: list[bytearray] = []
-        while True:
-            taken.append(bytearray(os.urandom(1_000_000)))
-            if len(taken) > 300:
-                taken.clear()
-            await asyncio.sleep(0)
-
-    @tool
-    async def flood(self) -> str:
-        "Write messages as fast as the socket takes them."
-        line = encode_frame(NOTE, {"note": "log", "level": 20, "text": "x" * 1_000})
-        result = encode_frame(RESULT, {"id": 10**9, "status": "success"}, b"x" * 100_000)
-        while True:
-            peer().transport.write(line * 50 + result * 5)
-            while peer().transport.get_write_buffer_size() > 1_000_000:
-                await asyncio.sleep(0)
-
-
 async def _never(arguments: Mapping[str, object], context: CallContext) -> object:
     return arguments
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.providers import Disturber
 from starlette.requests import Request
 from tests.apart import hostile
 from tests.apart.plain import Plain
@@ -122,6 +123,21 @@ async def test_more_of_a_body_than_its_reader_has_asked_for_ends_the_process() -
         await asyncio.wait({reading})
         await until(lambda: not provider.restarting)
         assert (await registry.call("forge", what="nothing")).output == "written"
+
+
+@pytest.mark.parametrize("what", ["loop", "eat", "flood"])
+async def test_other_providers_are_called_while_a_process_loops_eats_memory_or_floods(what: str) -> None:
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted("disturber", Disturber), wanted("plain", Plain)])
+        disturbing = asyncio.create_task(registry.call(what))
+        for _ in range(200):
+            assert (await registry.call("one", text="tea")).output == "tea"
+        assert not disturbing.done()
+        provider = registry.running()["disturber"].provider
+        assert isinstance(provider, ApartProvider)
+        assert not provider.restarting
+        disturbing.cancel()
+        await asyncio.wait({disturbing})
 
 
 async def test_a_process_that_it_forked_ends_with_it_though_it_holds_the_socket() -> None:
