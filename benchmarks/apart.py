@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import repeat
 from pathlib import Path
+from statistics import quantiles
 from time import perf_counter, process_time
 
 import uvloop
 
 from benchmarks.calling import ALICE
 from benchmarks.frame import MILLISECONDS, Batch, Row
-from benchmarks.providers import Trivial
+from benchmarks.providers import Disturber, Trivial
 from toolplug import CallContext, FunctionRegistry, ToolCall
 from toolplug.apart.entries import apart_class
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 
 LOOP = uvloop.new_event_loop
 """That of `toolplug serve`, which both processes use."""
+SAMPLES = 400
+PAUSE_S = 0.002
 CALL = ToolCall(id="c1", name="echo", arguments={"text": "x" * 1024})
 
 
@@ -100,6 +105,56 @@ def _import_alone() -> None:
     subprocess.run([sys.executable, "-c", "import benchmarks.providers"], check=True, env=environment)
 
 
+@asynccontextmanager
+async def beside(what: str, of: Callable[[Sequence[float]], float]) -> AsyncGenerator[Batch]:
+    """Call one provider while another one disturbs in a process of its own; yields a figure of the times by the clock.
+
+    The caller pauses between two calls: it is not the caller of the row that waits for a turn, but one who comes.
+    """
+    made = apart_class(Disturber, {}, "disturber")
+    entry = ProviderEntry(key="disturber", type="disturber", apart=True)
+    async with FunctionRegistry() as registry:
+        trivial = DesiredProvider(ProviderEntry(key="trivial", type="trivial"), Trivial)
+        await registry.apply([trivial, DesiredProvider(entry, lambda: made)])
+        context = CallContext(principal=ALICE)
+        disturbing = asyncio.create_task(registry.call(what))
+
+        async def batch(n: int) -> float:
+            waits: list[float] = []
+            for _ in range(SAMPLES):
+                began = perf_counter()
+                assert not (await registry.execute(CALL, context)).is_error
+                waits.append(perf_counter() - began)
+                await asyncio.sleep(PAUSE_S)
+            assert not disturbing.done()
+            return of(waits) * n
+
+        yield batch
+        disturbing.cancel()
+        await asyncio.wait({disturbing})
+
+
+def p99(waits: Sequence[float]) -> float:
+    """Return the 99th percentile."""
+    return quantiles(waits, n=100)[98]
+
+
+DISTURBANCES = (
+    *(
+        Row(
+            name=f"a call of another provider while one in a process of its own {words}: {figure}",
+            ours=partial(beside, what, of),
+            hold=hold,
+            aim=hold,
+            unit=MILLISECONDS,
+            pairs=3,
+            batch_s=0,
+        )
+        for what, words in (("loop", "loops"), ("eat", "eats memory"), ("flood", "floods its socket"))
+        for figure, of, hold in (("p99", p99, 5), ("worst", max, 50))
+    ),
+)
+
 ROWS = (
     Row(
         name="a call of 1 KB in a process of its own",
@@ -122,4 +177,5 @@ ROWS = (
         pairs=15,
         batch_s=0,
     ),
+    *DISTURBANCES,
 )

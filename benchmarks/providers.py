@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarks import tools
 from toolplug import CallContext, FunctionProvider, ToolCall, ToolDefinition, tool
+from toolplug.apart.frames import NOTE, RESULT, Peer, encode_frame
 
 SEARCH_SCHEMA: dict[str, object] = {
     "type": "object",
@@ -102,3 +105,32 @@ class Many(FunctionProvider):
     async def execute(self, call: ToolCall, context: CallContext) -> object:
         """Return ten hits."""
         return tools.HITS
+
+
+class Disturber(FunctionProvider):
+    """Disturbs whoever it can, for ever; it is meant for a process of its own."""
+
+    @tool
+    async def loop(self) -> str:
+        """Hold this process's event loop."""
+        while True:
+            pass
+
+    @tool
+    async def eat(self) -> str:
+        """Fill 300 MB of memory again and again."""
+        while True:
+            taken = [bytearray(b"x" * 1_000_000) for _ in range(300)]
+            taken.clear()
+            await asyncio.sleep(0)
+
+    @tool
+    async def flood(self) -> str:
+        """Write log lines and results of no call as fast as the host's socket takes them."""
+        socket: Any = next(each for each in gc.get_objects() if isinstance(each, Peer))
+        line = encode_frame(NOTE, {"note": "log", "level": 20, "text": "x" * 1_000})
+        result = encode_frame(RESULT, {"id": 10**9, "status": "success"}, b"x" * 100_000)
+        while True:
+            socket.transport.write(line * 50 + result * 5)
+            while socket.unread > 1_000_000:  # noqa: ASYNC110  there is no event of it
+                await asyncio.sleep(0)

@@ -59,6 +59,11 @@ def eat_memory(data: bytes) -> bytes:
         taken.append(b"x" * 10_000_000)
 
 
+def take(data: bytes) -> bytes:
+    """Take so much memory at once."""
+    return str(len(b"x" * int(data))).encode()
+
+
 def crash(data: bytes) -> bytes:
     """Crash in C, as a parser would."""
     ctypes = import_module("ctypes")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from tests.apart.everything import DEEP, Everything, Tracer, UsesService, Wraps
 from tests.apart.plain import Plain
+from tests.apart.starting import provider_of, started, until
 
 from toolplug import CallContext, ConfigError, Principal, ToolCall, ToolResult, open_host
 from toolplug.apart.entries import apart_class
@@ -20,7 +21,6 @@ from toolplug.apart.provider import ApartProvider
 from toolplug.catalog.call import Deadline, UserAnswer
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.run import run
-from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
 
@@ -32,25 +32,6 @@ APART = {"process": True}
 
 def entry(name: str, **more: object) -> dict[str, object]:
     return {"type": f"{FILE}:{name}", "enabled": True, "run": APART, **more}
-
-
-@asynccontextmanager
-async def started(kind: type, settings: Mapping[str, object] | None = None) -> AsyncGenerator[FunctionRegistry]:
-    made = apart_class(kind, settings or {}, "made")
-    wanted = DesiredProvider(ProviderEntry(key="made", type="made", apart=True), lambda: made)
-    async with FunctionRegistry() as registry:
-        await registry.apply([wanted])
-        yield registry
-
-
-def provider_of(registry: FunctionRegistry) -> ApartProvider:
-    return cast("ApartProvider", registry.running()["made"].provider)
-
-
-async def until(found: Callable[[], object], within_s: float = 20.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not found():
-            await asyncio.sleep(0.02)
 
 
 ANSWERS = [
@@ -177,8 +158,12 @@ async def test_routes_streams_hooks_and_metrics_work_as_in_the_host_s_process(ca
         async with asyncio.timeout(10):
             while wanted not in metrics:
                 metrics = (await served.client.get("/metrics")).text.splitlines()
-        texts = await served.host.running()["made"].diagnosis() if hasattr(served.host, "running") else []
-        assert [item.message for item in texts][-1:] in ([], ["the shop is closed"])
+        made = served.host.registry.running()["made"]
+        assert [item.message for item in await made.diagnosis()] == ["the shop is closed"]
+        (slow,) = await served.host.registry.running()["around"].diagnosis()
+        assert slow.message == (
+            "each call of the host waits for its process: it has after_call, before_call, change_result"
+        )
     lines = [record.getMessage() for record in caplog.records if record.name == "toolplug.providers.made"]
     assert "everything is started" in lines
     assert "with the key ***" in lines

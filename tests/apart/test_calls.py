@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import threading
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from tests.apart import documents
+from tests.apart.starting import is_gone, until
 
 from toolplug.apart import ApartCallFailed, FunctionProcess, call
 from toolplug.errors import InvalidDefinition
@@ -19,20 +20,6 @@ from toolplug.errors import InvalidDefinition
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 MEMORY = 256 * 1024 * 1024
-
-
-def gone(pid: int) -> bool:
-    """Whether a process is gone, or was ended and has not been waited for by a parent that is not ours."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-async def until(found: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not found():
-            await asyncio.sleep(0.01)
 
 
 async def failure(
@@ -63,7 +50,7 @@ async def test_its_process_has_no_variable_of_the_host_that_may_hold_a_secret(mo
 
 ENDS = [
     (documents.spin, b"", 0.3, "time", "it takes longer than 0.3 s"),
-    (documents.wait_for_ever, b"", 0.05, "time", "it takes longer than 0.05 s"),
+    (documents.wait_for_ever, b"", 0.2, "time", "it takes longer than 0.2 s"),
     (documents.eat_memory, b"", 30, "memory", "it takes more memory than it may have"),
     (documents.crash, b"", 30, "ended", "its process ended (signal 11)"),
     (documents.leave, b"7", 30, "ended", "its process ended (status 7)"),
@@ -86,7 +73,14 @@ async def test_each_end_without_an_answer_has_its_reason_and_costs_one_process(
 ) -> None:
     error = await failure(function, data, seconds=seconds)
     assert (error.reason, str(error)) == (reason, text)
+    assert reason != "time" or error.status == -(signal.SIGPROF if function is documents.spin else signal.SIGKILL)
     assert await call(documents.double, b"a", 30, MEMORY) == b"aa"
+
+
+@pytest.mark.requirement("I36-call")
+async def test_memory_is_what_the_whole_process_may_have() -> None:
+    assert await call(documents.take, b"30000000", 30, MEMORY) == b"30000000"
+    assert (await failure(documents.take, str(MEMORY).encode())).reason == "memory"
 
 
 async def test_what_a_process_printed_last_stands_with_its_end() -> None:
@@ -115,7 +109,7 @@ async def test_a_cancelled_call_ends_its_process_and_leaves_no_thread(tmp_path: 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await until(lambda: gone(int(place.read_text())))
+    await until(lambda: is_gone(int(place.read_text())))
     await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("toolplug-apart")])
 
 
@@ -131,7 +125,7 @@ async def test_a_call_that_is_cancelled_at_once_starts_nothing_that_stays() -> N
 
 async def test_what_a_function_has_started_ends_with_its_process() -> None:
     pid = int(await call(documents.leave_a_child, b"", 30, MEMORY))
-    await until(lambda: gone(pid))
+    await until(lambda: is_gone(pid))
 
 
 @pytest.mark.requirement("I36-call")

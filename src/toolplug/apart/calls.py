@@ -157,6 +157,7 @@ class FunctionProcess:
                 in_time = late.is_alive()
                 raise self._failure(in_time=in_time) from None
             except BaseException:
+                # Whatever has failed: what a library in C is like after that, nobody knows.
                 self._end()
                 raise
             finally:
@@ -207,7 +208,6 @@ class FunctionProcess:
             kind, text = "", ""
         match kind:
             case "memory":
-                self._end()  # what a library in C is like after that, nobody knows
                 raise ApartCallFailed("memory", "it takes more memory than it may have", said=text)
             case "import":
                 raise ApartCallFailed("import", f"a package is missing: {text}", said=text)

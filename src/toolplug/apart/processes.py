@@ -211,11 +211,11 @@ def _end_process(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
     with suppress(OSError):
         if ours.gettimeout() != 0.0:
             ours.close()
-    if process.poll() is None:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_S)
+    # Also where the process has ended by itself: what it has forked is still of its group.
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_S)
     if process.stdout is not None and ours.gettimeout() != 0.0:
         process.stdout.close()
 

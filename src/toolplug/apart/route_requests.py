@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
-from toolplug.apart.frames import CANCEL, PIECE_OF, REQUEST, RESPONSE, Incoming, Outgoing, Peer
+from toolplug.apart.frames import CANCEL, PIECE_OF, REQUEST, RESPONSE, FrameRefused, Incoming, Outgoing, Peer
 from toolplug.apart.own_site import current_work
 from toolplug.apart.values import Head, decode_error, decode_principal, encode_error, encode_principal
 from toolplug.catalog.call import Principal, enter_frame
@@ -25,6 +26,11 @@ from toolplug.providers.routes import BoundRoute
 
 _HOP = frozenset((b"authorization", b"x-api-key", b"proxy-authorization", b"cookie"))
 """What authenticates the caller to the host; only a public route, which checks it itself, is sent it."""
+
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+"""RFC 9110, section 5."""
 
 
 class ServedRequest:
@@ -166,7 +172,9 @@ class ForwardedRequest:
         self._events: asyncio.Queue[Head] = asyncio.Queue()
 
     def put(self, head: Head) -> None:
-        """Take the head of the response, its end, or the end of the process."""
+        """Take the head of the response, its end, or the end of the process. Raises `FrameRefused`."""
+        if "status" in head:
+            _check_head(head)
         # Two at most: a head and an end. A process that sends more is not listened to.
         if self._events.qsize() < 4:
             self._events.put_nowait(head)
@@ -234,6 +242,15 @@ class ForwardedRequest:
                         return
             head = await self._events.get()
         _raise_end(head["end"], started)
+
+
+def _check_head(head: Head) -> None:
+    """Refuse what a server would write as more than one head: it trusts its application with lines."""
+    status, headers = head["status"], head["headers"]
+    if type(status) is not int or not 200 <= status <= 599 or not all(len(pair) == 2 for pair in headers):
+        raise FrameRefused("a response that is none")
+    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
+        raise FrameRefused("a response with a header that is none")
 
 
 def _raise_end(end: Head, started: bool) -> None:

@@ -34,7 +34,7 @@ from toolplug.providers.provider import FunctionProvider
 from toolplug.runtime.threads import in_own_thread
 
 _ROUTES = "toolplug.apart.route_requests"
-_NOT_APART = frozenset(
+NOT_APART = frozenset(
     (
         "approval_decided",
         "approval_waiting",
@@ -50,6 +50,7 @@ _NOT_APART = frozenset(
         "toolset_sources",
     )
 )
+"""Hooks that need the host's process: what they return is called there, or before a provider is started."""
 _NOTICE = 256
 """Bytes of the notice that a result was cut, at most."""
 _NO_LIMIT_S = 10_000_000.0
@@ -59,7 +60,7 @@ _NO_LIMIT_S = 10_000_000.0
 def refuse_hooks(entry: ProviderEntry, plugin: object, names: set[str] | None = None) -> None:
     """Raise `ProviderError` for hooks that cannot cross a process, and for wrappers around those of others."""
     hooks = hooks_of(plugin_of(cast("FunctionProvider", plugin)))
-    found = sorted(_NOT_APART.intersection(hooks.names if names is None else names))
+    found = sorted(NOT_APART.intersection(hooks.names if names is None else names))
     found += [f"the wrapper {each.attribute}" for each in hooks.implementations if each.options["wrapper"]]
     found += [f"the hook {each.implementation.hook} of another plugin" for each in hooks.foreign]
     if found:

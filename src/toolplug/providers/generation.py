@@ -66,7 +66,8 @@ class Generation:
 
     async def diagnosis(self) -> list[Problem]:
         """Return a warning for each text that `diagnose` returns, or one for its failure."""
-        if "diagnose" not in self.hooks.names:
+        # Of one in a process of its own the host knows something, too.
+        if "diagnose" not in self.hooks.names and not self.entry.apart:
             return []
         path = f"providers.{self.entry.key}"
         texts: list[str] = []

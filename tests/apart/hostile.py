@@ -1,0 +1,262 @@
+"""Providers that mean harm: they reach their process's end of the socket, and write what they like."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from toolplug import CallContext, FunctionProvider, Prompt, ProviderContext, ToolDefinition, route, tool
+from toolplug.apart.frames import ANSWER, ASK, CALL, GRANT, NOTE, PIECE_OF, RESPONSE, RESULT, encode_frame
+from toolplug.apart.own_site import current_work
+from toolplug.apart.running import RunningProvider
+
+
+def peer() -> Any:
+    """Return this process's end of the socket."""
+    return next(each for each in gc.get_objects() if isinstance(each, RunningProvider))
+
+
+def _own_number() -> int:
+    work = current_work.get()
+    assert work is not None
+    return work[0]
+
+
+FORGED: Mapping[str, Sequence[bytes]] = {
+    "an unknown note": [encode_frame(NOTE, {"note": "shut down"})],
+    "a note without a name": [encode_frame(NOTE, {})],
+    "metrics that are none": [encode_frame(NOTE, {"note": "families", "families": [[1, 2]]})],
+    "a result without a number": [encode_frame(RESULT, {"status": "success"})],
+    "a length over the limit": [b"\xff\xff\xff\xff"],
+    "a head longer than its message": [b"\x00\x00\x00\x05r\x00\x00\xff\xff"],
+    "a head that is no object": [b"\x00\x00\x00\x06r\x00\x00\x00\x01" + b"1"],
+    "no messages at all": [os.urandom(100_000)],
+    "an end without a length": [b"\x00\x00\x00\x00"],
+}
+"""What ends the process that sends it."""
+
+IGNORED: Mapping[str, Sequence[bytes]] = {
+    "results of calls that there are not": [
+        encode_frame(RESULT, {"id": n, "status": "success"}) for n in range(9_000, 9_900)
+    ],
+    "a request without a name": [encode_frame(ASK, {"id": 1})],
+    "answers to what was not asked": [encode_frame(ANSWER, {"id": n}) for n in range(900)],
+    "pieces of no request": [encode_frame(PIECE_OF, {"id": 99, "more": True}, b"x" * 60_000)] * 50,
+    "grants for no request": [encode_frame(GRANT, {"id": 99, "size": 10**30})] * 50,
+    "responses to no request": [encode_frame(RESPONSE, {"id": 99, "status": 200, "headers": []})] * 50,
+    "a call of the host": [encode_frame(CALL, {"id": 99, "of": "tool", "name": "one"})],
+    "lines without an end": [encode_frame(NOTE, {"note": "log", "level": 20, "text": "x" * 9_000})] * 300,
+    "requests for nothing": [encode_frame(ASK, {"id": n, "ask": "keys of the kingdom"}) for n in range(300)],
+}
+"""What costs the host nothing."""
+
+
+class Forger(FunctionProvider):
+    """Forges messages."""
+
+    async def start(self, site: ProviderContext) -> None:
+        self.site = site
+
+    @tool
+    async def forge(self, what: str) -> str:
+        "Write these messages to the host."
+        if what == "progress that is no list":
+            peer().send(NOTE, {"note": "progress", "id": _own_number(), "of": 5})
+        for each in (*FORGED.get(what, ()), *IGNORED.get(what, ())):
+            peer().transport.write(each)
+        return "written"
+
+    @tool
+    async def answer_for_others(self, seconds: float) -> str:
+        "Answer every call that could run, with what they did not return."
+        for number in range(1, 200):
+            peer().send(RESULT, {"id": number, "status": "success"}, b"forged")
+        await asyncio.sleep(seconds)
+        return "late"
+
+    @tool
+    async def read_of(self, tenant: str) -> str:
+        "Read a record of another tenant in the name of this call."
+        asked = {"do": "read", "key": "notes", "tenant": tenant, "work": _own_number()}
+        found, value = await peer().ask("store", asked)
+        return f"{found['revision']} {value.decode()}"
+
+    @tool
+    async def write_note(self, context: CallContext, text: str) -> str:
+        "Write a note of the caller."
+        store = self.site.store(context.principal)
+        await store.commit("notes", text.encode())
+        return text
+
+    @tool
+    async def ask_much(self, count: int) -> int:
+        "Ask the host so much at once; return how much it refused."
+        asked = {"work": _own_number(), "call_id": "c", "name": "answer_late"}
+        ended = await asyncio.gather(*(peer().ask("tool", asked, b"{}") for _ in range(count)), return_exceptions=True)
+        return sum(isinstance(each, BaseException) for each in ended)
+
+    @tool
+    async def answer_late(self) -> str:
+        "Take half a second."
+        await asyncio.sleep(0.5)
+        return "late"
+
+    @tool
+    async def fork(self) -> int:
+        "Leave a process behind that holds the socket."
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+            os._exit(0)
+        return child
+
+    @route("GET", "/v1/more")
+    async def more(self, request: Request) -> Response:
+        "Send more of a body than was asked for."
+        number = max(peer()._requests)
+        peer().send(RESPONSE, {"id": number, "status": 200, "headers": []})
+        for _ in range(100):
+            peer().send(PIECE_OF, {"id": number, "more": True}, b"x" * 60_000)
+        await asyncio.sleep(60)
+        return Response()
+
+    @route("GET", "/v1/strange")
+    async def strange(self, request: Request) -> Response:
+        "Answer with a head that is none."
+        kinds: dict[str, dict[str, object]] = {
+            "status": {"status": "many", "headers": []},
+            "injected": {"status": 200, "headers": [["x\r\nset-cookie", "a"]]},
+            "huge": {"status": 999999, "headers": []},
+            "headers": {"status": 200, "headers": 5},
+        }
+        peer().send(RESPONSE, {"id": max(peer()._requests), **kinds[request.query_params["how"]]})
+        await asyncio.sleep(60)
+        return Response()
+
+    @route("GET", "/v1/stream")
+    async def stream(self, request: Request) -> Response:
+        "Stream for ever, as fast as it is read."
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            while True:
+                yield b"x" * 10_000
+
+        return StreamingResponse(pieces())
+
+
+async def _never(arguments: Mapping[str, object], context: CallContext) -> object:
+    return arguments
+
+
+class HasStores(FunctionProvider):
+    """A store."""
+
+    @staticmethod
+    def stores() -> Mapping[str, object]:
+        return {}
+
+
+class HasCommands(FunctionProvider):
+    """Commands."""
+
+    @staticmethod
+    def commands(app: object) -> None:
+        "Add none."
+
+
+class HasSources(FunctionProvider):
+    """A toolset source."""
+
+    def toolset_sources(self) -> Mapping[str, object]:
+        return {}
+
+
+class HasPages(FunctionProvider):
+    """A page of the console."""
+
+    def console_pages(self) -> Sequence[object]:
+        return ()
+
+
+class HasPart(FunctionProvider):
+    """A part of the host."""
+
+    @staticmethod
+    def host_part() -> object:
+        "Return none."
+        return None
+
+
+class HasRanking(FunctionProvider):
+    """An order of tools."""
+
+    async def rank_tools(self, query: str, tools: Sequence[ToolDefinition]) -> Sequence[str]:
+        return ()
+
+
+class HasWaiting(FunctionProvider):
+    """Hears of tickets."""
+
+    async def approval_waiting(self, ticket: object) -> None:
+        pass
+
+
+class HasDecided(FunctionProvider):
+    """Hears of decisions."""
+
+    async def approval_decided(self, ticket: object) -> None:
+        pass
+
+
+class UsesPlugins(FunctionProvider):
+    """Asks for the plugins of the host."""
+
+    async def start(self, site: ProviderContext) -> None:
+        site.plugins.get_plugins()
+
+
+class UsesSealer(FunctionProvider):
+    """Asks for the key of the host."""
+
+    async def start(self, site: ProviderContext) -> None:
+        await site.sealer()
+
+
+class Stubs(FunctionProvider):
+    """A tool behind a stub, and what a call is told of its trace."""
+
+    async def start(self, site: ProviderContext) -> None:
+        self.site = site
+        self.held = asyncio.Event()
+
+    async def aclose(self) -> None:
+        if hasattr(self, "site"):
+            (self.site.state_dir / "closed").write_text(f"{self.held.is_set()} {self.site.closing.is_set()}")
+
+    @tool(read_only=True, stub="notes")
+    async def find_notes(self, query: str, context: CallContext) -> str:
+        "Find notes."
+        return f"{query} {context.options} {dict(context.trace_context)}"
+
+    @tool
+    async def hold(self, seconds: float) -> str:
+        "Run for a while."
+        await asyncio.sleep(seconds)
+        self.held.set()
+        return "done"
+
+    def prompts(self) -> Sequence[Prompt]:
+        return [*super().prompts(), Prompt(name="echo", get=_never, description="Echo.")]
+
+    def can_execute(self, name: str) -> bool:
+        return super().can_execute(name)
+
+    async def diagnose(self) -> Sequence[str]:
+        return ["the shop is closed"]

@@ -1,0 +1,221 @@
+"""What a provider's process sends costs that process, and no other call, provider or tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.providers import Disturber
+from starlette.requests import Request
+from tests.apart import hostile
+from tests.apart.plain import Plain
+from tests.apart.starting import is_gone, provider_of, started, until
+
+from toolplug import CallContext, ConfigError, Principal, ToolCall, expand_builtin_tools, open_host
+from toolplug.apart.entries import apart_class
+from toolplug.apart.limits import MAX_ASKED
+from toolplug.apart.provider import ApartProvider
+from toolplug.apart.running import NOT_APART
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
+from toolplug.providers.registry import FunctionRegistry
+from toolplug.testing.in_process import in_process_host
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I36-apart")]
+
+SCOPES = frozenset({"tools:call", "tools:read", "operator"})
+ADA, BO = Principal("ada", "a", SCOPES), Principal("bo", "b", SCOPES)
+
+
+def wanted(key: str, kind: type) -> DesiredProvider:
+    made = apart_class(kind, {}, key)
+    return DesiredProvider(ProviderEntry(key=key, type=key, apart=True), lambda: made)
+
+
+@pytest.mark.parametrize("what", [*hostile.FORGED, "progress that is no list"])
+async def test_a_forged_message_ends_its_process_and_no_other(what: str) -> None:
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted("made", hostile.Forger), wanted("plain", Plain)])
+        forger = registry.running()["made"].provider
+        assert isinstance(forger, ApartProvider)
+        result = await registry.call("forge", what=what)
+        await until(lambda: forger.restarting or _restarts(forger))
+        assert (result.status, result.metadata.get("code")) in (("tool_error", "outcome_unknown"), ("success", None))
+        assert (await registry.call("one", text="tea")).output == "tea"
+        await until(lambda: not forger.restarting)
+        assert (await registry.call("forge", what="nothing")).output == "written"
+
+
+@pytest.mark.parametrize("what", hostile.IGNORED)
+async def test_a_message_that_nobody_waits_for_is_nothing(what: str) -> None:
+    async with started(hostile.Forger) as registry:
+        assert (await registry.call("forge", what=what)).output == "written"
+        assert (await registry.call("forge", what="nothing")).output == "written"
+        assert not _restarts(provider_of(registry))
+
+
+def _restarts(provider: ApartProvider) -> float:
+    families = {each.name: each for each in provider.collectors()[0].collect()}
+    found = families.get("toolplug_apart_restarts")
+    return 0 if found is None else found.samples[0].value
+
+
+async def test_a_result_is_taken_once_and_for_calls_of_its_own_process_only() -> None:
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted("made", hostile.Forger), wanted("plain", Plain)])
+        forged, plain = await asyncio.gather(
+            registry.call("answer_for_others", seconds=0.2), registry.call("one", text="tea")
+        )
+        assert (forged.output, plain.output) == ("forged", "tea")
+        async with asyncio.timeout(20):
+            while (await registry.call("forge", what="nothing")).output != "written":  # its own calls are its own
+                await asyncio.sleep(0)
+        assert not _restarts(provider_of(registry))
+
+
+async def test_what_a_call_asks_of_the_store_is_its_own_caller_s_whatever_it_says() -> None:
+    async with started(hostile.Forger) as registry:
+        for who in (ADA, BO):
+            await registry.execute(ToolCall("c", "write_note", {"text": f"of {who.tenant}"}), CallContext(who))
+        stolen = await registry.execute(ToolCall("c", "read_of", {"tenant": "b"}), CallContext(ADA))
+        assert stolen.output == "1 of a"
+
+
+async def test_a_process_asks_the_host_so_much_at_once() -> None:
+    async with started(hostile.Forger) as registry:
+        assert (await registry.call("ask_much", count=MAX_ASKED + 20)).structured == 20
+        assert (await registry.call("ask_much", count=5)).structured == 0
+
+
+@pytest.mark.parametrize("how", ["status", "injected", "huge", "headers"])
+async def test_a_response_that_is_none_ends_the_process(how: str) -> None:
+    made = {"type": f"{hostile.__file__}:Forger", "enabled": True, "run": {"process": True}}
+    async with in_process_host({"store": "memory://", "providers": {"made": made}}, principals=[ADA]) as served:
+        provider = served.host.registry.running()["made"].provider
+        assert isinstance(provider, ApartProvider)
+        ada = served.callers["ada"]
+        answer = await ada.client.get(f"/v1/strange?how={how}")
+        assert answer.status_code == 503
+        assert "set-cookie" not in answer.headers
+        await until(lambda: _restarts(provider))
+        await until(lambda: not provider.restarting)
+        assert (await ada.call("forge", what="nothing")).output == "written"
+
+
+async def test_more_of_a_body_than_its_reader_has_asked_for_ends_the_process() -> None:
+    async with started(hostile.Forger) as registry:
+        provider = provider_of(registry)
+        path, state = "/v1/more", {"principal": ADA, "request_id": "r"}
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "state": state}
+        never = asyncio.Event()
+
+        async def wait(*given: object) -> Any:
+            await never.wait()
+
+        (route,) = (each for each in provider.routes() if each.path == path)
+        response = await route.endpoint(Request(scope))
+        reading = asyncio.create_task(response(scope, wait, wait))
+        await until(lambda: _restarts(provider))
+        reading.cancel()
+        await asyncio.wait({reading})
+        await until(lambda: not provider.restarting)
+        assert (await registry.call("forge", what="nothing")).output == "written"
+
+
+@pytest.mark.parametrize("what", ["loop", "eat", "flood"])
+async def test_other_providers_are_called_while_a_process_loops_eats_memory_or_floods(what: str) -> None:
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted("disturber", Disturber), wanted("plain", Plain)])
+        disturbing = asyncio.create_task(registry.call(what))
+        for _ in range(200):
+            assert (await registry.call("one", text="tea")).output == "tea"
+        assert not disturbing.done()
+        provider = registry.running()["disturber"].provider
+        assert isinstance(provider, ApartProvider)
+        assert not provider.restarting
+        disturbing.cancel()
+        await asyncio.wait({disturbing})
+
+
+async def test_a_process_that_it_forked_ends_with_it_though_it_holds_the_socket() -> None:
+    async with started(hostile.Forger) as registry:
+        provider = provider_of(registry)
+        child = (await registry.call("fork")).structured
+        assert isinstance(child, int)
+        os.kill(provider._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        await until(lambda: provider.restarting or _restarts(provider))
+        await until(lambda: not provider.restarting)
+        assert (await registry.call("forge", what="nothing")).output == "written"
+        await until(lambda: is_gone(child))
+
+
+REFUSED = [
+    (hostile.HasStores, "stores"),
+    (hostile.HasCommands, "commands"),
+    (hostile.HasSources, "toolset_sources"),
+    (hostile.HasPages, "console_pages"),
+    (hostile.HasPart, "host_part"),
+    (hostile.HasRanking, "rank_tools"),
+    (hostile.HasWaiting, "approval_waiting"),
+    (hostile.HasDecided, "approval_decided"),
+    (hostile.UsesPlugins, "site.plugins"),
+    (hostile.UsesSealer, "site.sealer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "what"), REFUSED, ids=[what for _, what in REFUSED])
+async def test_each_thing_that_cannot_cross_is_incompatible_by_its_name(kind: type, what: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        async with started(kind):
+            pass
+    (problem,) = raised.value.problems
+    assert problem.code == "incompatible"
+    assert f"{what} cannot be used from a process of its own" in problem.message
+    assert "remove run from its entry" in problem.hint
+
+
+def test_the_page_has_each_hook_that_cannot_cross() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "run-providers-apart.md").read_text("utf-8")
+    assert sorted(name for name in NOT_APART if f"`{name}`" not in page) == []
+
+
+async def test_a_stub_its_options_and_the_trace_cross() -> None:
+    async with started(hostile.Stubs) as registry:
+        expanded = expand_builtin_tools([{"type": "notes"}], registry)
+        assert [tool["function"]["name"] for tool in expanded.tools] == ["find_notes"]  # type: ignore[index]
+        context = CallContext(options={"most": 3}, trace_context={"traceparent": "00-1-2-01"})
+        result = await registry.execute(ToolCall("c", "find_notes", {"query": "milk"}), context)
+        assert result.output == "milk {'most': 3} {'traceparent': '00-1-2-01'}"
+
+
+async def test_a_call_that_runs_is_waited_for_before_its_process_is_closed() -> None:
+    async with FunctionRegistry() as registry:
+        await registry.apply([wanted("made", hostile.Stubs)])
+        provider = registry.running()["made"].provider
+        assert isinstance(provider, ApartProvider)
+        pid, place = provider._process.pid, provider._site.state_dir / "closed"  # type: ignore[union-attr]
+        running = asyncio.create_task(registry.call("hold", seconds=0.5))
+        await asyncio.sleep(0.1)
+        await registry.apply([])
+        assert (await running).output == "done"
+        # What it has waited for, and that it was told of the end before it was closed.
+        await until(place.exists)
+        assert place.read_text() == "True True"
+        await until(lambda: is_gone(pid))
+
+
+async def test_a_reload_that_does_not_start_keeps_the_process_that_runs(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    made = f"made: {{enabled: true, run: {{process: true}}, type: '{hostile.__file__}:NAME'}}"
+    text = f"store: memory://\nproviders:\n  {made}\n"
+    file.write_text(text.replace("NAME", "Stubs"))
+    async with open_host(file) as host:
+        before = host.registry.running()["made"].provider
+        file.write_text(text.replace("NAME", "UsesPlugins"))
+        with pytest.raises(ConfigError, match=r"site\.plugins cannot be used"):
+            await host.reload(by=ADA)
+        assert host.registry.running()["made"].provider is before
+        assert (await host.executor_for(ADA).call("hold", seconds=0)).output == "done"
