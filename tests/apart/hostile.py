@@ -215,6 +215,20 @@ class HasDecided(FunctionProvider):
         pass
 
 
+class HasRevoked(FunctionProvider):
+    """Hears of grants that are taken back."""
+
+    async def grant_revoked(self, grant: object) -> None:
+        pass
+
+
+class HasDescriptions(FunctionProvider):
+    """Describes its tools anew for each caller."""
+
+    def describe_tools(self, catalog: object) -> None:
+        pass
+
+
 class UsesPlugins(FunctionProvider):
     """Asks for the plugins of the host."""
 

@@ -161,6 +161,8 @@ REFUSED = [
     (hostile.HasRanking, "rank_tools"),
     (hostile.HasWaiting, "approval_waiting"),
     (hostile.HasDecided, "approval_decided"),
+    (hostile.HasRevoked, "grant_revoked"),
+    (hostile.HasDescriptions, "describe_tools"),
     (hostile.UsesPlugins, "site.plugins"),
     (hostile.UsesSealer, "site.sealer"),
 ]
