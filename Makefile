@@ -67,10 +67,11 @@ quick: $(READY)
 	$(BIN)/python -m pytest -m $(QUICK) -n $(WORKERS) --durations=20
 
 # Counting branches makes the tests more than twice as slow, and the processes that they start, too: only `make judge`
-# does it, with the tests that start none.
+# does it, with the tests that start none; but all that is in `apart` starts one.
 coverage: $(READY)  ## Which branches the tests of one process reach
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -m "unit or slow" --few-examples
+	$(BIN)/coverage run -m pytest -m process tests/apart
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 

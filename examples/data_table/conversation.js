@@ -135,7 +135,7 @@ export class Conversation {
       for (const entry of items.values()) if (entry.kind === "call" && entry.state === "running") this.#change(entry, { state: "stopped" });
       this.control = null;
       const last = this.entries.at(-1);
-      this.#say([last.title, last.text].filter(Boolean).join(" ") || (last.kind === "approval" ? `${last.name} waits for your approval` : "Answered"));
+      this.#say([last.title, last.text].filter(Boolean).join(" ") || (last.kind === "approval" ? `${last.inner?.tool ?? last.name} waits for your approval` : "Answered"));
     }
   }
 
@@ -153,7 +153,7 @@ export class Conversation {
       this.#change(known, { arguments: known.arguments + event.delta });
     } else if (type === "response.output_item.done" && item.type === "mcp_approval_request") {
       const again = this.entries.some((each) => each.kind === "approval" && ticketOf(each.id) === ticketOf(item.id));
-      items.set(index, this.#add({ kind: "approval", id: item.id, name: item.name, arguments: item.arguments, again, decision: "", response: items }));
+      items.set(index, this.#add({ kind: "approval", id: item.id, name: item.name, arguments: item.arguments, inner: item.waiting_call, again, decision: "", response: items }));
     } else if (type === "response.output_item.done" && known?.kind === "call") {
       const failed = item.status === "failed";
       const took = (performance.now() - known.since) / 1000;

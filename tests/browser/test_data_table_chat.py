@@ -126,9 +126,3 @@ async def test_without_a_model_the_page_names_the_lines_to_add(chromium: Browser
         async with table(chromium, origin, service.url) as page:
             await expect(page.locator("#talk .problem")).to_contain_text("This host has no model.")
             await expect(page.get_by_role("region", name="Lines of providers.yaml")).to_contain_text("base_url:")
-
-
-def test_the_example_and_the_console_have_the_same_script_and_colours() -> None:
-    console = ROOT / "plugins" / "toolplug-console" / "src" / "toolplug_console" / "static"
-    for name in ("conversation.js", "palette.css"):
-        assert (console / name).read_text("utf-8") == (ROOT / "examples" / "data_table" / name).read_text("utf-8")

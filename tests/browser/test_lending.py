@@ -327,6 +327,9 @@ async def test_what_the_page_registers_with_the_browser_is_lent_while_it_is_regi
     await lender.does(
         """
         window.registration = new AbortController();
+        // Some versions of Chromium report what a tool of the page throws as an error of the page.
+        addEventListener("unhandledrejection", (event) => event.reason?.message === "secret" && event.preventDefault());
+        addEventListener("error", (event) => event.error?.message === "secret" && event.preventDefault());
         const tool = {
             name: "double", title: "Double", description: "Doubles a number.",
             inputSchema: {type: "object", properties: {value: {type: "number"}}, required: ["value"]},
@@ -340,7 +343,9 @@ async def test_what_the_page_registers_with_the_browser_is_lent_while_it_is_regi
     )
     (lent,) = (await caller.metadata(code))["tools"]
     assert (lent["name"], lent["description"], lent["inputSchema"]) == ("double", "Doubles a number.", NUMBER)
-    assert lent["annotations"] == {"title": "Double", "readOnlyHint": True, "destructiveHint": False}
+    hints = "async () => (await document.modelContext.getTools())[0].annotations"
+    said = {"destructiveHint": False} if "consequentialHint" in await lender.page.evaluate(hints) else {}
+    assert lent["annotations"] == {"title": "Double", "readOnlyHint": True, **said}
     assert (await caller.call(code, "double", value=21))["structured"] == {"doubled": 42}
     failed = await caller.call(code, "double", value=-1)
     assert (failed["status"], failed["output"]) == ("tool_error", 'tool "double" failed in its page')

@@ -85,3 +85,9 @@ def test_the_changelog_describes_the_version_and_what_comes_after_it() -> None:
 
 def test_a_new_provider_has_the_same_licence() -> None:
     assert (TEMPLATES / "LICENSE.template").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
+
+
+def test_the_example_and_the_console_have_the_same_script_and_colours() -> None:
+    console, example = ROOT / "plugins/toolplug-console/src/toolplug_console/static", ROOT / "examples" / "data_table"
+    for name in ("conversation.js", "palette.css"):
+        assert (console / name).read_text("utf-8") == (example / name).read_text("utf-8"), name

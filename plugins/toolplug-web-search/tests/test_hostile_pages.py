@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge]
 
+TOO_LARGE = "the text of the page could not be read: it takes more than 1,024 MiB of memory"
+
 
 def bomb() -> bytes:
     """A PDF whose only page is 200 MB of zeros in 1 KB, compressed twice."""
@@ -34,12 +36,13 @@ def bomb() -> bytes:
     ("data", "reason"),
     [
         (lambda: b"<div>" * 1_000_000, "the page has no text"),
-        (lambda: b"<p>hello there" * 600_000, "the text of the page could not be read within 20 s"),
+        # Which limit is met first depends on the machine: a fast one takes the memory within these seconds.
+        (lambda: b"<p>hello there" * 600_000, ("the text of the page could not be read within 20 s", TOO_LARGE)),
         (bomb, "the PDF "),
     ],
 )
 async def test_a_page_made_to_exhaust_its_reader_is_an_error_and_the_next_one_is_read(
-    serve: Callable[..., Any], web: Any, data: Callable[[], bytes], reason: str
+    serve: Callable[..., Any], web: Any, data: Callable[[], bytes], reason: str | tuple[str, ...]
 ) -> None:
     page = data()
     web.pages["bad"] = lambda _: Response(page)

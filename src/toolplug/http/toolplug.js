@@ -1007,12 +1007,16 @@ function lend(definition, handler) {
  * @returns {Lent}
  */
 function borrowed(context, tool) {
-  const { name, title, description, inputSchema, annotations } = tool;
+  const { name, title, description, annotations } = tool;
+  // Versions of Chromium that list the schema as text (150) take arguments as text, too.
+  const isText = typeof tool.inputSchema === "string";
+  const inputSchema = isText ? JSON.parse(tool.inputSchema || "null") : tool.inputSchema;
   const { readOnlyHint, consequentialHint: destructiveHint } = annotations ?? {};
   const hints = { ...(title && { title }), readOnlyHint, destructiveHint };
   const definition = { name, description, annotations: hints, ...(inputSchema && { inputSchema }) };
   return lend(definition, async (args, { signal }) => {
-    const text = await context.executeTool(tool, args, { signal }).catch((/** @type {unknown} */ cause) => {
+    const given = isText ? JSON.stringify(args) : args;
+    const text = await context.executeTool(tool, given, { signal }).catch((/** @type {unknown} */ cause) => {
       throw new ToolError(`tool "${name}" failed in its page`, { cause });
     });
     return text ? JSON.parse(text) : null;

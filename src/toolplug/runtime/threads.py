@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -19,6 +20,13 @@ from time import sleep
 from typing import TypeVar, cast
 
 T = TypeVar("T")
+
+
+def release_interpreter() -> None:
+    """Let other threads have the lock of the interpreter, which a thread that computes keeps for up to 5 ms."""
+    # A clock that a library steps (libfaketime) refuses a sleep of no time; the lock was released even so.
+    with suppress(OSError):
+        sleep(0)
 
 
 async def in_own_thread(function: Callable[[], T]) -> T:
@@ -48,7 +56,7 @@ def begun_in_own_thread(function: Callable[[], T], *, name: str = "toolplug-work
 def _work(outcome: Future[T], call: Callable[[], T]) -> None:
     # `Thread.start` waits for this thread to run: without a release of the interpreter's lock until the function makes
     # one, which is up to 5 ms of the loop.
-    sleep(0)
+    release_interpreter()
     try:
         outcome.set_result(call())
     except BaseException as error:  # noqa: BLE001  raised again where it is awaited

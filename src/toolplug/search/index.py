@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import chain, compress, count, filterfalse, islice, repeat
 from operator import is_, is_not
-from time import sleep
 from typing import Final, NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import describe
 from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.threads import release_interpreter
 from toolplug.search.words import divide_run, fold_name, is_word, name_words, split_name, split_text
 
 # The usual constants of BM25, as in Lucene.
@@ -124,15 +124,15 @@ class ToolIndex:
 
     Tools have places by the lengths of their descriptions, the shortest first: of many tools with a word these count
     most. Making it is done in small steps: in a thread, which must not hold the loop. Each step releases the lock of
-    the interpreter (`sleep(0)`), and there are no large objects to be freed at once.
+    the interpreter (`release_interpreter`), and there are no large objects to be freed at once.
     """
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         listed = [*definitions]
         texts = [describe(each) if each.notes else each.description for each in listed]
-        sleep(0)
+        release_interpreter()
         spaces = [text.count(" ") for text in texts]
-        sleep(0)
+        release_interpreter()
         order = sorted(range(len(listed)), key=spaces.__getitem__)
         self.definitions: Sequence[ToolDefinition] = [listed[at] for at in order]
         self.gone: frozenset[int] = frozenset()
@@ -162,7 +162,7 @@ class ToolIndex:
         # No call that can be avoided: this loop is nearly all of the work.
         for place, (definition, text) in enumerate(zip(self.definitions, texts, strict=True)):
             if place % _STEP == 0:
-                sleep(0)
+                release_interpreter()
             name, runs = definition.name, split_text(text[:MAX_TEXT])
             name_runs = split_name(name)
             add_length(_NAME_WEIGHT * len(name_runs) + len(runs))
@@ -239,7 +239,7 @@ class ToolIndex:
 
 def _weigh(times: int, lengths: Sequence[int], norms: Mapping[int, float]) -> array[float]:
     """Return the part of BM25 for a word that tools of these lengths have so many times."""
-    sleep(0)
+    release_interpreter()
     weights = {length: times * (_K1 + 1) / (times + norm) for length, norm in norms.items()}
     return array("f", map(weights.__getitem__, lengths))
 
@@ -249,7 +249,7 @@ def _divide_runs(places: dict[str, list[int]]) -> Places:
     others = [run for run in places if not is_word(run)]
     for number, run in enumerate(others):
         if number % _STEP == 0:
-            sleep(0)
+            release_interpreter()
         at = places.pop(run)
         for word in divide_run(run):
             known = places.get(word)
@@ -262,7 +262,7 @@ def _group_by_stem(words: Iterable[str]) -> Mapping[str, Sequence[str]]:
     groups: dict[str, list[str]] = {}
     for number, word in enumerate(words):
         if number % _WORDS_A_STEP == 0:
-            sleep(0)
+            release_interpreter()
         if len(word) >= _STEM:
             group = groups.setdefault(word[:_STEM], [])
             if len(group) < _MOST_ALIKE:
