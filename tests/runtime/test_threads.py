@@ -112,3 +112,12 @@ async def test_what_waits_when_the_pool_is_closed_is_refused() -> None:
         await pool.run("alice", lambda: None)
     gate.event.set()
     assert await first == "first"
+
+
+async def test_a_thread_answers_though_the_clock_refuses_a_sleep_of_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: float) -> None:
+        raise OSError(22, "Invalid argument")  # as libfaketime does, which steps the clocks of some tests
+
+    monkeypatch.setattr(threads, "sleep", refuse)
+    async with asyncio.timeout(20):
+        assert await threads.in_own_thread(lambda: "done") == "done"
