@@ -20,6 +20,7 @@ from time import sleep
 from typing import TypeVar, cast
 
 T = TypeVar("T")
+_CLOSED = "the provider is closed"
 
 
 def release_interpreter() -> None:
@@ -89,7 +90,7 @@ class DaemonThreads:
         Raises `RuntimeError` when closed, or when the process can have no more threads.
         """
         if self._closed:
-            raise RuntimeError("the provider is closed")
+            raise RuntimeError(_CLOSED)
         loop = asyncio.get_running_loop()
         with self._lock:
             # Counted by hand: `SimpleQueue.qsize` says what waits, not how many threads are free to take it. Without
@@ -181,6 +182,7 @@ class FairThreads:
         # Half, so that one tenant's slow work always leaves threads to the others; a pool of one thread still works.
         self._share = max(1, threads // 2)
         self._running: dict[str, int] = {}
+        self._closed = False
         self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()
 
     async def run(self, owner: str, function: Callable[[], T]) -> T:
@@ -189,6 +191,8 @@ class FairThreads:
         If the caller is cancelled, a function that still waits is never called; one that runs goes on to its end and
         keeps its thread until then. Raises `TooManyWaiting`, and `RuntimeError` when closed.
         """
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         queue = self._waiting.get(owner)
         if queue is not None and len(queue) >= POOL_WAITING:
             raise TooManyWaiting(f"{POOL_WAITING} functions wait for a thread already")
@@ -202,11 +206,12 @@ class FairThreads:
 
     def close(self) -> None:
         """Let the threads end when their work ends, and refuse what waits."""
+        self._closed = True
         self._threads.close()
         for queue in self._waiting.values():
             for work in queue:
                 if not work.outcome.done():
-                    work.outcome.set_exception(RuntimeError("the provider is closed"))
+                    work.outcome.set_exception(RuntimeError(_CLOSED))
         self._waiting.clear()
 
     def _start(self) -> None:
