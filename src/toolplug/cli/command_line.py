@@ -64,6 +64,9 @@ def run(arguments: Sequence[str]) -> int:
     # Ctrl-C, or the end of the input at a question.
     except typer.Abort:
         return 1
+    # The reader has seen enough, as `head` has: there is nobody to tell.
+    except BrokenPipeError:
+        return 1
     except (ToolplugError, OSError) as error:
         print_problems(problems_in(error), as_json=as_json)
         return 1

@@ -136,7 +136,7 @@ class ModelTools(ToolExecutor, Protocol):
         """Call a tool by its name, as a program does: `await registry.call("price", item="tea")`.
 
         The arguments are named ones, or a mapping with the context after it. Every failure is a result, as in
-        `execute`. Raises `TypeError` for arguments of both kinds, and for what is no name, mapping or context.
+        `execute`. Raises `TypeError` for arguments of both kinds, and for what is neither a name nor a mapping nor a context.
         """
         if not isinstance(name, str):
             raise TypeError(f"the first argument is the name of a tool, not {type(name).__name__}{_instead(name)}")
