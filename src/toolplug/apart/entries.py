@@ -31,26 +31,7 @@ def load_apart(
     Problems of the settings are added to `problems`. The process waits for the start of the provider, and ends if there
     is none. Raises `ProviderError`.
     """
-    hello = {
-        **_describe_type(entry.key, found),
-        "own": {
-            "path": own.path,
-            "value": own.value,
-            "raw": _raw_value(own),
-            "file": str(own.document.folder / Path(own.document.file).name),
-            "broken": [list(path) for path in own.broken],
-            "withheld": sorted(own.withheld),
-        },
-        "host_keys": sorted(host_keys),
-    }
-    target = ProcessTarget(
-        key=entry.key,
-        owner=str(entry.owner),
-        hello=hello,
-        code=found.code,
-        max_result_bytes=_longest_result(entry),
-        masked=partial(mask, own.withheld),
-    )
+    target = target_of(entry, found, own, host_keys)
     process = start_process(target)
     described = process.description
     problems.extend(_problem(own, entry, each) for each in described["problems"])
@@ -69,6 +50,32 @@ def load_apart(
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
         unchecked=tuple(str(each) for each in described["unchecked"]),
+    )
+
+
+def target_of(
+    entry: ProviderEntry, found: InstalledProvider, own: Section, host_keys: Iterable[str]
+) -> ProcessTarget:
+    """Return what a process is to run for an entry."""
+    hello = {
+        **describe_type(entry.key, found),
+        "own": {
+            "path": own.path,
+            "value": own.value,
+            "raw": _raw_value(own),
+            "file": str(own.document.folder / Path(own.document.file).name),
+            "broken": [list(path) for path in own.broken],
+            "withheld": sorted(own.withheld),
+        },
+        "host_keys": sorted(host_keys),
+    }
+    return ProcessTarget(
+        key=entry.key,
+        owner=str(entry.owner),
+        hello=hello,
+        code=found.code,
+        max_result_bytes=_longest_result(entry),
+        masked=partial(mask, own.withheld),
     )
 
 
@@ -115,7 +122,8 @@ def apart_class(make: object, settings: Mapping[str, object], key: str) -> Funct
     return ApartProvider(ProcessTarget(key=key, owner=f"provider {key!r}", hello=hello), None)
 
 
-def _describe_type(key: str, found: InstalledProvider) -> Head:
+def describe_type(key: str, found: InstalledProvider) -> Head:
+    """Return where a process finds a type."""
     point = found.entry_point
     return {
         "key": key,

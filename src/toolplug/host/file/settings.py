@@ -335,6 +335,13 @@ class RunSettings(FileMapping):
     """Where a provider runs."""
 
     process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if self.process and self.worker:
+            raise PydanticCustomError("two_places", "has process and worker; keep one of them")
+        return self
 
 
 class ProviderSettings(FileMapping):
@@ -363,8 +370,13 @@ class ProviderSettings(FileMapping):
 
     @property
     def apart(self) -> bool:
-        """Whether the provider runs in a process of its own."""
-        return self.run is not None and self.run.process
+        """Whether the provider runs in a process of its own, or in several."""
+        return self.run is not None and (self.run.process or self.run.worker)
+
+    @property
+    def dialled(self) -> bool:
+        """Whether its processes are workers that dial in."""
+        return self.run is not None and self.run.worker
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})
