@@ -53,9 +53,7 @@ def load_apart(
     )
 
 
-def target_of(
-    entry: ProviderEntry, found: InstalledProvider, own: Section, host_keys: Iterable[str]
-) -> ProcessTarget:
+def target_of(entry: ProviderEntry, found: InstalledProvider, own: Section, host_keys: Iterable[str]) -> ProcessTarget:
     """Return what a process is to run for an entry."""
     hello = {
         **describe_type(entry.key, found),

@@ -24,7 +24,7 @@ MISSED_BEATS = 3
 Beats and not seconds: a host whose event loop was held up reads first what has arrived meanwhile.
 """
 HOST_SILENT_BEATS = 15
-"""Beats of a worker without a sign of the host after which it dials again: a host that starts may be silent for long."""
+"""Beats of a worker without a sign of the host after which it dials again: a host that starts may be silent."""
 HELLO_S = 10.0
 """Seconds in which a worker says who it is."""
 DESCRIBE_WORKER_S = 120.0

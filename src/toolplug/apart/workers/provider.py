@@ -174,7 +174,9 @@ class DialledProvider(ApartProvider):
     async def _admit(self, link: WorkerLink, process: str) -> Worker | None:
         """Have the worker start the provider, and offer what it lists. Return None for one that is refused."""
         if self._closed or len(self._links) > MAX_WORKERS:
-            reason = "the provider is closed" if self._closed else f"there are {MAX_WORKERS} workers, and no more can be"
+            reason = (
+                "the provider is closed" if self._closed else f"there are {MAX_WORKERS} workers, and no more can be"
+            )
             await self._refuse(link, reason, "", again=True)
             return None
         hello = await link.wait_for("hello", HELLO_S)
@@ -199,7 +201,11 @@ class DialledProvider(ApartProvider):
             return None
         secrets = frozenset(str(text) for text in found["secrets"])
         masked = self._target.masked
-        target = replace(self._target, masked=lambda text: masked(mask_secrets(text, secrets)))
+
+        def mask(text: str) -> str:
+            return masked(mask_secrets(text, secrets))
+
+        target = replace(self._target, masked=mask)
         return await self._begin_worker(link, name, target)
 
     async def _begin_worker(self, link: WorkerLink, name: str, target: ProcessTarget) -> Worker | None:
@@ -260,7 +266,9 @@ class DialledProvider(ApartProvider):
         self._workers.remove(worker)
         self._sum.remove(worker.metrics)
         level = logging.INFO if worker.connection.closing else logging.WARNING
-        _LOG.log(level, "provider %r: %s %s (%d left)", self.key, worker.name, worker.connection.lost, len(self._workers))
+        _LOG.log(
+            level, "provider %r: %s %s (%d left)", self.key, worker.name, worker.connection.lost, len(self._workers)
+        )
         if self._closed or any(each.offering == self._offering for each in self._workers):
             return
         if self._workers:
@@ -273,7 +281,7 @@ class DialledProvider(ApartProvider):
     async def _drain(self, worker: Worker) -> None:
         """Close the provider in a worker that is to end, once its calls have ended."""
         await worker.link.draining.wait()
-        while worker.connection.load:
+        while worker.connection.load:  # noqa: ASYNC110  its calls end in many places, and this is once in its life
             await asyncio.sleep(0.05)
         await self._close(worker)
 

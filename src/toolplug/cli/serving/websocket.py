@@ -61,5 +61,3 @@ def begin(connection: UpgradingConnection, lost: Callable[[Exception | None], No
     connection.transport.set_protocol(socket)
     fields = (b"%s: %s\r\n" % pair for pair in connection.scope["headers"])
     socket.data_received(b"GET %s HTTP/1.1\r\n%s\r\n" % (connection.url, b"".join(fields)))
-
-
