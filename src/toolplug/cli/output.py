@@ -25,7 +25,6 @@ COLOURS = MappingProxyType(
         "installed-not-enabled": "cyan",
         "disabled": "dim",
         "restarting": "yellow",
-        "waiting": "yellow",
         "shadowed": "yellow",
         "import-failed": "red",
         "config-invalid": "red",
