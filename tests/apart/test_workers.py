@@ -36,12 +36,15 @@ async def test_what_a_provider_does_it_does_in_a_worker(folder: Path) -> None:
         record = host.host.records()[0]
         assert (record.state, record.reason) == ("waiting", "waiting for a worker")
         assert record.fix == "start one: toolplug worker made --host URL"
-        worker = await host.start_worker(folder=folder)
+        worker = await host.start_worker(folder=folder, CUDA_VISIBLE_DEVICES="3")
         await host.dialled()
         assert host.host.records()[0].state == "active"
         assert (await host.call("echo", value=10**30))["output"] == str(10**30)
         who = await host.call("who")
         assert '"tenant":"acme"' in str(who["output"]).replace(" ", "")
+        variables = json.loads(str(who["output"]))["environment"]
+        assert "CUDA_VISIBLE_DEVICES" in variables
+        assert "TOOLPLUG_KEY" not in variables
         assert [(await host.call("note", text=text))["output"] for text in ("a", "b")] == ['["a"]', '["a","b"]']
         assert (await host.call("chain", depth=2))["output"] == "acme"
         thing = (await host.client.get("/v1/things/7?a=b")).json()

@@ -45,7 +45,8 @@ _DESCRIPTION_BYTES = 16 * 1024 * 1024
 class ProcessTarget:
     """What a process runs: a provider's type with its settings, as the first message has it.
 
-    `code` is the content of a provider that is a file. `masked` removes the secrets of the settings from a text.
+    `code` is the content of a provider that is a file. `environment` are the variables of the process, None for few of
+    the host's. `masked` removes the secrets of the settings from a text.
     """
 
     key: str
@@ -53,6 +54,7 @@ class ProcessTarget:
     hello: Mapping[str, object]
     code: bytes = b""
     max_result_bytes: int = 1024 * 1024
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
 
     @property
@@ -85,7 +87,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+                env=_few_variables() if target.environment is None else target.environment,
                 # A group of its own: what the provider starts ends with it, and a Ctrl-C is the host's alone.
                 start_new_session=True,
             )
@@ -197,6 +199,10 @@ class WorkerProcess:
             return self._process.poll() is not None
 
         return await in_own_thread(wait)
+
+
+def _few_variables() -> Mapping[str, str]:
+    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
 def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> None:

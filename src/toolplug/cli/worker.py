@@ -88,8 +88,8 @@ async def _run(supervisor: object) -> int:
         signalled = True
         stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(NotImplementedError):  # Windows
+    if sys.platform != "win32":  # there Ctrl-C ends it at once
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
     with suppress(asyncio.CancelledError):
         await run()

@@ -63,7 +63,7 @@ from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.http")
 
-_WORKERS = "toolplug.http.workers"
+_WORKERS = "toolplug.http.providers.workers"
 """Serves workers that dial in; imported when one does."""
 POLICY_VIOLATION = 1008
 

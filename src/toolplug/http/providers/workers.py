@@ -33,7 +33,7 @@ def dialled_provider(host: Host, path: str, principal: Principal) -> DialledProv
     provider = dialled.get(key)
     if provider is None:
         hint = name_hint(key, dialled) or "its entry needs run: {worker: true}"
-        raise HttpProblem(404, "not_found", f"no running provider {key!r} waits for workers; {hint}")
+        raise HttpProblem(404, "provider_not_found", f"no running provider {key!r} waits for workers; {hint}")
     return provider
 
 
