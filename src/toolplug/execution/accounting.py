@@ -336,9 +336,13 @@ class NothingClaimed(NamedTuple):
     arguments: None = None
     metadata: Mapping[str, object] = EMPTY
     ticket: None = None
+    goes_on: None = None
 
-    async def release(self, until: str | None = None) -> None:
+    async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
         """Return nothing, as nothing was used."""
+
+    async def end(self) -> None:
+        """Do nothing, as nothing was used."""
 
 
 _NOTHING_CLAIMED = NothingClaimed()
