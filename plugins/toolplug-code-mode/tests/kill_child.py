@@ -63,6 +63,8 @@ async def run_scripts(first: int) -> None:
     """Run scripts, each until it has ended, and write what became of it."""
     config = {
         "store": f"sqlite:///{FOLDER / 'store.db'}",
+        # A process that is killed between a question and the pause of its script leaves a question that nobody needs.
+        "approvals": {"life": "20s"},
         "providers": {
             "code": {"enabled": True, "type": "code_mode", "callers": "all"},
             "shop": {"tools": {"ask": "ask"}},
