@@ -10,6 +10,7 @@ from typing import cast
 
 from toolplug.apart.entries import apart_class
 from toolplug.apart.provider import ApartProvider
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 
@@ -17,7 +18,7 @@ from toolplug.providers.registry import FunctionRegistry
 @asynccontextmanager
 async def started(kind: type, settings: Mapping[str, object] | None = None) -> AsyncGenerator[FunctionRegistry]:
     made = apart_class(kind, settings or {}, "made")
-    wanted = DesiredProvider(ProviderEntry(key="made", type="made", apart=True), lambda: made)
+    wanted = DesiredProvider(ProviderEntry(key="made", type="made", run=RunSettings(process=True)), lambda: made)
     async with FunctionRegistry() as registry:
         await registry.apply([wanted])
         yield registry
