@@ -238,9 +238,7 @@ def filter_program(machine: str | None = None) -> bytes:
     program += [_make(_EQUAL, its.clone, 0, len(namespaces)), *namespaces, _make(_LOAD, _NUMBER)]
     families = [_make(_LOAD, _FIRST_ARGUMENT)]
     # Each known family jumps to the end, over the refusal.
-    families += [
-        _make(_EQUAL, family, len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)
-    ]
+    families += [_make(_EQUAL, family, len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)]
     families += [_make(_RETURN, _REFUSE | errno.EAFNOSUPPORT)]
     program += [_make(_EQUAL, its.socket, 0, len(families)), *families, _make(_RETURN, _ALLOW)]
     return b"".join(program)
