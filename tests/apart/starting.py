@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from toolplug.apart.confinement.confinement import confine
 from toolplug.apart.entries import apart_class
 from toolplug.apart.provider import ApartProvider
 from toolplug.config.run_settings import RunSettings
@@ -40,3 +44,13 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def _why_not_confined() -> str:
+    """Return why this machine cannot confine processes, empty where it can."""
+    refusal = confine(RunSettings(process=True, confine="try"), Path.cwd(), sys.executable).refusal
+    return "" if refusal is None else f"{refusal.reason}; {refusal.fix}"
+
+
+WHY_NOT_CONFINED = _why_not_confined()
+needs_confinement = pytest.mark.skipif(bool(WHY_NOT_CONFINED), reason=WHY_NOT_CONFINED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import mmap
 import os
 import selectors
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -41,6 +41,10 @@ _RUN = (
 """What the process runs: the folder of this package may be on the host's path by a variable that it does not get."""
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")
 """What a process gets of the host's environment: what the interpreter and the system need, and no secret."""
+_ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
+"""Of fcntl.h; the standard library names them since Python 3.13."""
+_ALL_BEGUN = 2**64 - 1
+"""The last begun call of a process that has spoilt the number: all may have had their effect."""
 _STOP_S = 2.0
 _READ = 64 * 1024
 _DESCRIPTION_BYTES = 16 * 1024 * 1024
@@ -83,14 +87,13 @@ class WorkerProcess:
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
         # Memory of both: a message for each beginning would double what a call costs.
-        with theirs, tempfile.TemporaryFile() as page:
-            page.truncate(BEGUN.size)
-            self._page = mmap.mmap(page.fileno(), BEGUN.size)
-            descriptors = (theirs.fileno(), page.fileno())
+        self._page = _open_page()
+        with theirs:
+            descriptors = (theirs.fileno(), self._page)
             self._process = self._start(descriptors)
         self._socket = ours
         # Whoever reads a configuration only to check it drops this object, and the process must not stay.
-        self._finish = weakref.finalize(self, _end_process, self._process, ours)
+        self._finish = weakref.finalize(self, _end_process, self._process, ours, self._page)
 
     def _start(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         confinement = self.target.confinement
@@ -121,7 +124,9 @@ class WorkerProcess:
     @property
     def last_begun(self) -> int:
         """The number of the last call that the process has begun; it begins them in the order of their numbers."""
-        return BEGUN.unpack_from(self._page)[0]
+        # Not mapped here: a process that makes the file shorter would end the host, which then has no such memory.
+        number = os.pread(self._page, BEGUN.size, 0) if self._finish.alive else b""
+        return BEGUN.unpack(number)[0] if len(number) == BEGUN.size else _ALL_BEGUN
 
     @property
     def exit_reason(self) -> str:
@@ -225,6 +230,19 @@ class WorkerProcess:
         return await in_own_thread(wait)
 
 
+def _open_page() -> int:
+    """Return the descriptor of memory that a process and the host have together, sealed in its size where it can be."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.TemporaryFile() as file:
+            page = os.dup(file.fileno())
+        os.ftruncate(page, BEGUN.size)
+        return page
+    page = os.memfd_create("toolplug-begun", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(page, BEGUN.size)
+    import_module("fcntl").fcntl(page, _ADD_SEALS, _SEAL_SEAL | _SEAL_SHRINK | _SEAL_GROW)
+    return page
+
+
 def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> None:
     loop.remove_reader(descriptor)
     os.close(descriptor)
@@ -232,7 +250,8 @@ def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> No
     loop.call_later(0.05, peer.fail, "ended")
 
 
-def _end_process(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+def _end_process(process: subprocess.Popen[bytes], ours: socket.socket, page: int) -> None:
+    os.close(page)
     # A socket that a transport has is the transport's to close.
     with suppress(OSError):
         if ours.gettimeout() != 0.0:

@@ -202,7 +202,7 @@ class ApartProvider(FunctionProvider):
     def _start_head(self) -> Head:
         site = self._site
         return {
-            "state_dir": str(site.state_dir),
+            "state_dir": str(self._opening.state_dir),
             "config_dir": str(site.config_dir),
             "egress": site.egress.allow,
             "max_result_bytes": self._target.max_result_bytes,

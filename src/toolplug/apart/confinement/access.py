@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,13 +26,13 @@ class Access:
         """Open all of it. Raises `InvalidDefinition` for a file that is gone."""
         confinement = self._confinement
         if confinement.sandbox is None:
-            return Opening(state_dir=state_dir)
+            return Opening(state_dir=_absolute(state_dir))
         self._files = open_grants(confinement.files)
         if confinement.run.network:
             self._proxy = NetworkProxy(confinement.run.network, egress, self._log)
             await self._proxy.start()
         proxy = None if self._proxy is None else self._proxy.path
-        return Opening(self._files, state_dir.resolve(), proxy)
+        return Opening(self._files, _absolute(state_dir), proxy)
 
     async def aclose(self) -> None:
         """Let go of all of it."""
@@ -41,3 +42,8 @@ class Access:
             each.close()
         if proxy is not None:
             await proxy.aclose()
+
+
+def _absolute(folder: Path) -> Path:
+    """Return the same folder for a process that runs elsewhere."""
+    return Path(os.path.abspath(folder))

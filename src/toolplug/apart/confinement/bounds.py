@@ -25,7 +25,7 @@ DESCRIPTORS = 256
 DISK = 256 * _MIB
 """Bytes that it may write: `site.state_dir` and granted folders grow by so much, and /tmp, which is memory, has it."""
 WATCH_S = 0.2
-"""Seconds between two counts. One of three processes takes 0.1 ms; what forks as fast as it can has 500 in that time."""
+"""Seconds between two counts. One takes 0.1 ms; what forks as fast as it can has 500 processes in that time."""
 _DISK_EVERY = 5
 """Counts of processes between two counts of files."""
 MAX_FILES = 20_000

@@ -8,10 +8,12 @@ comparisons, so it is made here:
     load the number          beyond the known: refuse   (a call that a newer kernel has)
     for each refused number  equal: refuse
     for `clone`              with a flag of a new namespace: refuse
+    for each that has a mode with the bits of setuid or setgid: refuse
     for `socket`             of another family than Unix and internet: refuse
     allow
 
-`clone3` is refused as unknown: its flags are in memory, where a filter cannot look, and libraries then use `clone`.
+`clone3` and `openat2` are refused as unknown: what they are to do is in memory, where a filter cannot look. Libraries
+then use `clone` and `openat`. A file that another user runs as the host's user would be a way out of a granted folder.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-"""Offsets in `struct seccomp_data`; the low half of an argument comes first on both architectures."""
+_NUMBER, _ARCHITECTURE, _ARGUMENTS, _ARGUMENT = 0, 4, 16, 8
+"""Offsets in `struct seccomp_data` and its size of an argument, whose low half comes first on both architectures."""
+_CREATES = 0o20000100
+"""O_CREAT, and the bit that O_TMPFILE has for itself: without them there is no mode."""
+_SETUID_SETGID = 0o6000
 _FAMILIES = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6: a vsock, for one, reaches the machine around a virtual one through every namespace."""
 _NEW_NAMESPACES = 0x7E020080
@@ -60,13 +65,21 @@ _COMMON = {
 }
 
 
+_UNKNOWN = (435, 437)
+"""clone3, openat2."""
+
+
 class _Architecture(NamedTuple):
-    """`audit` is its AUDIT_ARCH number; x86-64 has a second set of numbers (x32) from `foreign` on."""
+    """`audit` is its AUDIT_ARCH number; x86-64 has a second set of numbers (x32) from `foreign` on.
+
+    `modes`: which argument of a call is a mode, counted from 0. `opens`: the same of calls with flags before the mode.
+    """
 
     audit: int
     clone: int
-    clone3: int
     socket: int
+    modes: Mapping[int, int]
+    opens: Mapping[int, int]
     refused: Mapping[str, int]
     foreign: int | None = None
 
@@ -74,8 +87,9 @@ class _Architecture(NamedTuple):
 _X86_64 = _Architecture(
     audit=0xC000003E,
     clone=56,
-    clone3=435,
     socket=41,
+    modes={85: 1, 90: 1, 91: 1, 133: 1, 259: 2, 268: 2, 452: 2},  # creat chmod fchmod mknod mknodat fchmodat fchmodat2
+    opens={2: 2, 257: 3},  # open openat
     foreign=0x40000000,
     refused={
         "shmget": 29,
@@ -149,8 +163,9 @@ _X86_64 = _Architecture(
 _AARCH64 = _Architecture(
     audit=0xC00000B7,
     clone=220,
-    clone3=435,
     socket=198,
+    modes={33: 2, 52: 1, 53: 2, 452: 2},  # mknodat fchmod fchmodat fchmodat2
+    opens={56: 3},  # openat
     refused={
         "lookup_dcookie": 18,
         "umount2": 39,
@@ -231,16 +246,23 @@ def filter_program(machine: str | None = None) -> bytes:
     if its.foreign is not None:
         program += _refuse_if(_GREATER_EQUAL, its.foreign, errno.ENOSYS)
     program += _refuse_if(_GREATER_EQUAL, _BEYOND, errno.ENOSYS)
-    program += _refuse_if(_EQUAL, its.clone3, errno.ENOSYS)
+    for number in _UNKNOWN:
+        program += _refuse_if(_EQUAL, number, errno.ENOSYS)
     for number in sorted(its.refused.values()):
         program += _refuse_if(_EQUAL, number, errno.EPERM)
-    namespaces = [_make(_LOAD, _FIRST_ARGUMENT), *_refuse_if(_ANY_BIT, _NEW_NAMESPACES, errno.EPERM)]
-    program += [_make(_EQUAL, its.clone, 0, len(namespaces)), *namespaces, _make(_LOAD, _NUMBER)]
-    families = [_make(_LOAD, _FIRST_ARGUMENT)]
+    namespaces = _refuse_bits(0, _NEW_NAMESPACES)
+    program += _for_call(its.clone, namespaces)
+    for number, place in its.modes.items():
+        program += _for_call(number, _refuse_bits(place, _SETUID_SETGID))
+    for number, place in its.opens.items():
+        refusal = _refuse_bits(place, _SETUID_SETGID)
+        creates = [_load_argument(place - 1), _make(_ANY_BIT, _CREATES, 0, len(refusal))]
+        program += _for_call(number, [*creates, *refusal])
+    families = [_load_argument(0)]
     # Each known family jumps to the end, over the refusal.
     families += [_make(_EQUAL, family, len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)]
     families += [_make(_RETURN, _REFUSE | errno.EAFNOSUPPORT)]
-    program += [_make(_EQUAL, its.socket, 0, len(families)), *families, _make(_RETURN, _ALLOW)]
+    program += [*_for_call(its.socket, families), _make(_RETURN, _ALLOW)]
     return b"".join(program)
 
 
@@ -251,6 +273,19 @@ def refused_numbers(machine: str) -> Mapping[str, int]:
 
 def _make(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return _INSTRUCTION.pack(code, if_true, if_false, constant)
+
+
+def _load_argument(place: int) -> bytes:
+    return _make(_LOAD, _ARGUMENTS + place * _ARGUMENT)
+
+
+def _for_call(number: int, checks: list[bytes]) -> list[bytes]:
+    """Return these checks for one call, and nothing for the others; the number is loaded before and after."""
+    return [_make(_EQUAL, number, 0, len(checks) + 1), *checks, _make(_LOAD, _NUMBER)]
+
+
+def _refuse_bits(place: int, bits: int) -> list[bytes]:
+    return [_load_argument(place), *_refuse_if(_ANY_BIT, bits, errno.EPERM)]
 
 
 def _refuse_if(code: int, constant: int, error: int) -> list[bytes]:
