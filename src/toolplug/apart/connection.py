@@ -80,6 +80,7 @@ class HostConnection(Peer):
 
     def on_lost(self, reason: str) -> None:
         """End the calls: those that had begun may have had their effect."""
+        reason = self._process.ended_for or reason
         calls, self._calls = self._calls, {}
         last_begun = self._process.last_begun
         for number, each in calls.items():

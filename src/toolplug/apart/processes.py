@@ -129,10 +129,15 @@ class WorkerProcess:
         return BEGUN.unpack(number)[0] if len(number) == BEGUN.size else _ALL_BEGUN
 
     @property
+    def ended_for(self) -> str:
+        """Which bound it exceeded, so that the host has ended it; empty for none."""
+        return f"was ended: {self._watch.exceeded}" if self._watch is not None and self._watch.exceeded else ""
+
+    @property
     def exit_reason(self) -> str:
         """How the process ended, in words."""
-        if self._watch is not None and self._watch.exceeded:
-            return f"was ended: {self._watch.exceeded}"
+        if self.ended_for:
+            return self.ended_for
         code = self._process.poll()
         if code is None:
             return "it does not answer"
