@@ -289,6 +289,7 @@ class RunningProvider(Peer):
         key = "name" if head["of"] == "prompt" else "uri"
         source: Any = next(each for each in offered if getattr(each, key) == head["name"]).completions[head["argument"]]
         enter_frame(head["tenant"])
+        current_work.set((head["work"], head["tenant"]))
         found = source(head["typed"])
         return {"values": [str(text) for text in (await found if inspect.isawaitable(found) else found)][:1000]}
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
@@ -95,8 +96,8 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own. `on_failure` is the
-    effect of a check around calls that fails.
+    `mount` is the path prefix of its routes, or empty. `run`: where it runs, and what it may use there. `on_failure` is
+    the effect of a check around calls that fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -107,7 +108,7 @@ class ProviderEntry:
     public_routes: bool = False
     offer: Offer = "always"
     mount: str = ""
-    apart: bool = False
+    run: RunSettings = IN_PROCESS
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
@@ -120,6 +121,11 @@ class ProviderEntry:
     place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it runs in a process of its own."""
+        return self.run.process
 
     @property
     def owner(self) -> CodeOwner:

@@ -435,6 +435,8 @@ class FunctionRegistry(LiveCatalog):
             return replace(
                 record, state=ProviderState.RESTARTING, reason=down, fix="its log says why its process ended"
             )
+        if slot.entry.apart and (warning := getattr(generation.provider, "warning", "")):
+            record = replace(record, reason=warning)
         if listed or not generation.catalog:
             return record
         winners = sorted(

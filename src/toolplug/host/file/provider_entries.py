@@ -363,7 +363,7 @@ class ProviderEntries:
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
         try:
-            loaded = load(found) if not rules.apart else self._load_apart(entry, found, own, problems)
+            loaded = load(found) if not rules.run.process else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -399,7 +399,7 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
-            apart=rules.apart,
+            run=rules.run,
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.file_mapping import FileMapping
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
@@ -331,12 +332,6 @@ def _mount_path(path: str | None) -> str | None:
     return path
 
 
-class RunSettings(FileMapping):
-    """Where a provider runs."""
-
-    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
-
-
 class ProviderSettings(FileMapping):
     """The host's keys of one entry under `providers:`, without `settings`."""
 
@@ -350,7 +345,7 @@ class ProviderSettings(FileMapping):
         Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
         AfterValidator(_mount_path),
     ] = None
-    run: RunSettings | None = None
+    run: RunSettings = IN_PROCESS
     on_failure: Annotated[
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
@@ -360,11 +355,6 @@ class ProviderSettings(FileMapping):
         dict[str, ToolRuleSetting],
         Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
     ] = {}  # noqa: RUF012  pydantic copies it
-
-    @property
-    def apart(self) -> bool:
-        """Whether the provider runs in a process of its own."""
-        return self.run is not None and self.run.process
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})

@@ -37,9 +37,8 @@ from toolplug.net.checked_transport import (
     PORTS,
     CheckedNetwork,
     PinnedTransport,
-    resolve_host,
 )
-from toolplug.net.egress import Egress, Resolve
+from toolplug.net.egress import Egress, Resolve, resolve_host
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.child_process import Child, secrets_of
 from toolplug.parts.mcp.client.connection import Connect, ConnectionFailed, OnChange, ServerConnection
