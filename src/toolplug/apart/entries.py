@@ -32,7 +32,7 @@ def load_apart(
     is none. Raises `ProviderError`.
     """
     hello = {
-        **_describe_type(entry.key, found),
+        **_describe_type(entry, found),
         "own": {
             "path": own.path,
             "value": own.value,
@@ -48,6 +48,7 @@ def load_apart(
         owner=str(entry.owner),
         hello=hello,
         code=found.code,
+        python=entry.python,
         max_result_bytes=_longest_result(entry),
         masked=partial(mask, own.withheld),
     )
@@ -115,10 +116,10 @@ def apart_class(make: object, settings: Mapping[str, object], key: str) -> Funct
     return ApartProvider(ProcessTarget(key=key, owner=f"provider {key!r}", hello=hello), None)
 
 
-def _describe_type(key: str, found: InstalledProvider) -> Head:
+def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
     point = found.entry_point
     return {
-        "key": key,
+        "key": entry.key,
         "type": found.type,
         "module": point.module,
         "attribute": point.attr or "",
@@ -127,7 +128,8 @@ def _describe_type(key: str, found: InstalledProvider) -> Head:
         "editable": found.editable,
         "excluded_by": found.excluded_by,
         "source": None if found.file is None else str(found.file),
-        "path": python_path(),
+        # Another environment has its own: a folder of the host would bring the host's versions into it.
+        "path": [] if entry.python else python_path(),
     }
 
 

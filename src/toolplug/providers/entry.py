@@ -95,8 +95,8 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own. `on_failure` is the
-    effect of a check around calls that fails.
+    `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own, with the interpreter
+    `python`, or empty with the host's. `on_failure` is the effect of a check around calls that fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -108,6 +108,7 @@ class ProviderEntry:
     offer: Offer = "always"
     mount: str = ""
     apart: bool = False
+    python: str = ""
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS

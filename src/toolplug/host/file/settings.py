@@ -335,6 +335,22 @@ class RunSettings(FileMapping):
     """Where a provider runs."""
 
     process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    python: Annotated[
+        str | None,
+        Field(min_length=1, description="the interpreter of its own environment, from the folder of this file"),
+    ] = None
+    package: Annotated[
+        str | None,
+        Field(min_length=1, description="what `toolplug env` installs into that environment: toolplug-x==1.2"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_environment(self) -> Self:
+        if self.python is not None and not self.process:
+            raise PydanticCustomError("own_environment", "python needs process: true next to it")
+        if self.package is not None and self.python is None:
+            raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")
+        return self
 
 
 class ProviderSettings(FileMapping):
@@ -365,6 +381,11 @@ class ProviderSettings(FileMapping):
     def apart(self) -> bool:
         """Whether the provider runs in a process of its own."""
         return self.run is not None and self.run.process
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the provider's own environment as the file has it; empty: that of the host."""
+        return self.run.python or "" if self.run is not None else ""
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})
