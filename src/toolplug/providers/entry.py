@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from toolplug.catalog.definition import Offer
+from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
@@ -155,12 +155,17 @@ def release_nothing() -> None:
     """Do nothing: nothing waits for a provider in the host's process."""
 
 
+def accept_tools(tools: Iterable[ToolDefinition]) -> None:
+    """Accept all: nothing says which tools a provider has."""
+
+
 class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
     `inspected`: a failure is only recorded; it stops nothing and is not logged. `single` is a module or an object, of
     which there is only one; None for a class or function. `scopes` are those that its routes declare, None if only a
-    start can tell. `release` gives back what waits for `build`, where it is not called.
+    start can tell. `release` gives back what waits for `build`, where it is not called. `check_tools` raises
+    `ProviderError` for tools that it must not offer.
     """
 
     entry: ProviderEntry
@@ -170,6 +175,7 @@ class DesiredProvider(NamedTuple):
     single: object = None
     scopes: frozenset[str] | None = None
     release: Callable[[], None] = release_nothing
+    check_tools: Callable[[Iterable[ToolDefinition]], None] = accept_tools
 
 
 def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:

@@ -368,6 +368,8 @@ class ProviderEntries:
             if entry.python and found.file is None:
                 found = self.types[key] = find_there(entry, found.type)
                 entry = self._entry(section, found, rules)
+            if self.installed.check is not None:
+                self.installed.check.check_package(entry, found)
             loaded = load(found) if not rules.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
@@ -383,7 +385,9 @@ class ProviderEntries:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
         release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
-        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        wanted = DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        check = self.installed.check
+        return wanted if check is None else wanted._replace(check_tools=partial(check.check_tools, entry))
 
     def _load_apart(
         self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
