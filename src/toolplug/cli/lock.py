@@ -40,7 +40,7 @@ async def lock(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Write toolplug.lock next to the configuration, and show what is different from the one that is there.
+    """Write toolplug.lock next to the configuration, and show each difference from the one that is there.
 
     It has the version and a digest over the files of each enabled provider's package and of all that it needs, what
     each asks for, and a digest of each tool, those of MCP servers included. The providers are started, and the servers
@@ -60,7 +60,8 @@ async def lock(
     with progress("starting the providers"):
         made = await _make(files, configuration)
     now = update_lock(before, made.lock, update) if update else made.lock
-    changes = [*list_differences(before, now)]
+    # Of a first one everything would be new.
+    changes = [*list_differences(before, now)] if before.providers or before.servers else []
     write_lock(file, now)
     if as_json:
         print_json({"lock": str(file), "changes": changes, "warnings": list(made.warnings)})

@@ -181,7 +181,7 @@ def _tables(items: Iterable[BaseModel]) -> Any:
         for name, value in item.model_dump(mode="json", exclude_defaults=True).items():
             if name == "files":
                 lines = "".join(f"{digest}  {path}\n" for path, digest in value.items())
-                table.add(name, tomlkit.string(f"\n{lines}", multiline=True))
+                table.add(name, tomlkit.string(lines, multiline=True))
             elif value or name == "digest":
                 table.add(name, tomlkit.item(value))
         tables.append(table)

@@ -20,7 +20,7 @@ from packaging.markers import default_environment
 from packaging.utils import canonicalize_name
 
 from toolplug.apart.environments.interpreter import read_environment
-from toolplug.locking.files import ForeignFiles, hash_file, top_of
+from toolplug.locking.files import COMPILED, ForeignFiles, hash_file, top_of
 
 AT_START = ("sitecustomize", "usercustomize")
 """Modules that Python imports at each start where there are any."""
@@ -84,7 +84,7 @@ class SearchPath:
         known, found = set(tops), dict[str, str]()
         for folder in self.folders:
             for name in _names(folder):
-                top = top_of(name) or (name if name.isidentifier() else "")
+                top = top_of(name) or (name if name.isidentifier() and name != COMPILED else "")
                 full = os.path.join(folder, name)
                 if not top or top in known or self.foreign.has_top(name) or not (top_of(name) or _has_modules(full)):
                     continue
@@ -175,7 +175,7 @@ def _digest_of_all(path: str) -> str:
         return hash_file(path)
     total, count = hashlib.sha256(), 0
     for folder, inner, names in os.walk(path):
-        inner[:] = sorted(name for name in inner if name != "__pycache__")
+        inner[:] = sorted(name for name in inner if name != COMPILED)
         for name in sorted(names):
             count += 1
             if count <= _MAX_LOOSE:
