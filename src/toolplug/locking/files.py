@@ -10,7 +10,7 @@ import csv
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import Distribution
@@ -78,14 +78,15 @@ def read_record(distribution: Distribution) -> Mapping[str, str] | None:
 def hash_installed(root: Path, record: Mapping[str, str], others: ForeignFiles) -> PackageFiles:
     """Hash the files that RECORD lists, and those next to them. Raises `FilesUnreadable`."""
     listed = {path for path in record if _counts(path)}
-    found = _Found({}, [])
+    found = _Found({path: os.path.join(root, path) for path in listed if "/" not in path}, [])
     for folder, deep in _folders(root, listed):
         _walk(os.path.join(root, folder), folder, found, deep=deep)
+    found.compiled.extend(_compiled_beside(root, [path for path in listed if "/" not in path]))
     here = {path for path in found.files if _counts(path)}
     unlisted = {path for path in here - listed if not others.has(path)}
     digests: dict[str, str] = {}
     for path in sorted((here & listed) | unlisted | {each for each in listed - here if each.startswith("..")}):
-        digests[path] = hash_file(found.files.get(path) or os.path.join(root, path))
+        digests[path] = hash_file(os.path.join(root, path))
     wrong = [path for path in listed & digests.keys() if not _agrees(record[path], digests[path])]
     return PackageFiles(
         root=root,
@@ -194,6 +195,14 @@ def _folders(root: Path, listed: set[str]) -> Iterator[tuple[str, bool]]:
         else:
             own.add(whole)
             yield whole, True
+
+
+def _compiled_beside(root: Path, modules: Sequence[str]) -> Iterator[str]:
+    """Yield the compiled files of modules that are in no package; those of others are in the same folder."""
+    names = {path.removesuffix(".py") for path in modules if path.endswith(".py")}
+    folder = root / COMPILED
+    if names and folder.is_dir():
+        yield from (f"{COMPILED}/{name}" for name in os.listdir(folder) if name.partition(".")[0] in names)
 
 
 def _walk(folder: str, below: str, found: _Found, *, deep: bool) -> None:

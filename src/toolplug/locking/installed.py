@@ -140,17 +140,18 @@ class InstalledPackages:
             if spec is None:
                 yield f"{name} cannot be imported"
                 continue
-            own = str(files.root / name)
             places = [*(spec.submodule_search_locations or ())] if spec.origin is None else [spec.origin]
-            first = places[0] if places else ""
-            if not (first == own or first.startswith((own + os.sep, own + ".")) or _same_file(first, own)):
-                yield f"{name} is imported from {first or spec.origin}, which is not a file of it"
+            if not places or not _is_own(places[0], files, name):
+                yield f"{name} is imported from {places[0] if places else spec.origin}, which is not a file of it"
 
 
-def _same_file(first: str, own: str) -> bool:
-    """Return whether a place is below another one, through links."""
-    real, base = os.path.realpath(first), os.path.realpath(own)
-    return real == base or real.startswith((base + os.sep, base + "."))
+def _is_own(place: str, files: PackageFiles, name: str) -> bool:
+    """Return whether a file is one of a distribution's, or a folder the one of its namespace."""
+    for found, root in ((place, str(files.root)), (os.path.realpath(place), os.path.realpath(files.root))):
+        path = os.path.relpath(found, root).replace(os.sep, "/")
+        if path in files.digests or (path == name and os.path.isdir(found)):
+            return True
+    return False
 
 
 def _place(spec: ModuleSpec | None) -> Path | None:

@@ -53,7 +53,7 @@ class LockedEnvironment(_Value):
 
 
 class LockedPackage(_Value):
-    """A distribution of one interpreter. `requires` are the distributions that it needs there, by name.
+    """A distribution of one interpreter. `requires` are the distributions that it needs, by name.
 
     `permissions` is what it asks for; `files` have the first digits of the digest of each.
     """
@@ -74,14 +74,23 @@ class LockedPackage(_Value):
 
 
 class LockedProvider(_Value):
-    """An entry of `providers:`; a file has a `digest` and no `package`. `tools` have a digest each."""
+    """An entry of `providers:`; a file has a `digest` and no `package`. `tools` have a digest each.
+
+    `needs` are the names of all that its package needs in its environment, extras included.
+    """
 
     key: str
     type: str
     python: str = ""
     package: str = ""
     digest: str = ""
+    needs: tuple[str, ...] = ()
     tools: Digests
+
+    @property
+    def keys(self) -> frozenset[tuple[str, str]]:
+        """The interpreter and the name of its package, and of each that it needs."""
+        return frozenset((self.python, name) for name in (self.package, *self.needs) if name)
 
 
 class LockedServer(_Value):
@@ -115,17 +124,6 @@ class Lock(_Value):
     def server(self, name: str) -> LockedServer | None:
         """Return a server by its id."""
         return next((each for each in self.servers if each.id == name), None)
-
-    def closure(self, provider: LockedProvider) -> frozenset[tuple[str, str]]:
-        """Return the keys of an entry's package and of all that it needs."""
-        waiting, found = [provider.package] if provider.package else [], set[tuple[str, str]]()
-        while waiting:
-            name = waiting.pop()
-            package = self.package(provider.python, name)
-            if package is not None and package.key not in found:
-                found.add(package.key)
-                waiting += package.requires
-        return frozenset(found)
 
 
 def read_lock(file: Path) -> Lock:

@@ -45,6 +45,7 @@ def make_lock(configuration: Configuration, folder: Path, provider_tools: Tools,
             python=python,
             package=own[0].locked.name if own else "",
             digest=hashlib.sha256(found.code).hexdigest() if found.file is not None else "",
+            needs=tuple(each.locked.name for each in own[1:]),
             tools=dict(provider_tools.get(key, {})),
         )
         providers.append(locked)
@@ -72,8 +73,7 @@ def update_lock(before: Lock, now: Lock, keys: Collection[str]) -> Lock:
     packages = {each.key: each for each in before.packages}
     for provider in now.providers:
         if provider.key in keys:
-            needed = now.closure(provider)
-            packages |= {each.key: each for each in now.packages if each.key in needed}
+            packages |= {each.key: each for each in now.packages if each.key in provider.keys}
     environments = {each.python: each for each in before.environments}
     used = {each.python for each in now.providers if each.key in keys}
     environments |= {each.python: each for each in now.environments if each.python in used}
@@ -83,7 +83,7 @@ def update_lock(before: Lock, now: Lock, keys: Collection[str]) -> Lock:
         providers=tuple(providers.values()),
         servers=tuple(servers.values()),
     )
-    kept = {key for each in merged.providers for key in merged.closure(each)}
+    kept = {key for each in merged.providers for key in each.keys}
     return merged.model_copy(update={"packages": tuple(each for each in merged.packages if each.key in kept)})
 
 

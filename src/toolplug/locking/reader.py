@@ -102,8 +102,9 @@ class LockCheck:
             if key not in self._found:
                 self._found[key] = self._compare_package(packages, each)
             lines += self._found[key]
-        names = {each.locked.key for each in own}
-        lines += [f"{name} is not installed" for _, name in sorted(self._lock.closure(locked) - names)]
+        for _, name in sorted(locked.keys - {each.locked.key for each in own}):
+            there = packages.path.distribution(name) is not None
+            lines.append(f"{name} is {'needed no longer' if there else 'not installed'}")
         if python not in self._environments:
             now = packages.environment()
             self._environments[python] = [*compare_environment(self._lock.environment(python), now)]
