@@ -85,6 +85,7 @@ def _check(locked: Path, folder: Path, change: Change, monkeypatch: pytest.Monke
 
 
 @pytest.mark.process
+@pytest.mark.requirement("I36-lock")
 @pytest.mark.parametrize("change", QUICK, ids=[change.name for change in QUICK])
 def test_a_change_of_a_package_is_refused_in_words(
     locked: Path, tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +102,7 @@ def test_each_of_a_hundred_changes_is_refused_in_words(
 
 
 @pytest.mark.process
+@pytest.mark.requirement("I36-lock")
 def test_what_has_not_changed_is_served(locked: Path) -> None:
     for arguments in (("check", "--locked"), ("check", "--locked", "--start")):
         done = toolplug(*arguments, folder=locked, environ=_path(locked))

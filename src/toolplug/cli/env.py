@@ -9,7 +9,12 @@ from typing import Annotated
 
 import typer
 
-from toolplug.apart.environments.installation import InstallationFailed, Wheels, make_environment
+from toolplug.apart.environments.installation import (
+    InstallationFailed,
+    Wheels,
+    make_environment,
+    requirements_file,
+)
 from toolplug.apart.environments.interpreter import find_provider
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
@@ -54,7 +59,7 @@ def env(
     shows = sys.stderr.isatty() and not as_json and not log_options().quiet
     try:
         is_new = make_environment(
-            Path(python), run.package, wheels=None if wheels is None else Wheels(wheels.absolute()), shows=shows
+            Path(python), run.package, wheels=None if wheels is None else _wheels(wheels, run.python), shows=shows
         )
         found = find_provider(python, rules.type or key, key)
     except InstallationFailed as error:
@@ -65,6 +70,11 @@ def env(
         print_json({"python": python, "new": is_new, "package": found.distribution, "version": found.version})
         return
     echo(f"{python} {'is made' if is_new else 'is updated'}: {found.package} has the provider type {found.type!r}")
+
+
+def _wheels(folder: Path, python: str) -> Wheels:
+    file = folder.absolute() / requirements_file(Path(python).as_posix())
+    return Wheels(folder.absolute(), file if file.exists() else None)
 
 
 def _rules(document: Document, key: str) -> ProviderSettings:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Sequence
-from importlib.metadata import distribution
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -25,14 +26,26 @@ class InstallationFailed(ToolplugError):
 
 
 class Wheels(NamedTuple):
-    """A folder of wheels that is used in place of an index."""
+    """A folder of wheels that is used in place of an index, as `toolplug bundle` writes it.
+
+    `requirements` is its file for this environment: these wheels and no others, whatever the resolver would choose.
+    """
 
     folder: Path
+    requirements: Path | None = None
 
-    @property
-    def options(self) -> list[str]:
-        """The options of pip and uv for it."""
-        return ["--no-index", "--find-links", str(self.folder)]
+    def arguments(self, package: str) -> list[str]:
+        """Return the options of pip and uv for it, with what is installed."""
+        options = ["--no-index", "--find-links", str(self.folder)]
+        if self.requirements is not None:
+            return [*options, "--no-deps", "--require-hashes", "--requirement", str(self.requirements)]
+        return [*options, package, f"toolplug=={version('toolplug')}"]
+
+
+def requirements_file(python: str) -> str:
+    """Return the name of the file with the requirements of an interpreter, by its name in the lock."""
+    slug = re.sub(r"[^A-Za-z0-9_.]+", "-", python).strip("-.")
+    return f"requirements-{slug}.txt" if slug else "requirements.txt"
 
 
 def make_environment(python: Path, package: str, *, wheels: Wheels | None = None, shows: bool = False) -> bool:
@@ -44,12 +57,11 @@ def make_environment(python: Path, package: str, *, wheels: Wheels | None = None
     is_new = not python.exists()
     if is_new:
         _create(python)
-    wanted = [package, *_own_requirements(wheels)]
-    options = [] if wheels is None else wheels.options
+    wanted = [package, _own_requirement()] if wheels is None else wheels.arguments(package)
     said = ""
     for command in _installers(python):
         done = subprocess.run(
-            [*command, *options, *wanted],
+            [*command, *wanted],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr if shows else subprocess.PIPE,
             stderr=None if shows else subprocess.STDOUT,
@@ -89,11 +101,10 @@ def _installers(python: Path) -> Iterator[Sequence[str]]:
         yield [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check"]
 
 
-def _own_requirements(wheels: Wheels | None) -> list[str]:
+def _own_requirement() -> str:
     """Return what installs the toolplug of this host: from its folder, where it is a working copy (PEP 610)."""
     own = distribution("toolplug")
     try:
-        url = str(json.loads(own.read_text("direct_url.json") or "{}")["url"])
+        return f"toolplug @ {json.loads(own.read_text('direct_url.json') or '{}')['url']}"
     except (ValueError, LookupError, TypeError):
-        url = ""
-    return [f"toolplug @ {url}" if url and wheels is None else f"toolplug=={own.version}"]
+        return f"toolplug=={own.version}"
