@@ -36,7 +36,7 @@ def load_apart(
     is none. Raises `ProviderError`.
     """
     hello = {
-        **_describe_type(entry.key, found),
+        **_describe_type(entry, found),
         "own": {
             "path": own.path,
             "value": own.value,
@@ -54,6 +54,7 @@ def load_apart(
         owner=str(entry.owner),
         hello=hello,
         code=found.code,
+        python=entry.python,
         max_result_bytes=_longest_result(entry),
         masked=partial(mask, own.withheld),
     )
@@ -82,12 +83,14 @@ def _confine(entry: ProviderEntry, found: InstalledProvider, own: Section) -> Co
     """Return how the processes of an entry run. Raises `ProviderError` where it must be confined and cannot be."""
     owner, asked = str(entry.owner), None
     try:
-        if found.distribution and find_permissions(found.distribution) is not None:
-            asked = read_permissions(found.distribution)
-        modules = (found.module,) if found.file is None else ()
-        confinement = confine(
-            entry.run, own.document.folder, sys.executable, modules=modules, folders=(SOURCE,), asked=asked
-        )
+        package = found.entry_point.dist if entry.python else found.distribution
+        if package and find_permissions(package) is not None:
+            asked = read_permissions(package)
+        # Another environment has its packages, toolplug among them, within its prefix.
+        modules = (found.module,) if found.file is None and not entry.python else ()
+        folders = () if entry.python else (SOURCE,)
+        python = entry.python or sys.executable
+        confinement = confine(entry.run, own.document.folder, python, modules=modules, folders=folders, asked=asked)
     except InvalidDefinition as error:
         fix = "correct run of its entry, or the file of the package"
         raise ProviderError(f"{owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=fix) from None
@@ -153,10 +156,10 @@ def apart_class(
     return ApartProvider(ProcessTarget(key=key, owner=owner, hello=hello, confinement=confinement), None)
 
 
-def _describe_type(key: str, found: InstalledProvider) -> Head:
+def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
     point = found.entry_point
     return {
-        "key": key,
+        "key": entry.key,
         "type": found.type,
         "module": point.module,
         "attribute": point.attr or "",
@@ -165,7 +168,8 @@ def _describe_type(key: str, found: InstalledProvider) -> Head:
         "editable": found.editable,
         "excluded_by": found.excluded_by,
         "source": None if found.file is None else str(found.file),
-        "path": python_path(),
+        # Another environment has its own: a folder of the host would bring the host's versions into it.
+        "path": [] if entry.python else python_path(),
     }
 
 

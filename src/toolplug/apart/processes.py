@@ -25,7 +25,7 @@ from typing import Any, cast
 from toolplug.apart.confinement.bounds import Watch
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
-from toolplug.apart.frames import ANSWER, ASK, BEGUN, Frame, FrameReader, FrameRefused, Peer, encode_frame
+from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
 from toolplug.apart.values import Head, decode_error
 from toolplug.crashes import mask_nothing
@@ -39,6 +39,8 @@ _RUN = (
     "import sys; sys.path.append(sys.argv[3]); from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
 )
 """What the process runs: the folder of this package may be on the host's path by a variable that it does not get."""
+_RUN_THERE = "import sys; from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
+"""What an interpreter of another environment runs, with the toolplug that is installed there."""
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")
 """What a process gets of the host's environment: what the interpreter and the system need, and no secret."""
 _ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
@@ -54,13 +56,15 @@ _DESCRIPTION_BYTES = 16 * 1024 * 1024
 class ProcessTarget:
     """What a process runs: a provider's type with its settings, as the first message has it.
 
-    `code` is the content of a provider that is a file. `masked` removes the secrets of the settings from a text.
+    `code` is the content of a provider that is a file. `python` is the interpreter of its own environment, empty for
+    that of the host. `masked` removes the secrets of the settings from a text.
     """
 
     key: str
     owner: str
     hello: Mapping[str, object]
     code: bytes = b""
+    python: str = ""
     max_result_bytes: int = 1024 * 1024
     confinement: Confinement = UNCONFINED
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
@@ -74,6 +78,16 @@ class ProcessTarget:
         """Return the error of a process that does not start."""
         fix = "its output is in the log of the host, before this line"
         return ProviderError(f"{self.owner}: its process {what}", state=state, fix=fix)
+
+
+def check_protocol(target: ProcessTarget, spoken: object) -> None:
+    """Raise `ProviderError` unless a process speaks the protocol of this host, or the one before."""
+    if spoken in (PROTOCOL, PROTOCOL - 1):
+        return
+    newer = isinstance(spoken, int) and spoken > PROTOCOL
+    text = f"{target.owner}: its process speaks protocol {spoken!r}, and this host {PROTOCOL} and {PROTOCOL - 1}"
+    fix = "update toolplug of the host" if newer else f"update toolplug in its environment: toolplug env {target.key}"
+    raise ProviderError(text, state=ProviderState.INCOMPATIBLE, fix=fix)
 
 
 class WorkerProcess:
@@ -97,7 +111,7 @@ class WorkerProcess:
 
     def _start(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         confinement = self.target.confinement
-        program = [sys.executable, "-u", "-P", "-c", _RUN, *map(str, descriptors), str(SOURCE)]
+        program = [*_interpreter(self.target.python), *map(str, descriptors), str(SOURCE)]
         if confinement.sandbox is None:
             variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
             environment = {**variables, **granted_variables(confinement.run)}
@@ -154,6 +168,7 @@ class WorkerProcess:
         confinement = target.confinement
         hello = {
             **target.hello,
+            "protocol": PROTOCOL,
             "max_result_bytes": target.max_result_bytes,
             "level": level,
             "bounds": confinement.bounds._asdict(),
@@ -177,6 +192,7 @@ class WorkerProcess:
         if "error" in frame.head:
             self.kill()
             raise decode_error(frame.head["error"])
+        check_protocol(target, frame.head.get("protocol", 0))
         self.description = frame.head
 
     def _first_frame(self, until: float) -> Frame | None:
@@ -246,6 +262,11 @@ def _open_page() -> int:
     os.ftruncate(page, BEGUN.size)
     import_module("fcntl").fcntl(page, _ADD_SEALS, _SEAL_SEAL | _SEAL_SHRINK | _SEAL_GROW)
     return page
+
+
+def _interpreter(python: str) -> list[str]:
+    """Return the command that runs a worker; one of another environment imports from that alone."""
+    return [python, "-u", "-s", "-P", "-c", _RUN_THERE] if python else [sys.executable, "-u", "-P", "-c", _RUN]
 
 
 def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> None:

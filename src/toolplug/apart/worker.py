@@ -23,7 +23,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolplug.apart.frames import ANSWER, BEGUN, NOTE, Frame, FrameReader, Peer, encode_frame
+from toolplug.apart.frames import ANSWER, BEGUN, NOTE, PROTOCOL, Frame, FrameReader, Peer, encode_frame
 from toolplug.apart.limits import ADOPT_S, FRAME_SLACK, GONE_S, MAX_LINE
 from toolplug.apart.running import RunningProvider, refuse_hooks
 from toolplug.apart.values import Head, encode_error
@@ -51,6 +51,7 @@ def main(descriptor: int, page_descriptor: int) -> None:
     _leave_with_host(ours)
     frame = _receive(ours, FrameReader(_HELLO_BYTES))
     hello = frame.head
+    # Of another environment the host gives none, and its own stay.
     sys.path[:] = [*hello["path"], *(each for each in sys.path if each not in hello["path"])]
     _enter_confinement(hello)
     log = _HostLog()
@@ -233,6 +234,7 @@ def _describe(loaded: ProviderType, entry: ProviderEntry, problems: list[Head]) 
     names = set(loaded.hooks.names)
     refuse_hooks(entry, loaded.plugin, names=names)
     return {
+        "protocol": PROTOCOL,
         "problems": problems,
         "secrets": _secrets(entry),
         "tools": loaded.tools,

@@ -18,7 +18,7 @@ from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.errors import Problem, ToolplugError
 
 PANELS: Mapping[str, tuple[str, ...]] = {
-    "Write": ("init", "new-provider", "keys", "key", "schema", "dashboard"),
+    "Write": ("init", "new-provider", "env", "lock", "bundle", "keys", "key", "schema", "dashboard"),
     "Run": ("serve", "dev", "call", "chat", "eval", "discover", "connect"),
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
     "Decide": ("approvals", "grants", "agents", "toolsets", "notes"),

@@ -50,6 +50,14 @@ class RunSettings(FileMapping):
     """Where a provider runs, and what it may use there."""
 
     process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    python: Annotated[
+        str | None,
+        Field(min_length=1, description="the interpreter of its own environment, from the folder of this file"),
+    ] = None
+    package: Annotated[
+        str | None,
+        Field(min_length=1, description="what `toolplug env` installs into that environment: toolplug-x==1.2"),
+    ] = None
     network: Annotated[
         tuple[Annotated[str, AfterValidator(_host_word)], ...] | None,
         Field(strict=False, description="hosts that it may reach by HTTPS, as api.example.com or *.example.com:8443"),
@@ -95,6 +103,8 @@ class RunSettings(FileMapping):
         if given and not self.process:
             what = "{key} is of a provider in a process of its own; add process: true"
             raise PydanticCustomError("no_process", what, {"key": given[0]})
+        if self.package is not None and self.python is None:
+            raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")
         grants = sorted(self.model_fields_set & {"hooks", "tenants"})
         if grants and not self.confined:
             what = "{key} is a grant to a provider that is confined, and this one has every right; add confine: try"

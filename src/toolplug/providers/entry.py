@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from toolplug.catalog.definition import Offer
+from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
@@ -96,8 +96,9 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `run`: where it runs, and what it may use there. `on_failure` is
-    the effect of a check around calls that fails.
+    `mount` is the path prefix of its routes, or empty. `run`: where it runs, and what it may use there; `python` is the
+    interpreter of its own environment, or empty for the host's. `on_failure` is the effect of a check around calls that
+    fails.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -109,6 +110,7 @@ class ProviderEntry:
     offer: Offer = "always"
     mount: str = ""
     run: RunSettings = IN_PROCESS
+    python: str = ""
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
@@ -160,12 +162,17 @@ def release_nothing() -> None:
     """Do nothing: nothing waits for a provider in the host's process."""
 
 
+def accept_tools(tools: Iterable[ToolDefinition]) -> None:
+    """Accept all: nothing says which tools a provider has."""
+
+
 class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
     `inspected`: a failure is only recorded; it stops nothing and is not logged. `single` is a module or an object, of
     which there is only one; None for a class or function. `scopes` are those that its routes declare, None if only a
-    start can tell. `release` gives back what waits for `build`, where it is not called.
+    start can tell. `release` gives back what waits for `build`, where it is not called. `check_tools` raises
+    `ProviderError` for tools that it must not offer.
     """
 
     entry: ProviderEntry
@@ -175,6 +182,7 @@ class DesiredProvider(NamedTuple):
     single: object = None
     scopes: frozenset[str] | None = None
     release: Callable[[], None] = release_nothing
+    check_tools: Callable[[Iterable[ToolDefinition]], None] = accept_tools
 
 
 def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:

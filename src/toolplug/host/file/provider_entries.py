@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, s
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
+from toolplug.host.file.own_python import find_there, installed_elsewhere, own_python, python_path
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,
@@ -239,6 +239,8 @@ class ProviderEntries:
         at = (*path, "type") if "type" in node.entries else path
         if names_file(type_name):
             return self._file(key, type_name, at), enabled
+        if own_python(self.document, path, self.environ):
+            return installed_elsewhere(type_name), enabled
         found = list(self.installed.types.get(type_name, ()))
         if not found:
             message = f"unknown provider type {type_name!r}"
@@ -256,7 +258,7 @@ class ProviderEntries:
     def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
         """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""
         try:
-            return provider_file(type_name, Path(self.document.file).absolute().parent)
+            return provider_file(type_name, self.document.folder)
         except ProviderError as error:
             wrong = self.document.problem(at, code="unknown_provider", message=str(error), hint=error.fix)
             raise ConfigError([wrong, *self._wrong_rules(key)]) from None
@@ -363,6 +365,11 @@ class ProviderEntries:
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
         try:
+            if entry.python and found.file is None:
+                found = self.types[key] = find_there(entry, found.type)
+                entry = self._entry(section, found, rules)
+            if self.installed.check is not None:
+                self.installed.check.check_package(entry, found)
             loaded = load(found) if not rules.run.process else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
@@ -378,7 +385,9 @@ class ProviderEntries:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
         release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
-        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        wanted = DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        check = self.installed.check
+        return wanted if check is None else wanted._replace(check_tools=partial(check.check_tools, entry))
 
     def _load_apart(
         self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
@@ -400,6 +409,7 @@ class ProviderEntries:
             host_limits=self.settings.limits,
             tools=rules.tools,
             run=rules.run,
+            python=python_path(self.document, rules.run.python or ""),
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,

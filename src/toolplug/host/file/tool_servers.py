@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import ApiError, Problem
@@ -75,6 +76,10 @@ class ServerEntries(Protocol):
         """Yield what `toolplug doctor` warns of; `document` is the host's own file."""
         ...
 
+    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> ServerEntries:
+        """Return the entries, of whose tools those alone may be called whose digests are given for the server."""
+        ...
+
 
 class NoEntries(NamedTuple):
     """No entries: the file has no such section."""
@@ -89,6 +94,10 @@ class NoEntries(NamedTuple):
         """Yield nothing."""
         return iter(())
 
+    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> NoEntries:
+        """Return no entries."""
+        return self
+
 
 NO_ENTRIES = NoEntries()
 
@@ -98,6 +107,8 @@ class DiscoveredTool(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def definition(self) -> ToolDefinition: ...
     @property
     def quarantined(self) -> bool: ...
 

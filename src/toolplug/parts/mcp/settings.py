@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -175,6 +175,10 @@ class ServerEntries:
                     yield document.problem(path, code="command_not_found", message=message, hint=hint)
                 else:  # in the user's own file
                     yield Problem(code="command_not_found", message=message, path=".".join(path), hint=hint)
+
+    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> ServerEntries:
+        """Return the entries, of whose tools those alone may be called whose digests are given for the server."""
+        return replace(self, servers={key: replace(each, locked=tools(key)) for key, each in self.servers.items()})
 
     @classmethod
     def read(

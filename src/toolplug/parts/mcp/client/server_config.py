@@ -73,7 +73,8 @@ class Server:
 
     `discovery_timeout_s` limits the start and the listing of its tools; `rediscover_s` is the maximum age of its list,
     None for no limit. With a `prefix`, its tools are in all catalogs without an agent. `origin` returns the place of a
-    key of the entry by its path: `origin("tools", "get_time", "policy")`.
+    key of the entry by its path: `origin("tools", "get_time", "policy")`. `locked` are the digests of the tools that
+    may be called; with None each may.
     """
 
     name: ServerName
@@ -82,6 +83,7 @@ class Server:
     discovery_timeout_s: float = 30.0
     rediscover_s: float | None = None
     pin: bool = False
+    locked: Mapping[str, str] | None = None
     prefix: str | None = None
     policy: Policy = DEFAULT_POLICY
     offer: Offer = "always"

@@ -35,7 +35,7 @@ from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, FoundTool, ListingFailed, ServerState
+from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
 from toolplug.parts.mcp.offering.followed_resources import FollowedResources
 from toolplug.parts.mcp.offering.plans import planned_offers
 
@@ -261,7 +261,7 @@ class ServerTools:
         self._on_change = on_change
         self._labels = Labels(services.accounting, server.name)
         self.planner: ServerPlanner = ServerPlanner(server, services, self._labels)
-        self._found: tuple[FoundTool, ...] = ()
+        self._record = NEVER
         self.offers: FoundOffers = NO_OFFERS
         self._raw_offers: RawOffers | None = None
         self._offered, self._lone_offered = CachedOffering(), CachedOffering()
@@ -284,7 +284,7 @@ class ServerTools:
     @property
     def unmatched_rules(self) -> tuple[str, ...]:
         """Return the tools that have a rule but that the server does not have, as far as its tools are known."""
-        names = {tool.name for tool in self._found}
+        names = {tool.name for tool in self._record.tools}
         return tuple(name for name in self.server.tools if name not in names) if self._listed_once else ()
 
     def show(self, record: DiscoveryRecord) -> None:
@@ -293,9 +293,9 @@ class ServerTools:
             self.offers = record.offers
             self.services.offering_changed.send()
         self._listed_once = record.status == "success" or bool(record.tools)
-        if record.tools is self._found:
+        if record.tools is self._record.tools:
             return
-        self._found = record.tools
+        self._record = record
         self._publish(self.live.catalog)
 
     def configure(self, server: Server) -> None:
@@ -408,16 +408,19 @@ class ServerTools:
         if self._shared is None:
             self.live.publish(EMPTY_CATALOG)
         else:
-            self.live.publish(self.planner.catalog(self._found, self._shared, before))
+            self.live.publish(self.planner.catalog(self._listed(), self._shared, before))
         self.services.offering_changed.send()
         self.accepted = self._list_accepted()
         for session in self.sessions:
             session.follow()
 
     def _list_accepted(self) -> Mapping[str, str] | None:
-        if not self.server.pin:
+        if not self.server.pin and self.server.locked is None:
             return None
-        return {tool.name: tool.definition.ref.digest for tool in self._found if not tool.quarantined}
+        return {tool.name: tool.definition.ref.digest for tool in self._listed() if not tool.quarantined}
+
+    def _listed(self) -> Sequence[FoundTool]:
+        return hold_back(self._record, self.server.locked).tools
 
 
 async def _not_followed(uri: str, told: Callable[[], None]) -> Callable[[], None]:
