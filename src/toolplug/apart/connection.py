@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from toolplug.apart import values
 from toolplug.apart.frames import (
@@ -25,13 +25,26 @@ from toolplug.apart.frames import (
 from toolplug.apart.limits import LATE_S, MAX_UNREAD
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.own_site import answer_store
-from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess
+from toolplug.apart.processes import OutputLog, ProcessTarget
 from toolplug.apart.values import Head
 from toolplug.catalog.call import CallContext, CannotAsk, Principal, ToolCall
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import InvalidJson, StoreMisused, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import OUTCOME_UNKNOWN
 from toolplug.providers.site import ProviderContext
+
+
+class ProcessEnd(Protocol):
+    """The process at the other end of a connection."""
+
+    @property
+    def last_begun(self) -> int:
+        """The number of the last call that the process may have begun."""
+        ...
+
+    def kill(self) -> None:
+        """End the process at once."""
+        ...
 
 
 class _CallInProcess:
@@ -61,7 +74,7 @@ class HostConnection(Peer):
     def __init__(
         self,
         target: ProcessTarget,
-        process: WorkerProcess,
+        process: ProcessEnd,
         site: ProviderContext,
         metrics: ProcessMetrics,
         ended: Callable[[HostConnection, str], None],
@@ -77,6 +90,11 @@ class HostConnection(Peer):
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
         self._asking: dict[int, _Caller] = {}
+
+    @property
+    def load(self) -> int:
+        """The calls and requests that run in the process."""
+        return len(self._calls) + len(self._requests)
 
     def on_lost(self, reason: str) -> None:
         """End the calls: those that had begun may have had their effect."""

@@ -35,29 +35,7 @@ def load_apart(
     Problems of the settings are added to `problems`. The process waits for the start of the provider, and ends if there
     is none. Raises `ProviderError`.
     """
-    hello = {
-        **_describe_type(entry, found),
-        "own": {
-            "path": own.path,
-            "value": own.value,
-            "raw": _raw_value(own),
-            "file": str(own.document.folder / Path(own.document.file).name),
-            "broken": [list(path) for path in own.broken],
-            "withheld": sorted(own.withheld),
-        },
-        "host_keys": sorted(host_keys),
-    }
-    confinement = _confine(entry, found, own)
-    target = ProcessTarget(
-        confinement=confinement,
-        key=entry.key,
-        owner=str(entry.owner),
-        hello=hello,
-        code=found.code,
-        python=entry.python,
-        max_result_bytes=_longest_result(entry),
-        masked=partial(mask, own.withheld),
-    )
+    target = target_of(entry, found, own, host_keys, _confine(entry, found, own))
     process = start_process(target)
     described = process.description
     problems.extend(_problem(own, entry, each) for each in described["problems"])
@@ -104,6 +82,38 @@ def refuse_unconfined(owner: str, confinement: Confinement) -> None:
     if refusal is not None and confinement.required:
         text = f"{owner}: it must be confined (confine: required), and cannot be: {refusal.reason}"
         raise ProviderError(text, state=ProviderState.START_FAILED, fix=refusal.fix)
+
+
+def target_of(
+    entry: ProviderEntry,
+    found: InstalledProvider,
+    own: Section,
+    host_keys: Iterable[str],
+    confinement: Confinement,
+) -> ProcessTarget:
+    """Return what a process is to run for an entry."""
+    hello = {
+        **describe_type(entry.key, found, elsewhere=bool(entry.python)),
+        "own": {
+            "path": own.path,
+            "value": own.value,
+            "raw": _raw_value(own),
+            "file": str(own.document.folder / Path(own.document.file).name),
+            "broken": [list(path) for path in own.broken],
+            "withheld": sorted(own.withheld),
+        },
+        "host_keys": sorted(host_keys),
+    }
+    return ProcessTarget(
+        confinement=confinement,
+        python=entry.python,
+        key=entry.key,
+        owner=str(entry.owner),
+        hello=hello,
+        code=found.code,
+        max_result_bytes=_longest_result(entry),
+        masked=partial(mask, own.withheld),
+    )
 
 
 class _Build:
@@ -156,10 +166,11 @@ def apart_class(
     return ApartProvider(ProcessTarget(key=key, owner=owner, hello=hello, confinement=confinement), None)
 
 
-def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
+def describe_type(key: str, found: InstalledProvider, *, elsewhere: bool = False) -> Head:
+    """Return where a process finds a type; `elsewhere`: in an environment of its own."""
     point = found.entry_point
     return {
-        "key": entry.key,
+        "key": key,
         "type": found.type,
         "module": point.module,
         "attribute": point.attr or "",
@@ -169,7 +180,7 @@ def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
         "excluded_by": found.excluded_by,
         "source": None if found.file is None else str(found.file),
         # Another environment has its own: a folder of the host would bring the host's versions into it.
-        "path": [] if entry.python else python_path(),
+        "path": [] if elsewhere else python_path(),
     }
 
 

@@ -38,6 +38,9 @@ _LOG = logging.getLogger("toolplug.providers")
 _ROUTES = "toolplug.apart.route_requests"
 _CLOSE_S = 4.8
 
+NOTHING_OFFERED: Head = {"tools": [], "prompts": [], "resources": [], "routes": [], "hooks": [], "accepts_key": False}
+"""What a process lists that has nothing."""
+
 
 class ApartProvider(FunctionProvider):
     """Runs a provider in a process of its own, which is started again when it ends.
@@ -51,7 +54,7 @@ class ApartProvider(FunctionProvider):
         self._target = target
         self._process = process
         self._connection: HostConnection | None = None
-        self._started: Head = {"tools": [], "prompts": [], "resources": [], "routes": [], "hooks": []}
+        self._started: Head = NOTHING_OFFERED
         self._metrics = ProcessMetrics(target.key)
         self._site: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,16 +83,21 @@ class ApartProvider(FunctionProvider):
         except InvalidDefinition as error:
             fix = "correct run.files of its entry"
             raise ProviderError(f"{self._target.owner}: {error}", state=ProviderState.START_FAILED, fix=fix) from None
-        self._started = await self._launch()
-        hooks = [each for each in self._started["hooks"] if not self._confinement.lacks_hook(str(each[0]))]
-        self._off = [str(each[0]) for each in self._started["hooks"] if each not in hooks]
+        self._offer(await self._launch())
+        self._watch_closing(site)
+
+    def _offer(self, started: Head) -> None:
+        """Have the tools, routes and hooks that a process has listed."""
+        self._started = started
+        vars(self).pop("_toolplug_plugin", None)
+        hooks = [each for each in started["hooks"] if not self._confinement.lacks_hook(str(each[0]))]
+        self._off = [str(each[0]) for each in started["hooks"] if each not in hooks]
         if hooks:
             vars(self)["_toolplug_plugin"] = _hook_plugin(self, hooks)
         for text in (self.warning, *self._list_off()):
             if text:
                 _LOG.warning("%s: %s", self._target.owner, text)
-        self.accepts_idempotency_key: bool = bool(self._started["accepts_key"])
-        self._watch_closing(site)
+        self.accepts_idempotency_key: bool = bool(started["accepts_key"])
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools that the process has listed."""
@@ -163,6 +171,11 @@ class ApartProvider(FunctionProvider):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
+    def down_as(self) -> tuple[ProviderState, str]:
+        """The state while it does not run, and how to change that."""
+        return ProviderState.RESTARTING, "its log says why its process ended"
+
+    @property
     def connection(self) -> HostConnection:
         """The connection with the running process. Raises `ToolUnavailable`."""
         connection = self._connection
@@ -200,6 +213,7 @@ class ApartProvider(FunctionProvider):
         return found
 
     def _start_head(self) -> Head:
+        """Return what a process needs of the host to start the provider."""
         site = self._site
         return {
             "state_dir": str(self._opening.state_dir),

@@ -103,14 +103,26 @@ OPERATOR = "operator"
 """The scope for what concerns the whole host or another tenant: who runs the host has it, on the command line too."""
 DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
+WORKER = "worker"
+"""The scope of a worker that dials in: it gets the settings of its entry, and answers the calls of all tenants."""
 DECIDE_SCOPE = "approvals:write"
 """The scope of a person who decides on calls that wait."""
 SEE_APPROVALS = "approvals:read"
 """The scope that sees the calls that wait and the grants; `approvals:write` implies it."""
-HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", SEE_APPROVALS, DECIDE_SCOPE, ADMIN, OPERATOR, DELEGATE)
+HOST_SCOPES = (
+    "tools:read",
+    "tools:call",
+    "sessions:write",
+    SEE_APPROVALS,
+    DECIDE_SCOPE,
+    ADMIN,
+    OPERATOR,
+    DELEGATE,
+    WORKER,
+)
 """The scopes that the host itself asks for; a provider's routes may declare others."""
-# An administrator of a tenant gives itself any scope of its own tenant, but these two reach beyond it.
-_ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})
+# An administrator of a tenant gives itself any scope of its own tenant, but these reach beyond it.
+_ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE, WORKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ class Principal:
     def has_scope(self, scope: str) -> bool:
         """Return True if the principal has this scope, or one that implies it.
 
-        `admin` implies all but `operator` and `delegate`, `approvals:write` implies `approvals:read`.
+        `admin` implies all but `operator`, `delegate` and `worker`, `approvals:write` implies `approvals:read`.
         """
         if scope in self.scopes or (ADMIN in self.scopes and scope not in _ONLY_BY_NAME):
             return True

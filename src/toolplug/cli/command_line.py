@@ -19,7 +19,7 @@ from toolplug.errors import Problem, ToolplugError
 
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "env", "lock", "bundle", "keys", "key", "schema", "dashboard"),
-    "Run": ("serve", "dev", "call", "chat", "eval", "discover", "connect"),
+    "Run": ("serve", "dev", "worker", "call", "chat", "eval", "discover", "connect"),
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
     "Decide": ("approvals", "grants", "agents", "toolsets", "notes"),
 }

@@ -15,6 +15,9 @@ HOST_HOOKS = ("before_call", "change_result", "after_call", "provider_changed")
 """Hooks of a provider in a process of its own that see the calls and providers of the whole host."""
 READ_ONLY, WRITABLE = "ro", "rw"
 
+_OF_WORKERS = ("network", "files", "environment", "confine", "hooks", "tenants")
+"""What may be said of workers that dial in: the host keeps their hooks and records to it, and says what it cannot."""
+
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*(?::[1-9][0-9]{0,4})?|\[[0-9a-f:.]+\](?::[1-9][0-9]{0,4})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_PORT = 65_535
@@ -50,6 +53,7 @@ class RunSettings(FileMapping):
     """Where a provider runs, and what it may use there."""
 
     process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
     python: Annotated[
         str | None,
         Field(min_length=1, description="the interpreter of its own environment, from the folder of this file"),
@@ -92,6 +96,11 @@ class RunSettings(FileMapping):
     disk: Annotated[Size | None, Field(description="that it may write; confined 256MiB")] = None
 
     @property
+    def apart(self) -> bool:
+        """Whether the provider runs in a process of its own, or in several elsewhere."""
+        return self.process or self.worker
+
+    @property
     def confined(self) -> bool:
         """Whether what is not granted is refused."""
         return not (self.network is self.files is self.environment is self.confine is None)
@@ -99,7 +108,9 @@ class RunSettings(FileMapping):
     @model_validator(mode="after")
     def check_together(self) -> Self:
         """Refuse what would do nothing."""
-        given = sorted(self.model_fields_set - {"process"})
+        if self.process and self.worker:
+            raise PydanticCustomError("two_places", "has process and worker; keep one of them")
+        given = sorted(self.model_fields_set - ({"process", "worker", *_OF_WORKERS} if self.worker else {"process"}))
         if given and not self.process:
             what = "{key} is of a provider in a process of its own; add process: true"
             raise PydanticCustomError("no_process", what, {"key": given[0]})

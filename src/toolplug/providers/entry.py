@@ -28,6 +28,7 @@ class ProviderState(StrEnum):
     CONFIG_INVALID = "config-invalid"
     START_FAILED = "start-failed"
     RESTARTING = "restarting"
+    WAITING = "waiting"
     SHADOWED = "shadowed"
     INCOMPATIBLE = "incompatible"
 
@@ -126,8 +127,13 @@ class ProviderEntry:
 
     @property
     def apart(self) -> bool:
-        """Whether it runs in a process of its own."""
-        return self.run.process
+        """Whether it runs in a process of its own, or in workers that dial in."""
+        return self.run.apart
+
+    @property
+    def dialled(self) -> bool:
+        """Whether its processes are workers that dial in."""
+        return self.run.worker
 
     @property
     def owner(self) -> CodeOwner:
