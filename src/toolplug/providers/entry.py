@@ -14,6 +14,7 @@ from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.providers.provider import FunctionProvider
 
 
@@ -96,7 +97,7 @@ class ProviderEntry:
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
     `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own. `on_failure` is the
-    effect of a check around calls that fails.
+    effect of a check around calls that fails. `user_auth` says where `context.credential()` comes from.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -112,6 +113,7 @@ class ProviderEntry:
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: MappingProxyType({}))
+    user_auth: UserAuth | None = None
     settings: object = None
     distribution: str = ""
     version: str = ""

@@ -400,6 +400,7 @@ class ProviderEntries:
             host_limits=self.settings.limits,
             tools=rules.tools,
             apart=rules.apart,
+            user_auth=rules.user_auth,
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,
