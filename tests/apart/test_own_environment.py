@@ -14,7 +14,7 @@ from tests.cli.process import serving, toolplug
 from toolplug import open_host
 from toolplug.errors import ConfigError
 
-HOST_FILE = '''
+HOST_FILE = """
 import httpx2
 
 from toolplug import tool
@@ -24,7 +24,7 @@ from toolplug import tool
 def own() -> str:
     "Say which library the host has."
     return httpx2.__version__
-'''
+"""
 CONFIGURATION = """
 store: memory://
 providers:

@@ -193,6 +193,11 @@ class HostConnection(Peer):
             return {"action": given.action, "content": dict(given.content)}, b""
         if asked == "tool":
             return await self._call_tool(work, head, body)
+        if asked == "credential":
+            running = self._calls.get(work) if isinstance(work, int) else None
+            if running is None:
+                raise ToolUnavailable("the call has ended", code="call_ended")
+            return {"text": await running.context.credential(str(head["refused"]))}, b""
         if asked != "store":
             raise ValueError(f"{asked!r} is nothing that a process can ask")
         caller = self._caller_of(work)

@@ -354,7 +354,9 @@ class CallerTools(ModelTools):
 
     def __init__(self, tools: ToolExecutor, context: CallContext) -> None:
         self._tools = tools
-        self._context = context._replace(approval=None, idempotency_key=None, options=EMPTY, report=no_report)
+        self._context = context._replace(
+            approval=None, idempotency_key=None, options=EMPTY, report=no_report, user_auth=None
+        )
 
     @property
     def catalog(self) -> Catalog:

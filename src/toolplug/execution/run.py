@@ -39,7 +39,7 @@ from toolplug.catalog.plan import (
     PlanCounters,
     PlanHooks,
 )
-from toolplug.errors import InvalidArguments, StoreError
+from toolplug.errors import NOT_SENT, InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
@@ -123,8 +123,9 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
 
 
 def _is_lost(result: ToolResult) -> bool:
-    # With `retry_after_s` the source was unavailable before the call was sent, so the tool cannot have run.
-    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    # With `retry_after_s`, or without a credential, the call was not sent, so the tool cannot have run.
+    lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    return lost and result.metadata.get("code") not in NOT_SENT
 
 
 def _add_claim(result: ToolResult, claim: ApprovalClaim) -> tuple[ToolResult, bool]:

@@ -15,6 +15,7 @@ from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.providers.provider import FunctionProvider
 
 
@@ -99,7 +100,7 @@ class ProviderEntry:
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
     `mount` is the path prefix of its routes, or empty. `run`: where it runs, and what it may use there; `python` is the
     interpreter of its own environment, or empty for the host's. `on_failure` is the effect of a check around calls that
-    fails.
+    fails. `user_auth` says where `context.credential()` comes from.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -116,6 +117,7 @@ class ProviderEntry:
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: MappingProxyType({}))
+    user_auth: UserAuth | None = None
     settings: object = None
     distribution: str = ""
     version: str = ""

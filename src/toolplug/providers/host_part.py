@@ -22,6 +22,7 @@ from toolplug import library_types
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
+from toolplug.execution.user_auth import HostCredentials
 from toolplug.providers.entry import ProviderEntry
 from toolplug.stores.store import Store
 
@@ -131,8 +132,8 @@ class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
     That of a plugin is open while the file has its section, and closed when a reload removes it. With changed code it
-    is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions` and
-    `approvals` are those of the host, of the one part that has them.
+    is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions`,
+    `approvals` and `credentials` are those of the host, of the one part that has them.
 
     ```python
     import asyncio
@@ -158,6 +159,7 @@ class RunningPart(Protocol[S_contra]):
 
     sessions: library_types.HostSessions | None = None
     approvals: library_types.HostApprovals | None = None
+    credentials: HostCredentials | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""

@@ -424,6 +424,7 @@ class ProviderEntries:
             tools=rules.tools,
             run=rules.run,
             python=python_path(self.document, rules.run.python or ""),
+            user_auth=rules.user_auth,
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,

@@ -21,6 +21,7 @@ from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.keys.host_key import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
@@ -350,6 +351,9 @@ class ProviderSettings(FileMapping):
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
     ] = "deny"
+    user_auth: Annotated[
+        UserAuth | None, Field(description="whose credential its tools get from context.credential(): the caller's own")
+    ] = None
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[str, ToolRuleSetting],
