@@ -150,13 +150,7 @@ class _HostApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await self._serve_worker(scope, receive, send)
-                return
-            if scope["type"] == "lifespan" and self._host.entered:
-                await in_own_thread(partial(import_token_checks, self._host.settings.auth))
-                self._current_checks()  # so that the log warns of missing auth before the first request
-            await serve_other_protocol(scope, receive, send)
+            await self._serve_other(scope, receive, send)
             return
         if scope.get("root_path", "").endswith("/"):
             scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
@@ -192,6 +186,16 @@ class _HostApp:
                 method = scope["method"] if scope["method"] in matched.counted_methods else OTHER_METHOD
                 seconds = (sent.started_at or perf_counter()) - began
                 self._host.operations.request(method, matched.path, sent.status, seconds)
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a worker that dials in, or confirm a lifespan."""
+        if scope["type"] == "websocket":
+            await self._serve_worker(scope, receive, send)
+            return
+        if self._host.entered:
+            await in_own_thread(partial(import_token_checks, self._host.settings.auth))
+            self._current_checks()  # so that the log warns of missing auth before the first request
+        await serve_other_protocol(scope, receive, send)
 
     async def _serve_worker(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker that dials in: nothing else uses a WebSocket. A refusal is the response to its request."""

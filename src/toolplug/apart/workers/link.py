@@ -1,7 +1,7 @@
 """The host's end of a worker's WebSocket: the transport of a connection, and the process at its other end.
 
-Binary messages are pieces of the stream of frames (`toolplug.apart.frames`); text messages are JSON between the host and
-the worker that started the process: signs of life, what it is to run, and how the process has ended.
+Binary messages are pieces of the stream of frames (`toolplug.apart.frames`); text messages are JSON between the host
+and the worker that started the process: signs of life, what it is to run, and how the process has ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Send = Callable[[Any], Awaitable[None]]
 class WorkerLink:
     """Carries the frames of one connection over a WebSocket that was accepted; `run` until it ends.
 
-    `alive` returns what a sign of life says. It is the transport of its `peer`, which has no other, and stands for the process in the worker: `last_begun` is the
-    number of the last call that may have begun there. A call whose bytes have left the host may have, unless the worker
-    says that it has not.
+    `alive` returns what a sign of life says. A link is the transport of its `peer`, which has no other, and stands for
+    the process in the worker: `last_begun` is the number of the last call that may have begun there. A call whose bytes
+    have left the host may have, unless the worker says that it has not.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class WorkerLink:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._ended = asyncio.Event()
+        self._finishing = False
         self._missed = 0
         self._written = self._sent = 0
         self._calls: deque[tuple[int, int]] = deque()
@@ -137,9 +138,9 @@ class WorkerLink:
 
     async def finish(self) -> None:
         """Send what has been written, and end."""
-        while self._outgoing and not self._ended.is_set():
-            await asyncio.sleep(0.01)
-        self._ended.set()
+        self._finishing = True
+        self._wake.set()
+        await self._ended.wait()
 
     def _fail(self, reason: str) -> None:
         for waiter in self._waiting.values():
@@ -174,7 +175,7 @@ class WorkerLink:
                 self.draining.set()
             case "ended":
                 begun = head.get("begun")
-                self._reported = begun if isinstance(begun, int) and 0 <= begun else None
+                self._reported = begun if isinstance(begun, int) and begun >= 0 else None
                 self._exit_reason = str(head.get("reason", ""))[:MAX_NOTE]
                 self._ended.set()
             case "hello" | "described":
@@ -200,6 +201,8 @@ class WorkerLink:
                     await self._send({"type": "websocket.send", "bytes": item})
                     self._unsent -= len(item)
                 self._outgoing.popleft()
+            if self._finishing:
+                return
 
     async def _beat(self) -> None:
         while self._missed <= MISSED_BEATS:

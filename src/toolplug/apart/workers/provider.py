@@ -201,7 +201,11 @@ class DialledProvider(ApartProvider):
             return None
         secrets = frozenset(str(text) for text in found["secrets"])
         masked = self._target.masked
-        target = replace(self._target, masked=lambda text: masked(mask_secrets(text, secrets)))
+
+        def mask(text: str) -> str:
+            return masked(mask_secrets(text, secrets))
+
+        target = replace(self._target, masked=mask)
         return await self._begin_worker(link, name, target)
 
     async def _begin_worker(self, link: WorkerLink, name: str, target: ProcessTarget) -> Worker | None:
@@ -277,7 +281,7 @@ class DialledProvider(ApartProvider):
     async def _drain(self, worker: Worker) -> None:
         """Close the provider in a worker that is to end, once its calls have ended."""
         await worker.link.draining.wait()
-        while worker.connection.load:
+        while worker.connection.load:  # noqa: ASYNC110  its calls end in many places, and this is once in its life
             await asyncio.sleep(0.05)
         await self._close(worker)
 

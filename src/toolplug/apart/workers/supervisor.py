@@ -1,7 +1,7 @@
 """The worker's side: dials in to a host, runs the provider in a process of its own, and carries its messages.
 
 The process is that of `run: {process: true}`, from the environment of this one. It ends with its connection: this one
-stays, says that it is alive while the provider blocks, and knows which calls had begun when the provider's process ended.
+stays, says that it is alive while the provider blocks, and knows which calls had begun when that process ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from toolplug.apart.workers.limits import (
 )
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.config.nearest import name_hint
-from toolplug.errors import ProviderError
+from toolplug.errors import InvalidJson, ProviderError
 from toolplug.providers.entry import ProviderState
 from toolplug.providers.entry_points import InstalledProvider, find_installed
 from toolplug.providers.loading import names_file, provider_file
@@ -123,7 +123,7 @@ class WorkerSupervisor:
                 if self._serving:
                     pause = pause_after(self._useless + 1, FURTHER_DIALS_S, LONGEST_FURTHER_S)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311  no secret
+                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
                         await self._stopping.wait()
         finally:
             await self._drain()
@@ -375,7 +375,7 @@ class _Connection:
         """Return what the host wants to have run. Raises `WorkerRefused`."""
         async with asyncio.timeout(HELLO_S):
             while True:
-                head = load_own_json(cast("str", await connection.recv(decode=True)).encode())
+                head = load_own_json((await connection.recv(decode=True)).encode())
                 if head["note"] == "describe":
                     return head
                 self._on_note(head)
@@ -437,10 +437,9 @@ def _denied(error: InvalidStatus) -> WorkerRefused | None:
     status = error.response.status_code
     if status not in _DENIED:
         return None
-    said: Any = {}
-    with suppress(Exception):
-        said = load_own_json(bytes(error.response.body or b""))["error"]
-    message = str(said.get("message", f"the host answered {status}")) if isinstance(said, dict) else f"status {status}"
+    message = f"the host answered {status}"
+    with suppress(InvalidJson, KeyError, TypeError):  # a proxy answers as it likes
+        message = str(load_own_json(bytes(error.response.body or b""))["error"]["message"])
     fixes = {401: "give a key with the scope worker: --key-file, or $TOOLPLUG_KEY", 404: "name an entry of the host"}
     return WorkerRefused(message, fixes.get(status, "correct the command line, or the host's configuration"))
 
