@@ -179,7 +179,9 @@ class ToolUnavailable(ToolplugError):
 
 CREDENTIAL_NEEDED = "credential_needed"
 """The code of a call that needs a credential of its caller, where no link can be given."""
-NOT_SENT = frozenset({CREDENTIAL_NEEDED})
+SIGN_IN_NEEDED = "sign_in_needed"
+"""The code of a call whose caller has to sign in first; `sign_in` in the metadata has the link."""
+NOT_SENT = frozenset({CREDENTIAL_NEEDED, SIGN_IN_NEEDED})
 """Codes of calls that were not made for want of a credential."""
 
 

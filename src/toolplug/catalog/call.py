@@ -48,8 +48,11 @@ class Credentials(dict[str, str]):
     """A caller's secrets for the systems behind tools, by name in lower case; `repr` hides the values.
 
     Over HTTP each is a header `X-Toolplug-Credential-<name>`. They are never logged or stored, and passed on only by a
-    provider that is configured to do so.
+    provider that is configured to do so. `request` are the headers of the caller's HTTP request, of which the host
+    alone makes use.
     """
+
+    request: Mapping[bytes, bytes] = MappingProxyType({})
 
     def __repr__(self) -> str:
         return f"Credentials({', '.join(self)})"

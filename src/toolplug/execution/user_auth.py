@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, Protocol, Self
+from typing import Annotated, Literal, NamedTuple, Protocol, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.call import CallContext
@@ -22,9 +22,37 @@ def _format(text: str) -> str:
     return text
 
 
+class OAuthClient(FileMapping):
+    """The client as which the host is registered at an issuer."""
+
+    id: Annotated[str, Field(min_length=1)]
+    secret: Annotated[SecretStr | None, Field(description="best as ${NAME}; none: a public client")] = None
+
+
+class UserOAuth(FileMapping):
+    """The caller signs in at the issuer of the server: OAuth 2.1, authorization code with PKCE."""
+
+    scopes: Annotated[
+        tuple[str, ...], Field(strict=False, description="to ask for; none: those that the server names")
+    ] = ()
+    client: Annotated[
+        Literal["metadata", "registration"] | OAuthClient | None,
+        Field(
+            description="metadata: /connect/client.json names it; none: metadata where the issuer can, or registration"
+        ),
+    ] = None
+    issuer: Annotated[
+        str | None,
+        Field(pattern="^https?://", description="the authorization server; none: the one that the server names"),
+    ] = None
+
+
 class UserAuth(FileMapping):
     """How the credential of the caller itself is found for a system behind tools, and the header that it goes into."""
 
+    oauth: Annotated[
+        UserOAuth | None, Field(description="the caller signs in there, by a link that its call gives")
+    ] = None
     source: Annotated[
         str | None,
         Field(
@@ -34,16 +62,23 @@ class UserAuth(FileMapping):
         ),
     ] = None
     header: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$", description="with from: the header that the server gets")
-    ] = "Authorization"
+        str | None,
+        Field(pattern=r"^[A-Za-z0-9-]{1,64}$", description="with from: the header that the server gets; Authorization"),
+    ] = None
     format: Annotated[
-        str, AfterValidator(_format), Field(description="with from: the value of the header, with the credential as {}")
-    ] = "{}"
+        str | None,
+        AfterValidator(_format),
+        Field(description="with from: the value of the header, with the credential as {}, which it is alone"),
+    ] = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if self.source is None:
-            raise PydanticCustomError("one_kind", "must have from: credential:NAME")
+        if (self.oauth is None) == (self.source is None):
+            raise PydanticCustomError("one_kind", "must have exactly one of oauth and from: credential:NAME")
+        if self.source is None and (self.header or self.format):
+            raise PydanticCustomError(
+                "of_from", "header and format are for from; a token goes as Authorization: Bearer"
+            )
         return self
 
     @property
@@ -51,9 +86,15 @@ class UserAuth(FileMapping):
         """The name of the credential that the caller brings, in lower case; empty for another kind."""
         return (self.source or "").removeprefix(_GIVEN)
 
+    @property
+    def sent_as(self) -> tuple[str, str]:
+        """The header that carries the credential, and its value with the credential as `{}`."""
+        return self.header or "Authorization", self.format or ("{}" if self.source else "Bearer {}")
+
     def headers(self, credential: str) -> Mapping[str, str]:
         """Return the header of a request that carries this credential."""
-        return {self.header: self.format.replace("{}", credential)}
+        header, value = self.sent_as
+        return {header: value.replace("{}", credential)}
 
 
 class AuthOwner(NamedTuple):

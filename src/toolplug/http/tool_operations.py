@@ -57,6 +57,7 @@ class CallRefusal(Answer):
     code: NotRequired[Annotated[object, Field(description="for programs, such as outcome_unknown")]]
     approval: NotRequired[Annotated[object, Field(description="what a person can approve, where the call needs it")]]
     credential: NotRequired[Annotated[object, Field(description="which credential of its own the caller has to send")]]
+    sign_in: NotRequired[Annotated[object, Field(description="the link with which the caller signs in")]]
     retry_after_s: NotRequired[Annotated[float, Field(description="after so many seconds the same call may work")]]
 
 
@@ -188,6 +189,8 @@ def _respond(result: ToolResult, executor: ToolExecutor) -> Response:
         body["approval"] = result.metadata["approval"]
     if "credential" in result.metadata:
         body["credential"] = result.metadata["credential"]
+    if "sign_in" in result.metadata:
+        body["sign_in"] = result.metadata["sign_in"]
     if result.retry_after_s is not None:
         body["retry_after_s"] = result.retry_after_s
     headers: dict[str, str] = {**(replayed_headers(result) or NO_HEADERS)}

@@ -24,6 +24,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
 from toolplug.execution.user_auth import HostCredentials
 from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.site import Sealing
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]
@@ -74,6 +75,8 @@ class PartServices(NamedTuple):
     * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
     * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     * `plugins`: the plugin manager of the host, with each running provider under its key
+    * `configuration`: the present one
+    * `sealing`: returns what seals for a purpose with the key of the host
     * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
     * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
       what ends that
@@ -112,6 +115,8 @@ class PartServices(NamedTuple):
     session_begun: Callable[[Principal], object]
     session_over: Callable[[str], object]
     plugins: PluginManager
+    configuration: Callable[[], library_types.Configuration]
+    sealing: Sealing
     tools_changed: Callable[[], object] = _no_tools_changed
     offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
 

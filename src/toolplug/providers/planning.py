@@ -167,7 +167,7 @@ class _ToolPlanner:
         async def get(context: CallContext, refused: str) -> str:
             return await credentials.credential(owner, auth, context, refused)
 
-        given = CallerAuth(get, auth.header, auth.format)
+        given = CallerAuth(get, *auth.sent_as)
 
         def call_as_user(call: ToolCall, context: CallContext, /) -> object:
             return bound.target(call, context._replace(user_auth=given))

@@ -100,6 +100,16 @@ class Server:
         """The id, which is unique in a tenant."""
         return self.name.id
 
+    @property
+    def url(self) -> str:
+        """Its endpoint; empty for a command."""
+        return self.transport.url if isinstance(self.transport, Endpoint) else ""
+
+    @property
+    def user_auth(self) -> UserAuth | None:
+        """How callers act as themselves at it; None if they do not."""
+        return self.transport.user_auth if isinstance(self.transport, Endpoint) else None
+
     def rule(self, tool: str) -> ToolRule:
         """Return the rule of one tool."""
         return self.tools.get(tool, NO_RULE)
