@@ -346,7 +346,7 @@ class ProviderSettings(FileMapping):
         Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
         AfterValidator(_mount_path),
     ] = None
-    run: RunSettings = IN_PROCESS
+    run: Annotated[RunSettings, Field(description="where it runs, and what it may use there")] = IN_PROCESS
     on_failure: Annotated[
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
