@@ -14,7 +14,7 @@ from tests.cli.process import serving, toolplug
 from toolplug import open_host
 from toolplug.errors import ConfigError
 
-HOST_FILE = '''
+HOST_FILE = """
 import httpx2
 
 from toolplug import tool
@@ -24,7 +24,7 @@ from toolplug import tool
 def own() -> str:
     "Say which library the host has."
     return httpx2.__version__
-'''
+"""
 CONFIGURATION = """
 store: memory://
 providers:
@@ -63,7 +63,7 @@ async def _refusal(folder: Path) -> str:
 @pytest.mark.requirement("I36-environment")
 async def test_it_imports_another_version_of_a_library_than_the_host(site: Path, tmp_path: Path) -> None:
     async with open_host(tmp_path / "providers.yaml") as host:
-        tools = host.executor_for()
+        tools = host.executor_for(OPERATOR)
         theirs, ours = await tools.call("library"), await tools.call("own")
         record = next(each for each in host.records() if each.key == "stranger")
     assert (theirs.output, ours.output) == (f"httpx2 {OTHER}", httpx2.__version__)
@@ -118,7 +118,7 @@ async def test_a_process_of_another_protocol_is_refused_in_words(site: Path, tmp
         "worker._describe = lambda *given: {k: v for k, v in describe(*given).items() if k != 'protocol'}\n"
     )
     async with open_host(tmp_path / "providers.yaml") as host:
-        assert (await host.executor_for().call("library")).output == f"httpx2 {OTHER}"
+        assert (await host.executor_for(OPERATOR).call("library")).output == f"httpx2 {OTHER}"
 
 
 @pytest.mark.process
