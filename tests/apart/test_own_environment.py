@@ -14,6 +14,7 @@ from tests.cli.process import serving, toolplug
 from toolplug import open_host
 from toolplug.errors import ConfigError
 
+OPERATOR = Principal("ada", scopes=frozenset({"tools:call"}))
 HOST_FILE = """
 import httpx2
 
