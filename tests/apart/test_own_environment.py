@@ -11,7 +11,7 @@ import pytest
 from tests.apart.own_environment import OTHER, build_stranger_wheels, install_stranger, linked_environment
 from tests.cli.process import serving, toolplug
 
-from toolplug import open_host
+from toolplug import Principal, open_host
 from toolplug.errors import ConfigError
 
 OPERATOR = Principal("ada", scopes=frozenset({"tools:call"}))
