@@ -11,9 +11,10 @@ import pytest
 from tests.apart.own_environment import OTHER, build_stranger_wheels, install_stranger, linked_environment
 from tests.cli.process import serving, toolplug
 
-from toolplug import open_host
+from toolplug import Principal, open_host
 from toolplug.errors import ConfigError
 
+OPERATOR = Principal("ada", scopes=frozenset({"tools:call"}))
 HOST_FILE = """
 import httpx2
 
@@ -63,7 +64,7 @@ async def _refusal(folder: Path) -> str:
 @pytest.mark.requirement("I36-environment")
 async def test_it_imports_another_version_of_a_library_than_the_host(site: Path, tmp_path: Path) -> None:
     async with open_host(tmp_path / "providers.yaml") as host:
-        tools = host.executor_for()
+        tools = host.executor_for(OPERATOR)
         theirs, ours = await tools.call("library"), await tools.call("own")
         record = next(each for each in host.records() if each.key == "stranger")
     assert (theirs.output, ours.output) == (f"httpx2 {OTHER}", httpx2.__version__)
@@ -118,7 +119,7 @@ async def test_a_process_of_another_protocol_is_refused_in_words(site: Path, tmp
         "worker._describe = lambda *given: {k: v for k, v in describe(*given).items() if k != 'protocol'}\n"
     )
     async with open_host(tmp_path / "providers.yaml") as host:
-        assert (await host.executor_for().call("library")).output == f"httpx2 {OTHER}"
+        assert (await host.executor_for(OPERATOR).call("library")).output == f"httpx2 {OTHER}"
 
 
 @pytest.mark.process

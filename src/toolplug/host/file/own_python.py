@@ -60,6 +60,11 @@ def installed_elsewhere(type_name: str) -> InstalledProvider:
     return InstalledProvider(type=type_name, entry_point=point, distribution="", version="")
 
 
+def is_elsewhere(found: InstalledProvider) -> bool:
+    """Return whether a type is one of another interpreter that is not looked up yet."""
+    return found.file is None and not found.distribution
+
+
 def find_there(entry: ProviderEntry, type_name: str) -> InstalledProvider:
     """Return the type as the interpreter of an entry has it. Raises `ProviderError`."""
     return import_module(_ENVIRONMENTS).find_provider(entry.python, type_name, entry.key)

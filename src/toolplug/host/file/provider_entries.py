@@ -23,7 +23,7 @@ from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, s
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
-from toolplug.host.file.own_python import find_there, installed_elsewhere, own_python, python_path
+from toolplug.host.file.own_python import find_there, installed_elsewhere, is_elsewhere, own_python, python_path
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,
@@ -376,6 +376,8 @@ class ProviderEntries:
         found = self.types[key]
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
+        if not entry.python and is_elsewhere(found):
+            raise ConfigError(problems)  # its `run` is not valid, so that nobody knows where the type is
         try:
             if entry.python and found.file is None:
                 found = self.types[key] = find_there(entry, found.type)
