@@ -77,7 +77,7 @@ coverage: $(READY)  ## Which branches the tests of one process reach
 
 # In one process: each of the workers would import every framework.
 frameworks: $(READY)
-	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
+	$(BIN)/python -m pytest -m framework -n 0 tests/integrations $(PLUGINS:%=%/tests)
 
 # In one process, and not in those of `quick`: each of the workers would start the servers. The SDK's MCP client
 # takes as long to import as a hundred of the other tests: `make judge` runs it.
