@@ -12,10 +12,10 @@ import pytest
 from tests.apart.starting import provider_of, until
 
 from toolplug import CallContext, ToolCall
-from toolplug.apart.frames import ANSWER, ASK, CALL, RESULT, FrameReader, encode_frame
+from toolplug.apart.frames import ANSWER, ASK, CALL, PROTOCOL, RESULT, FrameReader, encode_frame
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers import link as links
-from toolplug.apart.workers.limits import BEAT_S, MAX_MESSAGE, MISSED_BEATS, PROTOCOL
+from toolplug.apart.workers.limits import BEAT_S, MAX_MESSAGE, MISSED_BEATS
 from toolplug.apart.workers.link import WorkerLink
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.catalog.call import ToolResult

@@ -25,6 +25,7 @@ def toolplug(
     site: Path | None = None,
     environ: Mapping[str, str] = MappingProxyType({}),
     stdin: str | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Done:
     """Run one command to its end; `site` is a folder with further packages, `stdin` what it reads."""
     done = subprocess.run(
@@ -34,7 +35,7 @@ def toolplug(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=patience_s,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)

@@ -118,7 +118,8 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(
         [TOOLPLUG, "call", "long"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as calling:
-        assert calling.stdout is not None and calling.stderr is not None
+        assert calling.stdout is not None
+        assert calling.stderr is not None
         assert calling.stdout.read(1) == "x"
         calling.stdout.close()
         assert calling.stderr.read() == ""

@@ -33,6 +33,11 @@ ASK, ANSWER, NOTE = b"q", b"a", b"n"
 REQUEST, RESPONSE, PIECE_OF, GRANT = b"h", b"s", b"p", b"g"
 """Of a route: the request, the head of its response, a piece of either body, and more credit for one."""
 
+PROTOCOL = 1
+"""The number of these messages: it rises with a change that the other side must know of; 0 are those without a number.
+
+A host speaks its own and the one before, so that an environment may be updated after the host.
+"""
 BEGUN = struct.Struct("=Q")
 """In the memory of both: the number of the last call that the process has begun."""
 _PREFIX = struct.Struct(">IcI")

@@ -23,7 +23,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolplug.apart.frames import ANSWER, BEGUN, NOTE, Frame, FrameReader, Peer, encode_frame
+from toolplug.apart.frames import ANSWER, BEGUN, NOTE, PROTOCOL, Frame, FrameReader, Peer, encode_frame
 from toolplug.apart.limits import ADOPT_S, FRAME_SLACK, GONE_S, MAX_LINE
 from toolplug.apart.running import RunningProvider, refuse_hooks
 from toolplug.apart.values import Head, encode_error
@@ -51,7 +51,9 @@ def main(descriptor: int, page_descriptor: int) -> None:
     _leave_with_host(ours)
     frame = _receive(ours, FrameReader(_HELLO_BYTES))
     hello = frame.head
+    # Of another environment the host gives none, and its own stay.
     sys.path[:] = [*hello["path"], *(each for each in sys.path if each not in hello["path"])]
+    _enter_confinement(hello)
     log = _HostLog()
     logging.basicConfig(level=hello.get("level", logging.INFO), handlers=[log])
     try:
@@ -68,6 +70,19 @@ def main(descriptor: int, page_descriptor: int) -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(ours, entry, loaded, int(hello["max_result_bytes"]) + FRAME_SLACK, log, page))
         _leave(0)
+
+
+def _enter_confinement(hello: Head) -> None:
+    """Take on the bounds, before the provider is imported, and see that what was granted is what was mounted."""
+    for path, *identity in hello["files"]:
+        status = os.stat(path)
+        if [status.st_dev, status.st_ino] != identity:
+            print(f"{path} is not what was granted when the provider was started", file=sys.stderr)  # noqa: T201
+            _leave(1)
+    if any(bound is not None for bound in hello["bounds"].values()):
+        import_module("toolplug.apart.confinement.bounds").limit_process(hello["bounds"], alone=hello["confined"])
+    if hello["proxy"]:
+        import_module("toolplug.apart.confinement.network").forward_connections()
 
 
 class _HostLog(logging.Handler):
@@ -219,6 +234,7 @@ def _describe(loaded: ProviderType, entry: ProviderEntry, problems: list[Head]) 
     names = set(loaded.hooks.names)
     refuse_hooks(entry, loaded.plugin, names=names)
     return {
+        "protocol": PROTOCOL,
         "problems": problems,
         "secrets": _secrets(entry),
         "tools": loaded.tools,

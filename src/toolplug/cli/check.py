@@ -10,14 +10,18 @@ import typer
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
-from toolplug.cli.options import ConfigOption, JsonOption, config_file
+from toolplug.cli.options import ConfigOption, JsonOption, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
+from toolplug.host.host import Host
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
-from toolplug.providers.entry_points import find_installed
+from toolplug.locking.comparison import compare_tools
+from toolplug.locking.making import list_server_tools
+from toolplug.locking.reader import with_lock
+from toolplug.providers.entry_points import PackageCheck, find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -28,12 +32,17 @@ async def check(
     start: Annotated[
         bool, typer.Option("--start", help="Start and close the enabled providers, to check their tools as well.")
     ] = False,
+    locked: Annotated[
+        bool,
+        typer.Option("--locked", help="Refuse packages that are not as toolplug.lock has them; tools with --start."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Read the configuration and report every problem at once, with file, line and column.
 
     Imports the packages of the enabled providers to check their settings, and the rules for their tools and routes.
-    What only a start can show is listed as not checked; --start starts the providers. Exits 1 if there is a problem.
+    What only a start can show is listed as not checked; --start starts the providers. With --locked nothing is imported
+    of a package that is not as `toolplug lock` has seen it, and each difference is a problem. Exits 1 if there is one.
     Warns about optional packages (required: false) that fail, and about saved notes that make a tool's description
     too long for some model APIs.
 
@@ -42,12 +51,13 @@ async def check(
     file = config_file(config)
     found = find_installed()
     try:
+        found = with_lock(file, found) if locked else found
         configuration = read_configuration(file, os.environ, found)
         if configuration.servers.problems:
             raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
         if start:
             with progress("starting the providers"):
-                warnings = await _start(file, configuration)
+                warnings = await _start(file, configuration, found.check)
         else:
             warnings = tolerated_failures(configuration)
     except ConfigError as error:
@@ -61,17 +71,29 @@ async def check(
     return 0
 
 
-async def _start(file: ConfigFiles, configuration: Configuration) -> list[Problem]:
+async def _start(file: ConfigFiles, configuration: Configuration, check: PackageCheck | None) -> list[Problem]:
     """Start and close the providers. Return failures of those not required; raise `ConfigError` with all others."""
     problems: list[Problem] = []
     tolerated: list[Problem] = []
-    async with enter_host(open_inspected(file, problems)) as host:
+    async with enter_host(open_inspected(file, problems, check=check)) as host:
         for key, failure in failures(host):
             entry = configuration.providers.wanted[key].entry
             (problems if entry.required else tolerated).append(with_place(failure, entry))
+        if check is not None:
+            problems += await _changed_servers(host, check)
     if problems:
         raise ConfigError(problems)
     return tolerated
+
+
+async def _changed_servers(host: Host, check: PackageCheck) -> list[Problem]:
+    """Return a problem for each tool of an MCP server that is not as it was locked, and for servers that fail."""
+    problems: list[Problem] = []
+    for name, tools in (await list_server_tools(host, problems, operator())).items():
+        hint = f"look at it, then: toolplug lock --update {name}"
+        for line in compare_tools(f"MCP server {name!r}", check.server_tools(name), tools):
+            problems.append(Problem(code="lock_drift", message=line, path=f"mcp_servers.{name}", hint=hint))
+    return problems
 
 
 def _print_valid(

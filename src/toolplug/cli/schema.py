@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json
 from toolplug.cli.progress import progress
+from toolplug.config.document import read_document
+from toolplug.host.file.own_python import types_elsewhere
 from toolplug.host.file.schema import file_schema, settings_schemas
 from toolplug.providers.entry_points import find_installed
 
@@ -38,17 +41,20 @@ def schema(
 ) -> None:
     """Write the JSON Schema of providers.yaml, with the settings of every installed provider package.
 
-    Each package is imported in a child process, for at most 10 s; if that fails, any settings are accepted for it and a
-    note says why. --json writes to stdout. An editor finds the schema by the first line of the file:
+    Each package is imported in a child process, for at most 10 s, by the interpreter of its entry (`run: {python: …}`)
+    if that names one; if that fails, any settings are accepted for it and a note says why. --json writes to stdout. An
+    editor finds the schema by the first line of the file:
 
     # yaml-language-server: $schema=./providers.schema.json
 
     Example: toolplug schema -o providers.schema.json
     """
     log_warnings(config)
-    types = find_installed().types
+    files = found_config(config)
+    pythons = {} if files is None or not files.file.exists() else types_elsewhere(read_document(files, []), os.environ)
+    types = dict.fromkeys((*find_installed().types, *pythons))
     with progress("asking the packages for their settings", len(types)) as done:
-        found = settings_schemas(types, done)
+        found = settings_schemas(types, done, pythons=pythons)
     for name, answer in found.items():
         if answer.error:
             echo(f"{name}: its settings are not known: {answer.error}", err=True)
@@ -56,6 +62,6 @@ def schema(
     if as_json or output == Path("-"):
         print_json(document)
         return
-    file = output or Path(found_config(config) or SCHEMA_FILE).with_name(SCHEMA_FILE)
+    file = output or Path(files or SCHEMA_FILE).with_name(SCHEMA_FILE)
     file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8", newline="\n")
     echo(f"{file} is written, with {pluralize(len(found), 'provider type')}")

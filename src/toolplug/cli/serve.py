@@ -77,6 +77,9 @@ def serve(
         bool,
         typer.Option("--console/--no-console", help="On loopback without `auth`: serve the console by default."),
     ] = True,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Refuse packages and tools that are not as toolplug.lock has them.")
+    ] = False,
     opens: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
     log_format: LogFormatOption = None,
     worker: Annotated[str | None, typer.Option("--worker", hidden=True)] = None,
@@ -91,7 +94,9 @@ def serve(
     says which. A terminal shows where everything is, and one line for each call; with --reload also the whole trace of
     a crash.
 
-    On loopback without `auth` it serves the console, a web page that shows and tries tools, and prints its address.
+    On loopback without `auth` it serves the console, a web page that shows and tries tools, and prints its address;
+    with --locked only if the configuration names it. With --locked, a package that has changed since `toolplug lock` is
+    not imported, and the start is refused; tools of MCP servers that have changed are held back.
 
     Examples: toolplug serve · toolplug serve -c prod.yaml --host 0.0.0.0 --port 80 · toolplug serve notes.py --reload
     """
@@ -99,6 +104,8 @@ def serve(
         config = served_file(code, config)
     if agent is not None and not stdio:
         raise typer.BadParameter("--agent is for --stdio; over HTTP each request says its own agent")
+    if locked and reload:
+        raise typer.BadParameter("--reload follows changes of the code, which --locked refuses; leave out one of them")
     if workers > 1:
         _check_workers({"reload": reload, "stdio": stdio, "open": opens})
     if reload:
@@ -109,8 +116,8 @@ def serve(
     number = None if worker is None else json.loads(worker)["number"]
     log_service(config, people=terminal or log_format == "text", traces=reload and terminal, worker=number)
     if stdio:
-        raise typer.Exit(_over_stdio().serve_stdio(file, agent))
-    options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth}
+        raise typer.Exit(_over_stdio().serve_stdio(file, agent, locked=locked))
+    options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth, "locked": locked}
     if workers > 1 and worker is None:
         raise typer.Exit(import_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
     options |= {"watch": reload, "shows": terminal and not quiet, "console": console, "opens": opens, "worker": worker}

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self, TypeVar
@@ -45,6 +46,15 @@ Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
 
 
+_LOCKED = "toolplug.locking.reader"
+"""Compares packages with a lock; imported for hosts that have one."""
+
+
+def reader_of(*, locked: bool) -> Reader:
+    """Return what reads a configuration; `locked`: with the lock that is next to it."""
+    return import_module(_LOCKED).read_locked if locked else read_configuration
+
+
 @suggest_options
 def open_host(
     config: Source = "providers.yaml",
@@ -54,6 +64,7 @@ def open_host(
     sessions: bool = True,
     on_call: OnCall | None = None,
     providers: Mapping[str, ProviderLike] | Sequence[ProviderLike] = (),
+    locked: bool = False,
 ) -> Host:
     """Return a host for a configuration file, or a mapping of the same shape, which is read when the host is entered.
 
@@ -62,10 +73,12 @@ def open_host(
     calls, to another process. `on_call` is called with provider, tool name, status and seconds of each answered call.
 
     `providers` are added to those of the file, after them and under the limits of the file, as `FunctionRegistry` takes
-    them. Raises `InvalidDefinition` for what is no provider.
+    them. `locked`: a package or a tool that is not as `toolplug.lock` has it, next to the file, is refused on entering.
+    Raises `InvalidDefinition` for what is no provider.
     """
     given = desired_providers(providers)
-    return Host(config, environ, read_configuration, given, serving=serving, sessions=sessions, on_call=on_call)
+    read = reader_of(locked=locked)
+    return Host(config, environ, read, given, serving=serving, sessions=sessions, on_call=on_call)
 
 
 class PartDown(NamedTuple):

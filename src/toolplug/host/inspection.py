@@ -16,7 +16,7 @@ from toolplug.host.file.configuration import Coded, Configuration, Source, read_
 from toolplug.host.host import Host
 from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, record_of
-from toolplug.providers.entry_points import Installed
+from toolplug.providers.entry_points import Installed, PackageCheck
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
 
@@ -216,17 +216,19 @@ def open_inspected(
     *,
     warnings: list[Problem] | None = None,
     environ: Mapping[str, str] | None = None,
+    check: PackageCheck | None = None,
 ) -> Host:
     """Return a host like `open_host`, in which a provider that fails ends in a state and stops no other.
 
     Entering adds the problems that would stop a start to `problems`, and warnings about the configuration to
     `warnings`. Failed starts are only in the providers' records, and problems of servers in `Host.wrong_servers`.
-    Entering raises `ConfigError` only for a document that cannot be read at all.
+    `check` is asked before a package is imported. Entering raises `ConfigError` only for a document that cannot be
+    read at all.
     """
 
     def read(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
         found: list[Problem] = []
-        configuration = read_parts(source, environ, installed, found, coded)
+        configuration = read_parts(source, environ, replace(installed, check=check), found, coded)
         problems.extend(sorted(found, key=lambda item: (item.line, item.column)))
         if warnings is not None:
             warnings.extend(configuration_warnings(configuration))

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, distributions, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import Problem
+from toolplug.providers.entry import ProviderEntry
 
 GROUP = "toolplug.providers"
 
@@ -58,15 +60,33 @@ class InstalledProvider:
         return f"{self.distribution} {self.version}".rstrip()
 
 
+class PackageCheck(Protocol):
+    """Refuses packages before they are imported, and tools before they are offered."""
+
+    def check_package(self, entry: ProviderEntry, found: InstalledProvider) -> None:
+        """Raise `ConfigError` for a package that the entry must not import."""
+        ...
+
+    def check_tools(self, entry: ProviderEntry, tools: Iterable[ToolDefinition]) -> None:
+        """Raise `ProviderError` for tools that a provider must not offer."""
+        ...
+
+    def server_tools(self, server: str) -> Mapping[str, str]:
+        """Return the digests of the tools of a server that may be called, by their names there."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """The installed providers by type, in order; a type with two packages is ambiguous.
 
-    `problems` are entry points that cannot be used, and metadata that cannot be read.
+    `problems` are entry points that cannot be used, and metadata that cannot be read. `check` is asked before anything
+    of a package is imported; without one all are.
     """
 
     types: Mapping[str, tuple[InstalledProvider, ...]]
     problems: tuple[Problem, ...] = ()
+    check: PackageCheck | None = None
 
 
 def find_installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:

@@ -133,13 +133,15 @@ async def open_generation(
             await await_step(entry, "start()", lambda: provider.start(site), START_S)
             # Read again: a provider in a process of its own knows its hooks once that has started.
             hooks = hooks_of(plugin_of(provider)) if entry.apart else hooks
+        catalog = Catalog(planned_tools(entry, provider, services, switch, threads))
+        wanted.check_tools(catalog.definitions())
         return Generation(
             entry=entry,
             provider=provider,
             hooks=hooks,
             site=site,
             tracers=_tracers(entry, provider, hooks, site) if running is None else running.tracers,
-            catalog=Catalog(planned_tools(entry, provider, services, switch, threads)),
+            catalog=catalog,
             offering=planned_offering(entry, provider, services, switch, threads),
             routes=run_step(entry, "routes()", lambda: tuple(bound_routes(provider))),
             collectors=run_step(entry, "collectors()", lambda: tuple(provider.collectors())),

@@ -468,6 +468,8 @@ class FunctionRegistry(LiveCatalog):
         if slot.entry.apart and (down := getattr(generation.provider, "restarting", "")):
             state, fix = getattr(generation.provider, "down_as")  # noqa: B009  of an `ApartProvider`, a layer above
             return replace(record, state=state, reason=down, fix=fix)
+        if slot.entry.apart and (warning := getattr(generation.provider, "warning", "")):
+            record = replace(record, reason=warning)
         if listed or not generation.catalog:
             return record
         winners = sorted(

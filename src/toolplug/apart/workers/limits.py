@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-PROTOCOL = 1
-"""The number of the messages. A host speaks its own and the one before, so that workers can be updated after it."""
 PATH = "/v1/workers/"
 """The path of the WebSocket, before the key of the entry."""
 
@@ -24,7 +22,7 @@ MISSED_BEATS = 3
 Beats and not seconds: a host whose event loop was held up reads first what has arrived meanwhile.
 """
 HOST_SILENT_BEATS = 15
-"""Beats of a worker without a sign of the host after which it dials again: a host that starts may be silent."""
+"""Beats of a worker without a sign of the host after which it dials again: a host that starts may take that long."""
 HELLO_S = 10.0
 """Seconds in which a worker says who it is."""
 DESCRIBE_WORKER_S = 120.0

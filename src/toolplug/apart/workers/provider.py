@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from toolplug.apart.connection import HostConnection
-from toolplug.apart.frames import CALL, NOTE
+from toolplug.apart.frames import CALL, NOTE, PROTOCOL
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import ApartProvider
@@ -23,7 +23,6 @@ from toolplug.apart.workers.limits import (
     HELLO_S,
     MAX_NOTE,
     MAX_WORKERS,
-    PROTOCOL,
     START_WORKER_S,
 )
 from toolplug.apart.workers.link import WorkerLink

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from toolplug.apart.entries import describe_type
-from toolplug.apart.frames import Frame, FrameReader, encode_frame
+from toolplug.apart.frames import PROTOCOL, Frame, FrameReader, encode_frame
 from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess, start_process_async
 from toolplug.apart.values import Head, encode_error
-from toolplug.apart.workers.limits import BEAT_S, CHUNK, HELLO_S, HOST_SILENT_BEATS, PROTOCOL
+from toolplug.apart.workers.limits import BEAT_S, CHUNK, HELLO_S, HOST_SILENT_BEATS
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
@@ -182,7 +182,7 @@ class WorkerSession:
             code=found.code,
             max_result_bytes=int(target["max_result_bytes"]),
             # Those of this machine: which GPU is whose, where models are kept. The host's key is not for the provider.
-            environment={name: value for name, value in os.environ.items() if name != CREDENTIAL},
+            variables={name: value for name, value in os.environ.items() if name != CREDENTIAL},
         )
         return await start_process_async(made)
 

@@ -74,19 +74,24 @@ def serve(
     traces: bool = False,
     opens: bool = False,
     worker: str | None = None,
+    locked: bool = False,
 ) -> int:
     """Serve until a signal, and return the exit code. Raises `ConfigError` before anything listens.
 
     `watch`: reload after changes. `shows`: print a start screen and each call, for a person at the terminal. `console`:
     on loopback, a console that the configuration does not mention is served too. `traces`: it shows the whole traces of
     crashes. `opens`: open the page in a browser.
-    `worker`: the place of this process among several workers, as the text of `Place`.
+    `worker`: the place of this process among several workers, as the text of `Place`. `locked`: refuse what is not as
+    `toolplug.lock` has it.
     """
-    if console and is_local(address):
+    if console and not locked and is_local(address):
         files = with_console(files, traces=traces)
     place = None if worker is None else WorkerPlace.of(worker)
     on_call = _log_call if shows else None
-    host = open_host(files, on_call=on_call) if place is None else WorkerHost(files, place, on_call=on_call)
+    if place is None:
+        host = open_host(files, on_call=on_call, locked=locked)
+    else:
+        host = WorkerHost(files, place, on_call=on_call, locked=locked)
     app = AnswersWhenCancelled(create_app(host, insecure_no_auth=insecure_no_auth))
     config = EdgeConfig(app, Edge(lambda: host.settings.http))
     service = Service(host, files.file.resolve(), config, shows=shows, opens=opens, place=place)

@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.execution.accounting import OnCall
-from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source, read_configuration
-from toolplug.host.host import Host
+from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source
+from toolplug.host.host import Host, reader_of
 from toolplug.providers.entry_points import Installed
 from toolplug.runtime.threads import in_own_thread
 
@@ -90,16 +90,18 @@ def _send(channel: socket.socket, screen: str) -> None:
         channel.send(screen.encode() or b"\0")
 
 
-def _read_shared(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
-    configuration = read_configuration(source, environ, installed, coded)
+def _read_shared(
+    source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded, *, locked: bool
+) -> Configuration:
+    configuration = reader_of(locked=locked)(source, environ, installed, coded)
     return replace(configuration, store=replace(configuration.store, shared=True))
 
 
 class WorkerHost(Host):
     """The host of one worker: all workers share its store, and `/metrics` are those of all."""
 
-    def __init__(self, files: ConfigFiles, place: WorkerPlace, *, on_call: OnCall | None) -> None:
-        super().__init__(files, None, _read_shared, on_call=on_call)
+    def __init__(self, files: ConfigFiles, place: WorkerPlace, *, on_call: OnCall | None, locked: bool = False) -> None:
+        super().__init__(files, None, partial(_read_shared, locked=locked), on_call=on_call)
         self._workers = WorkerMetrics(place, self._own_families)
 
     async def scrape(self) -> CollectorRegistry:

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.worker import WorkerPlace
 from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.configuration import ConfigFiles, read_configuration
+from toolplug.host.file.configuration import NOTHING_CODED, ConfigFiles
+from toolplug.host.host import reader_of
 from toolplug.providers.entry_points import find_installed
 
 MOST_DEATHS = 5
@@ -37,9 +38,11 @@ _LONGEST_FOLDER = 60
 _LOG = logging.getLogger("toolplug.cli.serve")
 
 
-def serve_with_workers(files: ConfigFiles, *, address: str, port: int, count: int, insecure_no_auth: bool) -> int:
+def serve_with_workers(
+    files: ConfigFiles, *, address: str, port: int, count: int, insecure_no_auth: bool, locked: bool = False
+) -> int:
     """Serve with this many processes until a signal, and return the exit code. Raises `ConfigError`."""
-    configuration = read_configuration(files, os.environ, find_installed())
+    configuration = reader_of(locked=locked)(files, os.environ, find_installed(), NOTHING_CODED)
     if configuration.store.in_memory:
         message = "store: memory:// is in the memory of one process, and --workers starts several"
         hint = "write store: sqlite:///./state.db, or run one process"

@@ -225,6 +225,7 @@ def read_parts(
     user = source.user if isinstance(source, ConfigFiles) else None
     taken = prefixes_of(document, settings, coded.prefixes)
     servers = _servers(parts, document, user, environ, taken)
+    servers = servers if installed.check is None else servers.lock(installed.check.server_tools)
     toolsets = ToolsetEntries.read(document, settings, providers.keys, servers.ids, coded.prefixes, problems)
     scopes = [scope for part in parts for scope in part.scopes]
     problems += _key_problems(document, keys, providers, scopes, coded.agents)

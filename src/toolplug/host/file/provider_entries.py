@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, s
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
+from toolplug.host.file.own_python import find_there, installed_elsewhere, is_elsewhere, own_python, python_path
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,
@@ -243,6 +243,8 @@ class ProviderEntries:
             return import_module(_DIALLED).type_elsewhere(type_name), enabled
         if names_file(type_name):
             return self._file(key, type_name, at), enabled
+        if own_python(self.document, path, self.environ):
+            return installed_elsewhere(type_name), enabled
         found = list(self.installed.types.get(type_name, ()))
         if not found:
             message = f"unknown provider type {type_name!r}"
@@ -268,7 +270,7 @@ class ProviderEntries:
     def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
         """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""
         try:
-            return provider_file(type_name, Path(self.document.file).absolute().parent)
+            return provider_file(type_name, self.document.folder)
         except ProviderError as error:
             wrong = self.document.problem(at, code="unknown_provider", message=str(error), hint=error.fix)
             raise ConfigError([wrong, *self._wrong_rules(key)]) from None
@@ -374,8 +376,15 @@ class ProviderEntries:
         found = self.types[key]
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
+        if not entry.python and is_elsewhere(found):
+            raise ConfigError(problems)  # its `run` is not valid, so that nobody knows where the type is
         try:
-            loaded = load(found) if not rules.apart else self._load_apart(entry, found, own, problems)
+            if entry.python and found.file is None:
+                found = self.types[key] = find_there(entry, found.type)
+                entry = self._entry(section, found, rules)
+            if self.installed.check is not None:
+                self.installed.check.check_package(entry, found)
+            loaded = load(found) if not rules.run.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -390,7 +399,9 @@ class ProviderEntries:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
         release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
-        return DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        wanted = DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
+        check = self.installed.check
+        return wanted if check is None else wanted._replace(check_tools=partial(check.check_tools, entry))
 
     def _load_apart(
         self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
@@ -413,8 +424,9 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
-            apart=rules.apart,
-            dialled=rules.dialled,
+            run=rules.run,
+            python=python_path(self.document, rules.run.python or ""),
+            user_auth=rules.user_auth,
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,

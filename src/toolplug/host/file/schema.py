@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 from typing import TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError
@@ -41,24 +42,39 @@ class SettingsSchema(BaseModel):
 
 
 def settings_schemas(
-    types: Iterable[str], asked: Callable[[], object] | None = None, *, within_s: float = CHILD_S
+    types: Iterable[str],
+    asked: Callable[[], object] | None = None,
+    *,
+    within_s: float = CHILD_S,
+    pythons: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, SettingsSchema]:
     """Return the settings of each type, from a child process each; failed ones are open, with the `error`.
 
-    `asked` is called after each, in the order of the types.
+    `asked` is called after each, in the order of the types. `pythons` are the interpreters that are asked in place of
+    the host's, by type.
     """
     names, found = list(types), dict[str, SettingsSchema]()
     with ThreadPoolExecutor(AT_ONCE) as askers:
-        for name, answer in zip(names, askers.map(partial(_ask_package, within_s=within_s), names), strict=True):
+        ask = partial(_ask_package, pythons=pythons, within_s=within_s)
+        for name, answer in zip(names, askers.map(ask, names), strict=True):
             found[name] = answer
             if asked is not None:
                 asked()
     return found
 
 
-def _ask_package(name: str, *, within_s: float) -> SettingsSchema:
+def _ask_package(name: str, *, pythons: Mapping[str, str], within_s: float) -> SettingsSchema:
+    # Another interpreter is to import from its own environment alone.
+    command = [pythons[name], "-E", "-s", "-P"] if name in pythons else [sys.executable]
+    try:
+        return _ask([*command, "-m", "toolplug.host.file.settings_child", name], within_s)
+    except OSError as error:
+        return SettingsSchema(open=True, error=f"{command[0]} cannot be started: {error.strerror}")
+
+
+def _ask(command: Sequence[str], within_s: float) -> SettingsSchema:
     with subprocess.Popen(
-        [sys.executable, "-m", "toolplug.host.file.settings_child", name],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,11 +15,13 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.file_mapping import FileMapping
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.keys.host_key import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
@@ -331,19 +333,6 @@ def _mount_path(path: str | None) -> str | None:
     return path
 
 
-class RunSettings(FileMapping):
-    """Where a provider runs."""
-
-    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
-    worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
-
-    @model_validator(mode="after")
-    def _check_place(self) -> Self:
-        if self.process and self.worker:
-            raise PydanticCustomError("two_places", "has process and worker; keep one of them")
-        return self
-
-
 class ProviderSettings(FileMapping):
     """The host's keys of one entry under `providers:`, without `settings`."""
 
@@ -357,26 +346,19 @@ class ProviderSettings(FileMapping):
         Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
         AfterValidator(_mount_path),
     ] = None
-    run: RunSettings | None = None
+    run: Annotated[RunSettings, Field(description="where it runs, and what it may use there")] = IN_PROCESS
     on_failure: Annotated[
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
     ] = "deny"
+    user_auth: Annotated[
+        UserAuth | None, Field(description="whose credential its tools get from context.credential(): the caller's own")
+    ] = None
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[str, ToolRuleSetting],
         Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
     ] = {}  # noqa: RUF012  pydantic copies it
-
-    @property
-    def apart(self) -> bool:
-        """Whether the provider runs in a process of its own, or in several."""
-        return self.run is not None and (self.run.process or self.run.worker)
-
-    @property
-    def dialled(self) -> bool:
-        """Whether its processes are workers that dial in."""
-        return self.run is not None and self.run.worker
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})

@@ -15,12 +15,14 @@ from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import ApiError, Problem
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.providers.host_part import HostPart
 from toolplug.stores.store import Store
@@ -44,6 +46,10 @@ class ConfiguredServer(Protocol):
     def enabled(self) -> bool: ...
     @property
     def prefix(self) -> str | None: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def user_auth(self) -> UserAuth | None: ...
     @property
     def policy(self) -> Policy: ...
     @property
@@ -75,6 +81,10 @@ class ServerEntries(Protocol):
         """Yield what `toolplug doctor` warns of; `document` is the host's own file."""
         ...
 
+    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> ServerEntries:
+        """Return the entries, of whose tools those alone may be called whose digests are given for the server."""
+        ...
+
 
 class NoEntries(NamedTuple):
     """No entries: the file has no such section."""
@@ -89,6 +99,10 @@ class NoEntries(NamedTuple):
         """Yield nothing."""
         return iter(())
 
+    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> NoEntries:
+        """Return no entries."""
+        return self
+
 
 NO_ENTRIES = NoEntries()
 
@@ -98,6 +112,8 @@ class DiscoveredTool(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def definition(self) -> ToolDefinition: ...
     @property
     def quarantined(self) -> bool: ...
 

@@ -30,7 +30,7 @@ from toolplug.parts.mcp.client.connection import Connections
 from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
 from toolplug.parts.mcp.client.server_config import ADDED, Server, config_hash
 from toolplug.parts.mcp.client.server_tools import ServerTools
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, KnownServer, ServerName, hold_back
 from toolplug.parts.mcp.discovery.service import Discovery
 from toolplug.parts.mcp.limits import MOST_ADDED, SERVERS, TOGETHER_S
 from toolplug.parts.mcp.running import HostServers, ServerHandle
@@ -132,11 +132,12 @@ class McpServers:
 
     def records(self) -> Iterator[DiscoveryRecord]:
         """Return the discovery record of every server, of all tenants."""
-        return (self._discovery.record(name) for name in self._servers)
+        return (self._record(tools.server) for tools in self._servers.values())
 
     def record(self, tenant: str, server: str) -> DiscoveryRecord:
         """Return the discovery record of a tenant's server."""
-        return self._discovery.record(self.name_of(tenant, server))
+        name = self.name_of(tenant, server)
+        return self._record(self._servers[name].server) if name in self._servers else self._discovery.record(name)
 
     def tools(self, tenant: str) -> Mapping[str, ServerTools]:
         """Return the tools of each server of a tenant, by server id."""
@@ -258,7 +259,10 @@ class McpServers:
         withheld = frozenset[str]()
         if server.name.tenant is None:
             withheld = entries_of(self._configuration()).withheld.get(server.name.id, withheld)
-        return server_view(self._servers[server.name], self._discovery.record(server.name), withheld)
+        return server_view(self._servers[server.name], self._record(server), withheld)
+
+    def _record(self, server: Server) -> DiscoveryRecord:
+        return hold_back(self._discovery.record(server.name), server.locked)
 
     def _check_address(self, record: ServerRecord) -> None:
         check_address(record.url or "", record.headers or {}, egress_of(self._configuration()))
@@ -415,7 +419,7 @@ def _in_file(server: Server, fix: str) -> ApiError:
 
 
 _SETTINGS = attrgetter(
-    "transport", "enabled", "discovery_timeout_s", "rediscover_s", "pin", "policy", "offer", "tools", "limits"
+    "transport", "enabled", "discovery_timeout_s", "rediscover_s", "pin", "locked", "policy", "offer", "tools", "limits"
 )
 
 

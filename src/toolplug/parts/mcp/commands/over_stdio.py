@@ -20,10 +20,10 @@ from toolplug.parts.mcp.serving.mcp_sessions import Serving, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
 
-def serve_stdio(files: ConfigFiles, agent: str | None) -> int:
+def serve_stdio(files: ConfigFiles, agent: str | None, *, locked: bool = False) -> int:
     """Serve until the client disconnects or a signal, and return the exit code. Raises `ConfigError`."""
     with packages_print_to_stderr() as out:
-        return run_to_end(_serve(open_host(files, sessions=False), agent, out))
+        return run_to_end(_serve(open_host(files, sessions=False, locked=locked), agent, out))
 
 
 async def _serve(host: Host, agent: str | None, out: TextIO) -> int:

@@ -195,6 +195,17 @@ def _judge(tool: FoundTool, pin: str | None, held: FoundTool | None) -> FoundToo
     return replace(tool, quarantined=quarantined, is_new=is_new, accepted=accepted)
 
 
+def hold_back(record: DiscoveryRecord, locked: Mapping[str, str] | None) -> DiscoveryRecord:
+    """Return the record with those tools quarantined that are not as they were locked; None: nothing is locked."""
+    if locked is None or all(tool.quarantined or locked.get(tool.name) == _digest(tool) for tool in record.tools):
+        return record
+    held = (
+        tool if tool.quarantined or locked.get(tool.name) == _digest(tool) else _judge(tool, "*", None)
+        for tool in record.tools
+    )
+    return replace(record, tools=tuple(held))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
     """The record with the state of its discovery. Times are seconds on the store's clock.

@@ -1,0 +1,107 @@
+"""The environment of another interpreter: what is installed there, found without running a line of it.
+
+The interpreter is asked for its folders with `-I -S`, which reads no `.pth` file and imports nothing of the
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import distributions
+
+from toolplug.config.nearest import name_hint
+from toolplug.errors import ProviderError
+from toolplug.providers.entry import ProviderState
+from toolplug.providers.entry_points import Installed, InstalledProvider, find_installed
+
+ANSWER_S = 20.0
+"""Seconds for the folders of an interpreter, which takes 20 ms; a busy machine makes a second of that."""
+_OLDEST = (3, 11)
+_ASK = """
+import json, os, site, sys, sysconfig
+env = os.path.dirname(os.path.dirname(os.path.abspath(sys.executable)))
+cfg = os.path.join(env, "pyvenv.cfg")
+folders = []
+if os.path.exists(cfg):
+    folders = [sysconfig.get_path(name, "venv", {"base": env, "platbase": env}) for name in ("purelib", "platlib")]
+    with open(cfg, encoding="utf-8", errors="replace") as lines:
+        keys = dict(line.lower().replace(" ", "").strip().partition("=")[::2] for line in lines)
+    system = keys.get("include-system-site-packages") == "true"
+if not folders or system:
+    folders += site.getsitepackages([sys.base_prefix, sys.base_exec_prefix])
+tag = sys.implementation.cache_tag
+print(json.dumps([sys.version_info[:3], list(dict.fromkeys(folders)), list(sys.path), tag]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What an interpreter imports: from `folders`, after the standard library in `standard`.
+
+    `version` is that of Python, `tag` the one in the names of its compiled files.
+    """
+
+    python: str
+    version: str
+    folders: tuple[str, ...]
+    standard: tuple[str, ...]
+    tag: str
+
+    def installed(self) -> Installed:
+        """Return the providers that are installed there. Raises `ProviderError` without toolplug."""
+        return find_installed(self.folders, running=self.toolplug())
+
+    def toolplug(self) -> str:
+        """Return the version of toolplug there. Raises `ProviderError` without one."""
+        found = next(iter(distributions(name="toolplug", path=list(self.folders))), None)
+        if found is None:
+            raise _error(f"{self.python} has no toolplug, which runs the provider there")
+        return found.version
+
+
+def read_environment(python: str) -> Environment:
+    """Ask an interpreter for its folders. Blocks, at most 20 s. Raises `ProviderError`."""
+    try:
+        done = subprocess.run(
+            [python, "-I", "-S", "-c", _ASK],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+            check=False,
+            env={name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ},
+        )
+        version, folders, standard, tag = json.loads(done.stdout)
+    except OSError as error:
+        raise _error(f"there is no interpreter {python}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise _error(f"{python} has not said its folders after {ANSWER_S:g} s") from None
+    except ValueError:
+        raise _error(f"{python} is no Python of 3.11 or newer") from None
+    shown = ".".join(map(str, version))
+    if tuple(version) < _OLDEST:
+        raise _error(f"{python} is Python {shown}, and toolplug needs 3.11 or newer")
+    return Environment(python=python, version=shown, folders=tuple(folders), standard=tuple(standard), tag=tag)
+
+
+def find_provider(python: str, type_name: str, key: str) -> InstalledProvider:
+    """Return the one package of a type that is installed for an interpreter. Raises `ProviderError`."""
+    try:
+        types = read_environment(python).installed().types
+    except ProviderError as error:
+        fix = f"toolplug env {key}, with `package` in its run"
+        raise ProviderError(str(error), state=error.state, fix=fix) from None
+    found = list(types.get(type_name, ()))
+    if not found:
+        hint = name_hint(type_name, types) or f"install its package there: toolplug env {key}"
+        raise _error(f"{python} has no provider type {type_name!r}", hint)
+    if len(found) > 1:
+        owners = " and ".join(item.package for item in found)
+        raise _error(f"provider type {type_name!r} of {python} comes from {owners}", "uninstall one of them there")
+    return found[0]
+
+
+def _error(text: str, fix: str = "") -> ProviderError:
+    return ProviderError(text, state=ProviderState.IMPORT_FAILED, fix=fix)

@@ -1,0 +1,134 @@
+"""Reading a configuration with its lock: what differs is refused before anything of it is imported."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.errors import ConfigError, ProviderError
+from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
+from toolplug.locking.comparison import compare_environment, compare_package, compare_tools
+from toolplug.locking.files import FilesUnreadable
+from toolplug.locking.installed import InstalledPackages, PackageNow
+from toolplug.locking.lock_file import LOCK_FILE, Lock, LockedProvider, read_lock
+from toolplug.locking.search_path import host_path, path_of
+from toolplug.locking.verified import VerifiedCompiled
+from toolplug.providers.entry import ProviderEntry, ProviderState
+from toolplug.providers.entry_points import Installed, InstalledProvider
+
+_COMPILED = Path(".toolplug") / "compiled.json"
+
+
+def lock_of(source: Source) -> Path:
+    """Return the lock of a configuration: next to its file, or in the working directory."""
+    return (Path() if isinstance(source, Mapping) else Path(source).absolute().parent) / LOCK_FILE
+
+
+def read_locked(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
+    """Read a configuration as `read_configuration` does, and refuse what is not as its lock has it.
+
+    Raises `ConfigError`, with a problem for each thing that is different.
+    """
+    return read_configuration(source, environ, with_lock(source, installed), coded)
+
+
+def with_lock(source: Source, installed: Installed) -> Installed:
+    """Return the installed providers with the lock of a configuration as their check. Raises `ConfigError`."""
+    file = lock_of(source)
+    return replace(installed, check=LockCheck(read_lock(file), file.parent))
+
+
+class LockCheck:
+    """Compares what is installed, and what it offers, with a lock; each distribution is read once."""
+
+    def __init__(self, lock: Lock, folder: Path) -> None:
+        self._lock = lock
+        self._folder = folder
+        self._packages: dict[str, InstalledPackages] = {}
+        self._found: dict[tuple[str, str], list[str]] = {}
+        self._environments: dict[str, list[str]] = {}
+        self._compiled = VerifiedCompiled(folder / _COMPILED)
+
+    def check_package(self, entry: ProviderEntry, found: InstalledProvider) -> None:
+        """Raise `ConfigError` for a package that is not as it was locked, or that needs one that is not."""
+        locked = self._lock.provider(entry.key)
+        update = f"look at it, then: toolplug lock --update {entry.key}"
+        if locked is None:
+            raise ConfigError([entry.problem("not_locked", f"is not in {LOCK_FILE}", update)])
+        try:
+            lines = self._compare(locked, entry, found)
+        except (FilesUnreadable, ProviderError) as error:
+            lines = [str(error)]
+        finally:
+            self._compiled.save()
+        if lines:
+            raise ConfigError([entry.problem("lock_drift", line, update) for line in lines])
+
+    def check_tools(self, entry: ProviderEntry, tools: Iterable[ToolDefinition]) -> None:
+        """Raise `ProviderError` for tools that are not as they were locked."""
+        locked = self._lock.provider(entry.key)
+        before = {} if locked is None else locked.tools
+        lines = [*compare_tools(str(entry.owner), before, {each.name: each.ref.digest for each in tools})]
+        if lines:
+            fix = f"look at them, then: toolplug lock --update {entry.key}"
+            raise ProviderError("; ".join(lines), state=ProviderState.INCOMPATIBLE, fix=fix)
+
+    def server_tools(self, server: str) -> Mapping[str, str]:
+        """Return the digests of the tools of a server as they were locked."""
+        locked = self._lock.server(server)
+        return {} if locked is None else locked.tools
+
+    def _compare(self, locked: LockedProvider, entry: ProviderEntry, found: InstalledProvider) -> list[str]:
+        """Return what is different about an entry's package, its file or its environment."""
+        if locked.type != found.type:
+            return [f"its type is {found.type!r}, and {LOCK_FILE} has {locked.type!r}"]
+        python = name_python(entry.python, self._folder)
+        if locked.python != python:
+            return [f"it runs in {python or 'this Python'}, and {LOCK_FILE} has {locked.python or 'this Python'}"]
+        if found.file is not None:
+            digest = hashlib.sha256(found.code).hexdigest()
+            return [] if digest == locked.digest else [f"{found.type} has changed"]
+        packages = packages_of(self._packages, python, entry.python)
+        own = packages.closure(found.distribution)
+        lines: list[str] = []
+        if own and locked.package != own[0].locked.name:
+            lines.append(f"its package is {own[0].locked.name}, and {LOCK_FILE} has {locked.package}")
+        for each in own:
+            key = each.locked.key
+            if key not in self._found:
+                self._found[key] = self._compare_package(packages, each)
+            lines += self._found[key]
+        for _, name in sorted(locked.keys - {each.locked.key for each in own}):
+            there = packages.path.distribution(name) is not None
+            lines.append(f"{name} is {'needed no longer' if there else 'not installed'}")
+        if python not in self._environments:
+            now = packages.environment()
+            self._environments[python] = [*compare_environment(self._lock.environment(python), now)]
+        return [*lines, *self._environments[python]]
+
+    def _compare_package(self, packages: InstalledPackages, now: PackageNow) -> list[str]:
+        """Return what is different about one distribution."""
+        owner = f"{now.locked.name} {now.locked.version}"
+        found = compare_package(self._lock.package(*now.locked.key), now.locked, now.files.unlisted)
+        found += [f"{owner}: {line}" for line in now.misplaced]
+        # Of a source that is another one, nobody needs to know what it was compiled to.
+        return found or [f"{owner}: {line}" for line in self._compiled.wrong(packages.path, now.files)]
+
+
+def packages_of(known: dict[str, InstalledPackages], name: str, python: str) -> InstalledPackages:
+    """Return the packages of an interpreter, from those that are known. Raises `ProviderError`."""
+    if name not in known:
+        known[name] = InstalledPackages(python=name, path=path_of(python) if python else host_path())
+    return known[name]
+
+
+def name_python(python: str, folder: Path) -> str:
+    """Return the name of an interpreter in a lock: relative to its folder where it is below it."""
+    if not python:
+        return ""
+    relative = os.path.relpath(python, folder)
+    return python if relative.startswith("..") else Path(relative).as_posix()

@@ -1,0 +1,167 @@
+"""A provider with an interpreter of its own: its type, settings and libraries are those that are installed there."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.apart.own_environment import OTHER, build_stranger_wheels, install_stranger, linked_environment
+from tests.cli.process import serving, toolplug
+
+from toolplug import Principal, open_host
+from toolplug.errors import ConfigError
+
+OPERATOR = Principal("ada", scopes=frozenset({"tools:call"}))
+HOST_FILE = """
+import httpx2
+
+from toolplug import tool
+
+
+@tool
+def own() -> str:
+    "Say which library the host has."
+    return httpx2.__version__
+"""
+CONFIGURATION = """
+store: memory://
+providers:
+  own: {enabled: true, type: ./own.py}
+  stranger:
+    enabled: true
+    run: {process: true, python: ./env/bin/python, package: PACKAGE}
+"""
+
+
+def write(folder: Path, package: str = "toolplug-stranger") -> Path:
+    file = folder / "providers.yaml"
+    file.write_text(CONFIGURATION.replace("PACKAGE", json.dumps(package)))
+    (folder / "own.py").write_text(HOST_FILE)
+    return file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The folder of packages of an environment with the stranger's package, which a configuration names."""
+    site = linked_environment(tmp_path / "env")
+    install_stranger(site)
+    write(tmp_path)
+    return site
+
+
+async def _refusal(folder: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        async with open_host(folder / "providers.yaml"):
+            pass
+    return str(caught.value)
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+@pytest.mark.requirement("I36-environment")
+async def test_it_imports_another_version_of_a_library_than_the_host(site: Path, tmp_path: Path) -> None:
+    async with open_host(tmp_path / "providers.yaml") as host:
+        tools = host.executor_for(OPERATOR)
+        theirs, ours = await tools.call("library"), await tools.call("own")
+        record = next(each for each in host.records() if each.key == "stranger")
+    assert (theirs.output, ours.output) == (f"httpx2 {OTHER}", httpx2.__version__)
+    assert (record.state, record.distribution, record.version) == ("active", "toolplug-stranger", "1.0")
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+async def test_its_settings_are_checked_there_and_a_problem_has_the_place_in_the_file(
+    site: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text() + "    name: [1]\n")
+    said = await _refusal(tmp_path)
+    assert f"{file}:8:11: providers.stranger.name: " in said
+
+
+@pytest.mark.process
+def test_the_schema_has_the_settings_of_a_type_that_only_its_own_environment_has(site: Path, tmp_path: Path) -> None:
+    done = toolplug("schema", "--json", folder=tmp_path)
+    entry = json.loads(done.out)["$defs"]["provider.stranger"]
+    assert list(entry["properties"]["settings"]["properties"]) == ["name"]
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+async def test_what_is_missing_is_said_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    write(tmp_path)
+    python = tmp_path / "env" / "bin" / "python"
+    assert f"there is no interpreter {python}: No such file or directory (toolplug env stranger" in await _refusal(
+        tmp_path
+    )
+    site = linked_environment(tmp_path / "env")
+    assert f"{python} has no provider type 'stranger' (" in await _refusal(tmp_path)
+    next(site.glob("toolplug-*.dist-info")).rename(site / "nothing")
+    assert f"{python} has no toolplug, which runs the provider there" in await _refusal(tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+@pytest.mark.requirement("I36-environment")
+async def test_a_process_of_another_protocol_is_refused_in_words(site: Path, tmp_path: Path) -> None:
+    number = site / "sitecustomize.py"
+    number.write_text("import toolplug.apart.frames\ntoolplug.apart.frames.PROTOCOL = 7\n")
+    said = await _refusal(tmp_path)
+    assert "provider 'stranger'" in said
+    assert "its process speaks protocol 7, and this host 1 and 0 (update toolplug of the host)" in said
+    # The one before, whose messages have no number.
+    number.write_text(
+        "import toolplug.apart.worker as worker\n"
+        "describe = worker._describe\n"
+        "worker._describe = lambda *given: {k: v for k, v in describe(*given).items() if k != 'protocol'}\n"
+    )
+    async with open_host(tmp_path / "providers.yaml") as host:
+        assert (await host.executor_for(OPERATOR).call("library")).output == f"httpx2 {OTHER}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ("{python: ./env/bin/python}", "python needs process: true next to it"),
+        ("{process: true, package: toolplug-x}", "package is installed for python, which names no interpreter"),
+    ],
+)
+def test_an_environment_that_nobody_uses_is_a_problem(tmp_path: Path, run: str, words: str) -> None:
+    (tmp_path / "providers.yaml").write_text(f"providers:\n  hello: {{enabled: true, run: {run}}}\n")
+    done = toolplug("check", folder=tmp_path)
+    assert (done.code, words in done.err) == (1, True), done.err
+
+
+@pytest.mark.process
+def test_an_environment_is_made_only_where_an_entry_names_one(tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text("providers:\n  hello: {enabled: true, run: {process: true}}\n")
+    assert "providers.hello: names no environment to make (write run:" in toolplug("env", "hello", folder=tmp_path).err
+    assert "'helo'" in toolplug("env", "helo", folder=tmp_path).err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("keep me")
+    entry = "hello: {run: {process: true, python: ./mine/bin/python, package: x}}"
+    (tmp_path / "providers.yaml").write_text(f"providers:\n  {entry}\n")
+    done = toolplug("env", "hello", folder=tmp_path)
+    assert (done.code, "is there, is not empty, and has no python" in done.err) == (1, True), done.err
+    assert [each.name for each in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.judge
+@pytest.mark.requirement("I36-environment")
+def test_a_stranger_s_wheel_that_needs_another_library_is_served_from_an_environment_that_env_made(
+    tmp_path: Path,
+) -> None:
+    wheels = tmp_path / "wheels"
+    build_stranger_wheels(wheels)
+    write(tmp_path, f"toolplug-stranger @ {(wheels / 'toolplug_stranger-1.0-py3-none-any.whl').as_uri()}")
+    found = {"UV_FIND_LINKS": str(wheels), "PIP_FIND_LINKS": str(wheels)}
+    made = toolplug("env", "stranger", folder=tmp_path, environ=found, patience_s=600)
+    assert made.code == 0, made.err
+    assert "is made: toolplug-stranger 1.0 has the provider type 'stranger'" in made.out
+    with serving(folder=tmp_path) as host:
+        assert host.call("library").json()["output"] == f"httpx2 {OTHER}"
+        assert host.call("own").json()["output"] == version("httpx2")
