@@ -19,6 +19,7 @@ from toolplug.apart.workers.limits import BEAT_S, MAX_MESSAGE, MISSED_BEATS
 from toolplug.apart.workers.link import WorkerLink
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.catalog.call import ToolResult
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 
@@ -110,7 +111,7 @@ class Spoken:
 @asynccontextmanager
 async def waiting() -> AsyncGenerator[FunctionRegistry]:
     made = DialledProvider(ProcessTarget(key="made", owner="provider 'made'", hello={"type": "made"}))
-    entry = ProviderEntry(key="made", type="made", apart=True, dialled=True)
+    entry = ProviderEntry(key="made", type="made", run=RunSettings(worker=True))
     async with FunctionRegistry() as registry:
         await registry.apply([DesiredProvider(entry, lambda: made)])
         yield registry

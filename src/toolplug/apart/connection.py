@@ -42,6 +42,11 @@ class ProcessEnd(Protocol):
         """The number of the last call that the process may have begun."""
         ...
 
+    @property
+    def ended_for(self) -> str:
+        """Why it was ended, where that is known better than from its connection; else empty."""
+        ...
+
     def kill(self) -> None:
         """End the process at once."""
         ...

@@ -93,6 +93,11 @@ class WorkerLink:
         self._forget_sent()
         return self._last_sent
 
+    @property
+    def ended_for(self) -> str:
+        """How the process has ended, as the worker says; empty if it has not said."""
+        return self._exit_reason
+
     def _forget_sent(self) -> None:
         while self._calls and self._calls[0][0] <= self._sent:
             self._last_sent = self._calls.popleft()[1]
