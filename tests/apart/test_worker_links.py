@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from tests.apart.starting import provider_of, until
 
-from toolplug import CallContext, ToolCall
+from toolplug import CallContext, ToolCall, open_host
 from toolplug.apart.frames import ANSWER, ASK, CALL, PROTOCOL, RESULT, FrameReader, encode_frame
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers import link as links
@@ -131,6 +131,15 @@ async def join(registry: FunctionRegistry, name: str = "spoken") -> Spoken:
 
 def begin(registry: FunctionRegistry) -> asyncio.Task[ToolResult]:
     return asyncio.create_task(registry.execute(ToolCall("c", "one", {}), CallContext()))
+
+
+async def test_the_host_needs_neither_the_package_nor_the_file_of_an_entry() -> None:
+    run = {"enabled": True, "run": {"worker": True}}
+    entries = {"made": {**run, "type": "no_such_type"}, "file": {**run, "type": "./nowhere.py:Made"}}
+    async with open_host({"store": "memory://", "providers": entries}, environ={}) as host:
+        states = {record.key: (record.state, record.fix) for record in host.records() if record.key in entries}
+    fix = "start one: toolplug worker {} --host URL"
+    assert states == {key: ("waiting", fix.format(key)) for key in entries}
 
 
 async def test_calls_that_have_not_left_the_host_run_in_another_worker() -> None:
