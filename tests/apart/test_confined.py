@@ -15,7 +15,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.apart.hostile_packages import ATTACKS, HARMLESS, Damaging, HostilePackage
+from tests.apart.damaging import Damaging
+from tests.apart.hostile_packages import ATTACKS, HARMLESS, HostilePackage
 from tests.apart.starting import needs_confinement, provider_of, until
 
 from toolplug.apart.confinement.bounds import MAX_FILES

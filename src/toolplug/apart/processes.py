@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from toolplug.apart.confinement.bounds import Watch
+from toolplug.apart.confinement.bounds import ProcessWatch
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, Frame, FrameReader, FrameRefused, Peer, encode_frame
@@ -82,7 +82,7 @@ class WorkerProcess:
     def __init__(self, target: ProcessTarget, opening: Opening = NOTHING) -> None:
         self.target: ProcessTarget = target
         self._opening = opening
-        self._watch: Watch | None = None
+        self._watch: ProcessWatch | None = None
         self.description: Head = {}
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
@@ -103,12 +103,12 @@ class WorkerProcess:
             environment = {**variables, **granted_variables(confinement.run)}
             start, inner = partial(_start_process, program, descriptors, environment), None
         else:
-            sandbox = confinement.sandbox.opened(self._opening)
+            sandbox = confinement.sandbox.open_with(self._opening)
             confined = _ConfinedStart(sandbox, program, descriptors)
             start, inner = confined.start, confined.read_inner
         if not confinement.watched:
             return start()
-        self._watch = Watch(confinement.bounds, self._opening.writable, _kill_group)
+        self._watch = ProcessWatch(confinement.bounds, self._opening.writable, _kill_group)
         return self._watch.start(start, inner)
 
     @property

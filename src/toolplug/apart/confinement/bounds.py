@@ -129,7 +129,7 @@ def measure_disk(folders: Sequence[Path]) -> int | None:
     return total
 
 
-class Watch:
+class ProcessWatch:
     """Starts a process in a thread that stays as long as the process, and ends it when it exceeds a bound.
 
     The thread stays since the kernel ends what bubblewrap runs when the thread that started it ends. `exceeded` says
@@ -177,12 +177,12 @@ class Watch:
                 process.wait(WATCH_S)
                 return
             files = before is not None and count % _DISK_EVERY == 0
-            exceeded = self._exceeded(processes, worker, before if files else None)
+            exceeded = self._find_exceeded(processes, worker, before if files else None)
             if exceeded and not self.exceeded:
                 self.exceeded = exceeded
                 self._kill(process)
 
-    def _exceeded(self, processes: Path, worker: int | None, before: int | None) -> str:
+    def _find_exceeded(self, processes: Path, worker: int | None, before: int | None) -> str:
         bounds = self._bounds
         try:
             # Until its own /proc is there, it is the host's.
