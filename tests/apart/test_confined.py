@@ -15,8 +15,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.apart.attacks import ATTACKS, HARMLESS
 from tests.apart.damaging import Damaging
-from tests.apart.hostile_packages import ATTACKS, HARMLESS, HostilePackage
+from tests.apart.hostile_packages import HostilePackage
 from tests.apart.starting import needs_confinement, provider_of, until
 
 from toolplug.apart.confinement.bounds import MAX_FILES
