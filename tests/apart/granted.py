@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from toolplug import CallContext, FunctionProvider, Principal, ProviderContext, ToolCall, ToolDefinition, hookimpl, tool
@@ -63,7 +64,10 @@ class Granted(FunctionProvider):
     @tool
     def fetch_plain(self, url: str) -> str:
         """Open a URL as urllib does."""
-        return build_opener(ProxyHandler()).open(url, timeout=10).read().decode()
+        try:
+            return build_opener(ProxyHandler()).open(url, timeout=10).read().decode()
+        except HTTPError as error:
+            return f"{error.code} {error.read().decode()}"
 
     @tool
     def ignore_the_proxy(self) -> str:

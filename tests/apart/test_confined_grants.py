@@ -15,10 +15,11 @@ import pytest
 from tests.apart import granted
 from tests.apart.granted import Granted, Listening
 from tests.apart.plain import Plain
-from tests.apart.starting import needs_confinement, provider_of, until
+from tests.apart.starting import is_gone, needs_confinement, provider_of, until
 
 from toolplug import CallContext, Principal, ToolCall
 from toolplug.apart.entries import apart_class
+from toolplug.apart.processes import SOURCE
 from toolplug.config.run_settings import RunSettings
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
@@ -94,12 +95,15 @@ async def test_a_link_that_it_puts_in_the_place_of_a_grant_is_not_followed(tmp_p
         assert (await registry.call("replace_by_link", path=str(inner), target=f"{tmp_path}/secret")).is_error
         inner.rename(tmp_path / "outer" / "away")
         inner.symlink_to(tmp_path / "secret")
-        await registry.call("leave")
         provider = provider_of(registry)
-        await until(
-            lambda: not provider.restarting or "bwrap" in provider.restarting or "granted" in provider.restarting
-        )
+        pid = provider._process.pid  # type: ignore[union-attr]
+        await registry.call("leave")
+        await until(lambda: is_gone(pid))
+        await until(lambda: not provider.restarting or provider._failures > 1)
         assert "secret" not in (await registry.call("read", path=f"{inner}/note")).output
+
+
+PLAIN = "405 this proxy takes CONNECT only: use https\n"
 
 
 @needs_confinement
@@ -110,8 +114,6 @@ async def test_a_granted_host_is_reached_through_the_proxy_and_no_other(caplog: 
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server, FunctionRegistry() as registry:
         port = server.sockets[0].getsockname()[1]
-        site_for = registry._services.site_for
-        del site_for
         await registry.apply([wanted(Granted, confine="required", network=[f"localhost:{port}"])])
 
         async def connect(target: str) -> str:
@@ -128,10 +130,7 @@ async def test_a_granted_host_is_reached_through_the_proxy_and_no_other(caplog: 
             ("nonsense", "HOST:PORT"),
         ):
             assert said in await connect(target)
-        assert (
-            "use https" in (await registry.call("fetch_plain", url="http://example.com/")).output
-            or "405" in caplog.text
-        )
+        assert (await registry.call("fetch_plain", url="http://example.com/")).output == PLAIN
         assert (await registry.call("ignore_the_proxy")).is_error
         await until(lambda: "a call found no network" in caplog.text)
 
@@ -237,5 +236,41 @@ async def test_doctor_says_where_it_is_not_confined_and_what_to_do(tmp_path: Pat
 
 
 async def test_a_grant_that_is_not_there_names_its_place(tmp_path: Path) -> None:
-    status, found, text = await asyncio.to_thread(doctor, tmp_path, ", network: ['https://x/']")
+    status, _, text = await asyncio.to_thread(doctor, tmp_path, ", network: ['https://x/']")
     assert (status, "providers.yaml:7" in text, "a host such as" in text) == (1, True, True)
+
+
+UNPRIVILEGED = """
+import subprocess, sys
+sys.path[:0] = sys.argv[1:]
+from pathlib import Path
+from toolplug.apart.confinement.confinement import confine
+from toolplug.config.run_settings import RunSettings
+found = confine(RunSettings(process=True, confine="required"), Path("/"), sys.executable)
+if found.sandbox is None:
+    sys.exit(f"not confined: {found.refusal}")
+look = "import os; print(os.getuid(), sorted(os.listdir('/')), sorted(os.listdir('/proc/self/fd')))"
+with found.sandbox.wrap([sys.executable, "-I", "-S", "-c", look]) as command:
+    print(subprocess.check_output(command.words, pass_fds=command.descriptors, env={}, text=True))
+"""
+SYSTEM_PYTHON = "/usr/bin/python{}.{}".format(*sys.version_info)
+
+
+@needs_confinement
+@pytest.mark.skipif(os.geteuid() != 0, reason="this user is unprivileged: the other tests are this one")
+@pytest.mark.skipif(not Path(SYSTEM_PYTHON).exists(), reason=f"there is no {SYSTEM_PYTHON}, which any user can run")
+async def test_a_user_without_any_privilege_confines_as_root_does() -> None:
+    folders = [str(SOURCE), *(each for each in sys.path if each.endswith("site-packages"))]
+    script = [SYSTEM_PYTHON, "-c", UNPRIVILEGED, *folders]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        return subprocess.run(script, capture_output=True, text=True, cwd="/", check=False, **nobody)  # type: ignore[call-overload]
+
+    done = await asyncio.to_thread(run)
+    if "ModuleNotFoundError" in done.stderr or "PermissionError" in done.stderr:
+        pytest.skip("the checkout is in a folder that only root can read")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("65534 [")
+    assert "'home'" not in done.stdout
+    assert done.stdout.strip().endswith("['0', '1', '2', '3']")

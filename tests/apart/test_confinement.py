@@ -223,7 +223,7 @@ def test_this_process_is_counted_with_its_threads_and_memory() -> None:
     use = measure(Path("/proc"), os.getpid(), None)
     assert use.processes >= 1
     assert use.memory > 10 * 1024 * 1024
-    assert measure(Path("/proc"), None, 3).processes == 4  # it stops there
+    assert 3 < measure(Path("/proc"), None, 3).processes < measure(Path("/proc"), None, None).processes
 
 
 def test_files_are_counted_until_there_are_too_many(tmp_path: Path) -> None:

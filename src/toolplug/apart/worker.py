@@ -67,11 +67,8 @@ def main(descriptor: int, page_descriptor: int) -> None:
         _leave(0)
     ours.setblocking(False)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(
-            _serve(
-                ours, entry, loaded, int(hello["max_result_bytes"]) + FRAME_SLACK, log, page, confined=hello["confined"]
-            )
-        )
+        longest = int(hello["max_result_bytes"]) + FRAME_SLACK
+        runner.run(_serve(ours, entry, loaded, longest, log, page, confined=hello["confined"]))
         _leave(0)
 
 
