@@ -83,6 +83,7 @@ class WorkerProcess:
         self.target: ProcessTarget = target
         self._opening = opening
         self._watch: ProcessWatch | None = None
+        self._output: tuple[asyncio.BaseTransport, OutputLog] | None = None
         self.description: Head = {}
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
@@ -108,7 +109,7 @@ class WorkerProcess:
             start, inner = confined.start, confined.read_inner
         if not confinement.watched:
             return start()
-        self._watch = ProcessWatch(confinement.bounds, self._opening.writable, _kill_group)
+        self._watch = ProcessWatch(confinement.bounds, self._opening.counted, self._opening.before, _kill_group)
         return self._watch.start(start, inner)
 
     @property
@@ -214,7 +215,8 @@ class WorkerProcess:
         self._socket.setblocking(False)
         await loop.create_connection(lambda: peer, sock=self._socket)
         log.data_received(self.output)
-        await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
+        pipe, _ = await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
+        self._output = (pipe, log)
         # The socket may be held by processes that it has forked: they must not keep its end from being seen.
         with suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self.pid)
@@ -223,6 +225,15 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process and all of its group at once."""
         self._finish()
+
+    async def end_output(self) -> None:
+        """After its end, wait until nothing of it is left that could print; what is confined ends after bubblewrap."""
+        if self._output is not None:
+            pipe, log = self._output
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await log.ended.wait()
+            pipe.close()
 
     async def wait(self, seconds: float) -> bool:
         """Wait until the process has ended by itself, at most so many seconds; return whether it has."""
@@ -338,6 +349,7 @@ class OutputLog(asyncio.Protocol):
     def __init__(self, target: ProcessTarget) -> None:
         self._log = logging.getLogger(f"toolplug.providers.{target.key}")
         self._masked = target.masked
+        self.ended: asyncio.Event = asyncio.Event()
         self._rest = b""
         self._second = 0
         self._lines = 0
@@ -352,6 +364,7 @@ class OutputLog(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Log the line that was not ended."""
+        self.ended.set()
         rest, self._rest = self._rest, b""
         if rest:
             self.write(logging.INFO, rest.decode("utf-8", "replace"))

@@ -39,17 +39,16 @@ _PROBE_S = 30.0
 
 
 class Opening(NamedTuple):
-    """What a process has beside its environment: granted files, its own folder, and the socket of the proxy."""
+    """What a process has beside its environment: granted files, its own folder, and the socket of the proxy.
+
+    `counted` are the folders whose files count against its bound of disk, and `before` the bytes that were in them.
+    """
 
     files: Sequence[OpenedFile] = ()
     state_dir: Path | None = None
     proxy: Path | None = None
-
-    @property
-    def writable(self) -> list[Path]:
-        """What it may write to and the host counts."""
-        granted = [Path(each.grant.path) for each in self.files if each.grant.writable]
-        return granted if self.state_dir is None else [self.state_dir, *granted]
+    counted: Sequence[Path] = ()
+    before: int = 0
 
 
 NOTHING: Opening = Opening()
