@@ -25,7 +25,7 @@ _COMPILED = Path(".toolplug") / "compiled.json"
 
 def lock_of(source: Source) -> Path:
     """Return the lock of a configuration: next to its file, or in the working directory."""
-    return (Path() if isinstance(source, Mapping) else Path(source).absolute().parent) / LOCK_FILE
+    return (Path() if isinstance(source, Mapping) else Path(source).parent) / LOCK_FILE
 
 
 def read_locked(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
