@@ -77,7 +77,7 @@ coverage: $(READY)  ## Which branches the tests of one process reach
 
 # In one process: each of the workers would import every framework.
 frameworks: $(READY)
-	$(BIN)/python -m pytest -m framework -n 0 tests/integrations
+	$(BIN)/python -m pytest -m framework -n 0 tests/integrations $(PLUGINS:%=%/tests)
 
 # In one process, and not in those of `quick`: each of the workers would start the servers. The SDK's MCP client
 # takes as long to import as a hundred of the other tests: `make judge` runs it.
@@ -117,11 +117,12 @@ replicas: $(READY)
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 judge-many: export TOOLPLUG_CLIENTS := all
-judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
+	TOOLPLUG_KILLS=1000 $(BIN)/python -m pytest -m judge -n 0 --timeout=3600 plugins/toolplug-code-mode/tests/test_kills.py
 
 clients: $(READY)  ## Make the environments of the client matrix
 	$(BIN)/python -m tests.clients.environments

@@ -44,6 +44,7 @@ FAMILIES = (
     "tool_search",
     "code_interpreter",
     "code_mode",
+    "adapters",
     "web_search",
     "file_search",
     "responses",

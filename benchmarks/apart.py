@@ -21,6 +21,7 @@ from benchmarks.frame import MILLISECONDS, Batch, Row
 from benchmarks.providers import Disturber, Trivial
 from toolplug import CallContext, FunctionRegistry, ToolCall
 from toolplug.apart.entries import apart_class
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 
 LOOP = uvloop.new_event_loop
@@ -34,7 +35,7 @@ CALL = ToolCall(id="c1", name="echo", arguments={"text": "x" * 1024})
 async def running_apart() -> AsyncGenerator[tuple[FunctionRegistry, int]]:
     """Run the trivial provider in a process of its own; yields its registry and the id of the process."""
     made = apart_class(Trivial, {}, "trivial")
-    entry = ProviderEntry(key="trivial", type="trivial", apart=True)
+    entry = ProviderEntry(key="trivial", type="trivial", run=RunSettings(process=True))
     async with FunctionRegistry() as registry:
         await registry.apply([DesiredProvider(entry, lambda: made)])
         yield registry, vars(made)["_process"].pid
@@ -112,7 +113,7 @@ async def beside(what: str, of: Callable[[Sequence[float]], float]) -> AsyncGene
     The caller pauses between two calls: it is not the caller of the row that waits for a turn, but one who comes.
     """
     made = apart_class(Disturber, {}, "disturber")
-    entry = ProviderEntry(key="disturber", type="disturber", apart=True)
+    entry = ProviderEntry(key="disturber", type="disturber", run=RunSettings(process=True))
     async with FunctionRegistry() as registry:
         trivial = DesiredProvider(ProviderEntry(key="trivial", type="trivial"), Trivial)
         await registry.apply([trivial, DesiredProvider(entry, lambda: made)])

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter, process_time, process_time_ns
+from time import perf_counter, process_time
 
 from pydantic_monty import AsyncFunctionSnapshot, AsyncFutureSnapshot, AsyncMonty, MontyComplete
 
 from benchmarks.calling import ALICE
+from benchmarks.code_mode_host import cpu_time, opened, run_script
 from benchmarks.frame import KIBIBYTES, MILLISECONDS, Batch, Row
 from benchmarks.peers import harness_script
 from benchmarks.providers import Many
@@ -27,13 +28,10 @@ from benchmarks.tool_search import BYTES_A_TOKEN, TOKENS
 from toolplug import (
     CallContext,
     Catalog,
-    FunctionProvider,
     FunctionRegistry,
     Host,
     Principal,
     ToolCall,
-    open_host,
-    tool,
 )
 from toolplug.parts.responses.backend import ModelAnswer
 from toolplug.responses import CallPart, Delta, Loop, Question, ResponseRequest, ToolCaller
@@ -56,63 +54,19 @@ ANSWER_S = 0.5
 """What an answer of the model takes in the run for the page."""
 
 
-class Shop(FunctionProvider):
-    """Tools that read, and tools that write."""
-
-    @tool(read_only=True)
-    async def echo(self, text: str) -> str:
-        """Return the text."""
-        return text
-
-    @tool(read_only=True)
-    async def price(self, item: str) -> dict[str, object]:
-        """Say what an item costs."""
-        return {"item": item, "cents": 100 + len(item) * 7 % 90, "currency": "EUR"}
-
-    @tool
-    async def order(self, item: str) -> str:
-        """Order an item."""
-        return f"ordered {item}"
-
-
-@asynccontextmanager
-async def opened(store: str = "memory://") -> AsyncGenerator[Host]:
-    """A host whose scripts may call every tool, and must be approved where they order."""
-    entries = {"shop": {"tools": {"order": "ask"}}, "code": {"enabled": True, "type": "code_mode", "callers": "all"}}
-    async with open_host({"store": store, "providers": entries}, environ={}, providers={"shop": Shop()}) as host:
-        yield host
-
-
-def _cpu() -> float:
-    """Return the CPU time of this process and of its interpreters, in seconds; the kernel counts it in nanoseconds."""
-    spent = process_time_ns()
-    for thread in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-        for pid in thread.read_text().split():
-            spent += sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
-    return spent / 1e9
-
-
 def _worked(run: Callable[[], Awaitable[object]]) -> Batch:
     async def batch(n: int) -> float:
-        before = _cpu()
+        before = cpu_time()
         for _ in range(n):
             await run()
-        return _cpu() - before
+        return cpu_time() - before
 
     return batch
 
 
-async def _run(host: Host, code: str, ticket: str | None = None) -> Mapping[str, object]:
-    context = CallContext(ALICE, approval=ticket)
-    result = await host.executor_for(ALICE).call("run_code", {"code": code}, context)
-    asked = result.metadata.get("approval")
-    assert not result.is_error or asked, result
-    return {"output": result.output, "approval": asked}
-
-
 async def _pause(host: Host, code: str) -> str:
     """Run a script until it waits, approve its call, and return the ticket."""
-    asked = (await _run(host, code))["approval"]
+    asked = (await run_script(host, code))["approval"]
     assert isinstance(asked, Mapping)
     await host.approvals.decide(str(asked["id"]), "approve", PERSON)
     return str(asked["id"])
@@ -122,7 +76,7 @@ async def _pause(host: Host, code: str) -> str:
 async def script() -> AsyncGenerator[Batch]:
     """Fifty calls, one after the other, in one script."""
     async with opened() as host:
-        yield _worked(lambda: _run(host, READS))
+        yield _worked(lambda: run_script(host, READS))
 
 
 @asynccontextmanager
@@ -140,8 +94,8 @@ async def straight() -> AsyncGenerator[Batch]:
 
 
 @asynccontextmanager
-async def alone() -> AsyncGenerator[Batch]:
-    """The same script in the interpreter alone, checked against its stub; its calls are answered at once."""
+async def alone(*, checked: bool = True) -> AsyncGenerator[Batch]:
+    """The same script in the interpreter alone, checked against its stub or not; its calls are answered at once."""
 
     async def echo() -> None:
         """Stand for the function; it is never called."""
@@ -149,7 +103,7 @@ async def alone() -> AsyncGenerator[Batch]:
     async with AsyncMonty(max_processes=1) as pool:
 
         async def run() -> None:
-            async with pool.checkout(type_check=True, type_check_stubs=STUB) as session:
+            async with pool.checkout(type_check=checked, type_check_stubs=STUB) as session:
                 snapshot = await session.feed_start(READS, external_lookup={"echo": echo})
                 while not isinstance(snapshot, MontyComplete):
                     if isinstance(snapshot, AsyncFutureSnapshot):
@@ -172,22 +126,26 @@ def in_harness() -> AbstractAsyncContextManager[Batch]:
 
 @asynccontextmanager
 async def resumed() -> AsyncGenerator[Batch]:
-    """Go on with a script of 2 KB that another host has paused: CPU time of this process and of the interpreter."""
+    """Go on in another process with a script of 2 KB: CPU time of that process and of its interpreter."""
     with TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/store.db?shared=true"
-        async with opened(store) as first, opened(store) as second:
-            await _run(second, "1")  # its interpreter runs
+        command = [sys.executable, "-m", "benchmarks.code_mode_host", store]
+        async with opened(store) as first, AsyncExitStack() as life:
+            other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+            life.push_async_callback(other.wait)
+            life.callback(other.kill)
+            given, answers = other.stdin, other.stdout
+            assert given is not None
+            assert answers is not None
             number = 0
 
             async def batch(n: int) -> float:
                 nonlocal number
                 number += 1
                 code = f"{SCRIPT}\n{number}"
-                ticket = await _pause(first, code)
-                before = _cpu()
-                result = await _run(second, code, ticket)
-                spent = _cpu() - before
-                assert result["output"] == f'{{"result":{number}}}', result
+                given.write(json.dumps([await _pause(first, code), code]).encode() + b"\n")
+                output, spent = json.loads(await answers.readline())
+                assert output == f'{{"result":{number}}}', output
                 return spent * n
 
             await batch(1)
@@ -199,7 +157,7 @@ async def stored() -> AsyncGenerator[Batch]:
     """Return the bytes of the record of a paused script of 2 KB."""
     with TemporaryDirectory() as folder:
         async with opened(f"sqlite:///{folder}/store.db") as host:
-            await _run(host, SCRIPT)
+            await run_script(host, SCRIPT)
 
             async def batch(n: int) -> float:
                 with closing(sqlite3.connect(f"{folder}/store.db")) as connection:
@@ -345,7 +303,16 @@ ROWS = (
         batch_s=0.02,
     ),
     Row(
-        name="a paused script goes on in another host, CPU with its interpreter",
+        name="50 read-only calls in the interpreter alone, without its checker",
+        ours=partial(alone, checked=False),
+        other=straight,
+        against="the same calls straight",
+        unit=MILLISECONDS,
+        pairs=41,
+        batch_s=0.02,
+    ),
+    Row(
+        name="a paused script goes on in another process, CPU with its interpreter",
         ours=resumed,
         hold=20,
         aim=10,

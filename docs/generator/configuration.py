@@ -10,6 +10,7 @@ from docs.generator.markdown import code, page, sentences, table
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
+from toolplug.config.run_settings import RunSettings
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
 from toolplug.execution.limits.resolved_limits import (
     DEFAULT_BLOCKING,
@@ -82,6 +83,11 @@ is not listed here is a setting of the provider itself; if the name of a setting
 """
 
 
+_RUN = """
+Where a provider runs: [in a process of its own](../how-to/run-providers-apart.md), and, with one of `network`, `files`,
+`environment` and `confine`, [confined](../how-to/confine-providers.md).
+"""
+
 _LIMITS = """
 At the top level for every tool, in an entry for its provider, in a rule for one tool. A key that is not set is
 inherited from the level above.
@@ -150,6 +156,7 @@ def configuration_page() -> str:
         "Configuration: providers.yaml",
         _HEAD,
         _part("providers", _ENTRY, ProviderSettings),
+        _part("run", _RUN, RunSettings),
         _part(
             "tools", "In a provider's entry: rules by tool name. A policy alone is short for `{policy: …}`.", ToolRule
         ),
@@ -232,4 +239,6 @@ def _shape(annotation: object, metadata: Iterable[object] = ()) -> str:
     return _PLAIN[annotation]
 
 
-_BELOW = frozenset({Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings, BackendSettings, EdgeSettings})
+_BELOW = frozenset(
+    {Limits, BreakerLimit, ToolRule, ApiKey, Jwt, OAuthSettings, BackendSettings, EdgeSettings, RunSettings}
+)

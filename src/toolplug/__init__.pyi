@@ -10,6 +10,7 @@ from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable,
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.foreign.definitions import foreign_definition
+from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
 from toolplug.host.keys.host_key import Sealer
@@ -28,6 +29,7 @@ from toolplug.providers.offering.definitions import (
     ToolsetLink,
     ToolsetSource,
 )
+from toolplug.providers.offering.foreign_tools import ForeignTool, ForeignTools
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
@@ -48,6 +50,8 @@ __all__ = [
     "ConversationTools",
     "Egress",
     "Expansion",
+    "ForeignTool",
+    "ForeignTools",
     "FunctionProvider",
     "FunctionRegistry",
     "Host",
@@ -91,6 +95,7 @@ __all__ = [
     "foreign_definition",
     "hookimpl",
     "hookspec",
+    "import_object",
     "merged",
     "open_host",
     "prompt",

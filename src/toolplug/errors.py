@@ -142,6 +142,7 @@ class ToolUnavailable(ToolplugError):
 
     * `code`: a word for programs, in the metadata of the result
     * `retry_after_s`: seconds after which it may be available; None if unknown, or if the tool may have had its effect
+    * `metadata`: further JSON values for the caller, not sent to the model
 
     ```python
     import asyncio
@@ -162,10 +163,26 @@ class ToolUnavailable(ToolplugError):
     ```
     """
 
-    def __init__(self, reason: str, *, code: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        code: str,
+        retry_after_s: float | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
         self.code = code
         self.retry_after_s = retry_after_s
+        self.metadata: dict[str, object] = dict(metadata or {})
         super().__init__(reason)
+
+
+CREDENTIAL_NEEDED = "credential_needed"
+"""The code of a call that needs a credential of its caller, where no link can be given."""
+SIGN_IN_NEEDED = "sign_in_needed"
+"""The code of a call whose caller has to sign in first; `sign_in` in the metadata has the link."""
+NOT_SENT = frozenset({CREDENTIAL_NEEDED, SIGN_IN_NEEDED})
+"""Codes of calls that were not made for want of a credential."""
 
 
 class QuotaExceeded(ToolError):

@@ -12,6 +12,7 @@ from toolplug.exports import loader
 
 HOMES = {
     "CallServices": "toolplug.execution.plans",
+    "Configuration": "toolplug.host.file.configuration",
     "Collector": "prometheus_client.registry",
     "CollectorRegistry": "prometheus_client",
     "ConversationTools": "toolplug.search.conversation",

@@ -19,6 +19,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
+from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer
 from toolplug.host.quotas.settings import Quotas
 from toolplug.runtime.tasks import in_slices
@@ -29,6 +30,7 @@ __all__ = [
     "CallServices",
     "Collector",
     "CollectorRegistry",
+    "Configuration",
     "ConversationTools",
     "HostApprovals",
     "HostSession",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from toolplug.apart.confinement.confinement import confine
 from toolplug.apart.entries import apart_class
 from toolplug.apart.provider import ApartProvider
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 
@@ -17,7 +22,7 @@ from toolplug.providers.registry import FunctionRegistry
 @asynccontextmanager
 async def started(kind: type, settings: Mapping[str, object] | None = None) -> AsyncGenerator[FunctionRegistry]:
     made = apart_class(kind, settings or {}, "made")
-    wanted = DesiredProvider(ProviderEntry(key="made", type="made", apart=True), lambda: made)
+    wanted = DesiredProvider(ProviderEntry(key="made", type="made", run=RunSettings(process=True)), lambda: made)
     async with FunctionRegistry() as registry:
         await registry.apply([wanted])
         yield registry
@@ -39,3 +44,13 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def _why_not_confined() -> str:
+    """Return why this machine cannot confine processes, empty where it can."""
+    refusal = confine(RunSettings(process=True, confine="try"), Path.cwd(), sys.executable).refusal
+    return "" if refusal is None else f"{refusal.reason}; {refusal.fix}"
+
+
+WHY_NOT_CONFINED = _why_not_confined()
+needs_confinement = pytest.mark.skipif(bool(WHY_NOT_CONFINED), reason=WHY_NOT_CONFINED)

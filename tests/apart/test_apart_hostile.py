@@ -20,6 +20,7 @@ from toolplug.apart.entries import apart_class
 from toolplug.apart.limits import MAX_ASKED
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.running import NOT_APART
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
@@ -32,7 +33,7 @@ ADA, BO = Principal("ada", "a", SCOPES), Principal("bo", "b", SCOPES)
 
 def wanted(key: str, kind: type) -> DesiredProvider:
     made = apart_class(kind, {}, key)
-    return DesiredProvider(ProviderEntry(key=key, type=key, apart=True), lambda: made)
+    return DesiredProvider(ProviderEntry(key=key, type=key, run=RunSettings(process=True)), lambda: made)
 
 
 @pytest.mark.parametrize("what", [*hostile.FORGED, "progress that is no list"])

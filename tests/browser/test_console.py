@@ -56,6 +56,13 @@ VALID_S = 8
 """How long a token is valid that expires in a test."""
 LINES = "each => { const text = new Range(); text.selectNodeContents(each); return text.getClientRects().length; }"
 """How many lines the text of an element takes."""
+FAR_APART = """async () => {
+  const { ticksOf } = await import("/console/files/waterfall_groups.js");
+  const part = (n) => ({ begins: 25 * n, ends: 25 * n + 1, idle: false, left: n / 40, width: 0.001 });
+  const parts = Array.from({ length: 40 }, (_, n) => part(n));
+  return ticksOf({ begins: 0, scale: { parts, of: (moment) => moment / 1000 } }, 4).map((tick) => tick.seconds);
+}"""
+"""The lines of the axis for forty short calls, one each 25 seconds."""
 TOOLS = ROOT / "tests" / "browser" / "console_tools.py"
 
 
@@ -229,6 +236,21 @@ async def test_calls_of_a_request_are_bars_that_open_their_line(chromium: Browse
     assert all(f">{name}<" in picture for name in names)
 
 
+async def test_the_axis_has_lines_also_where_the_calls_are_far_apart(chromium: Browser, url: str) -> None:
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/waterfall")
+        found = await page.evaluate(FAR_APART)
+    assert found == [0, 250, 500, 750]
+
+
+async def test_the_page_of_a_plugin_has_no_empty_columns(chromium: Browser, url: str) -> None:
+    await call(url, "count", seconds=0)
+    async with opened(chromium) as page:
+        await page.goto(f"{url}/console#/page-journal")
+        await expect(page.get_by_role("columnheader", name="call id")).to_be_visible()
+        await expect(page.get_by_role("columnheader", name="revoked by")).to_have_count(0)
+
+
 async def test_a_waiting_call_is_approved(chromium: Browser, url: str, link: str) -> None:
     async with opened(chromium) as page:
         await page.goto(link)
@@ -305,6 +327,8 @@ async def test_the_tools_of_a_session_appear_and_go_live(chromium: Browser, url:
         await expect(page.locator(".events")).to_contain_text("removed draw (emptied)")
         await page.get_by_role("button", name="Prompt for a model").click()
         await expect(page.get_by_role("region", name="Prompt")).to_contain_text("# Tools of table")
+        await page.goto(f"{url}/console#/sessions")
+        await expect(page.get_by_role("heading", name=session["code"])).to_be_visible()
         await page.get_by_role("link", name="Chat with its tools").click()
         await expect(page.get_by_role("heading", name="Chat")).to_be_visible()
         assert page.url.endswith(f"#/chat/{session['code']}")

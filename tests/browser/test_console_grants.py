@@ -80,6 +80,12 @@ async def test_one_rule_decides_fifty_calls_on_a_phone_and_is_taken_back(chromiu
             await client.post("/v1/tool-calls", json={"name": "drop", "arguments": {"table": "orders"}})
             await page.goto(f"{service.url}/console#/tools/drop")
             await expect(page.locator(".badge.bad", has_text="only watched; would: denied")).to_be_visible()
+            await page.goto(f"{service.url}/console#/calls")
+            row = page.locator(".virtual-row", has_text="would: denied")
+            await expect(row).to_contain_text("drop")
+            await row.click()
+            await expect(page.locator(".detail .badge.bad", has_text="would: denied")).to_be_visible()
+            await expect(page.locator(".detail .facts")).to_contain_text("policy: deny")
             await page.goto(f"{service.url}/console#/page-journal")
             for status in ("approval approved", "grant revoked"):
                 await expect(page.get_by_text(status, exact=True)).to_be_visible()

@@ -101,7 +101,7 @@ def test_a_provider_may_name_a_tool_with_1_to_64_letters_digits_underscores_and_
 def test_any_other_name_of_a_providers_tool_is_refused_and_named(name: str) -> None:
     with pytest.raises(InvalidDefinition) as raised:
         check_provider_tool_name(name)
-    assert str(raised.value).startswith(f"{name!r} is no name for a provider's tool")
+    assert str(raised.value).startswith(f"{name!r} is not a valid name for a provider's tool")
 
 
 @pytest.mark.requirement("C-7-notes-forged")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
-from tests.cli.process import toolplug
+from tests.cli.process import PATIENCE_S, TOOLPLUG, toolplug
 
 pytestmark = pytest.mark.requirement("C-10-stdout")
 
@@ -104,3 +104,23 @@ def test_the_protocol_over_pipes_has_its_own_lines_from_the_first_byte(tmp_path:
 @pytest.mark.usefixtures("noisy")
 def test_no_command_mixes_its_answer_with_what_a_package_prints(run: Run, command: tuple[str, ...]) -> None:
     assert isinstance(run(*command, "--json").json, dict)
+
+
+@pytest.mark.process
+def test_a_reader_that_has_seen_enough_is_told_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "many.py"
+    script.write_text(
+        "from toolplug import FunctionProvider, tool\n\n\n"
+        "class Many(FunctionProvider):\n"
+        "    @tool\n    async def long(self) -> str:\n        'Long.'\n        return 'x' * 500_000\n"
+    )
+    (tmp_path / "providers.yaml").write_text("providers: {many: {enabled: true, type: './many.py:Many'}}")
+    with subprocess.Popen(
+        [TOOLPLUG, "call", "long"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as calling:
+        assert calling.stdout is not None
+        assert calling.stderr is not None
+        assert calling.stdout.read(1) == "x"
+        calling.stdout.close()
+        assert calling.stderr.read() == ""
+        assert calling.wait(PATIENCE_S) == 1

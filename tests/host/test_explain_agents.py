@@ -66,9 +66,16 @@ async def test_what_keeps_a_tool_from_an_agent_is_told(config: Write) -> None:
             "no toolset has the prefix 'fist' (nearest: 'first')"
         )
         assert gates(host, "read", "researcher")["toolset"][0] == "the tools of an agent are called prefix.tool"
-        assert gates(host, "first.raed", "researcher")["toolset"][0].endswith("and none of them is called so")
+        assert gates(host, "first.raed", "researcher")["toolset"][0].endswith("and it lists none of this name")
         assert host.explain("first.raed", ADMIN, agent="researcher").nearest == (("first.read", "toolset 'one'"),)
         assert gates(host, "second.fail", "researcher")["tenants"][0] == "tenant 'default' is not among its tenants"
+
+
+async def test_why_a_source_hides_its_tool_comes_before_the_toolset_that_does_not_list_it(config: Write) -> None:
+    async with open_host(config(FILE.replace("tenants: [t1]", "policy: disable")), environ={}) as host:
+        found = host.explain("second.fail", ADMIN, agent="researcher")
+        assert [gate.gate for gate in found.gates] == ["agent", "policy", "toolset", "allowlist"]
+        assert found.gates[1].detail == "provider 'more' has it, and its policy is disable"
 
 
 async def test_a_credential_that_may_not_act_as_the_agent_is_a_gate_of_its_own(config: Write) -> None:

@@ -266,7 +266,7 @@ async def test_a_toolset_is_built_by_names_wire_names_and_reference_ids_that_agr
             await build(clerk, name, tools)
         assert caught.value.code == code
     for name in ("a", "A-b", "a_b", "a" * 51, "ab\n", ""):
-        with pytest.raises(ApiError, match="is no name of a toolset"):
+        with pytest.raises(ApiError, match="is not a valid name of a toolset"):
             await build(clerk, name, named("d.read"))
     assert [line.toolset.name for line in await host.saved_toolsets.saved(clerk)] == ["mixed"]
 

@@ -68,6 +68,8 @@ def test_the_routes_that_name_a_tenant_are_those_that_this_page_tries() -> None:
         ("POST", "/v1/approvals/{id}"),
         ("GET", "/v1/grants"),
         ("DELETE", "/v1/grants/{id}"),
+        ("GET", "/v1/connections"),
+        ("DELETE", "/v1/connections/{server}"),
         ("GET", "/api/sessions"),
         ("GET", "/api/session-types"),
         ("GET", "/api/catalog"),

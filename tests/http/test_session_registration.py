@@ -93,7 +93,8 @@ async def test_a_bad_definition_is_left_out_and_told_by_name(sample_package: Non
         failed = {failed["toolName"]: (failed["error"], failed["recoverable"]) for failed in body["failedTools"]}
         assert failed == {
             "two words": (
-                "'two words' is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
+                "'two words' is not a valid name for a tool;"
+                " 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
                 False,
             ),
             "no_schema": ("inputSchema must be a JSON Schema, an object", False),
@@ -116,7 +117,10 @@ async def test_a_registration_of_which_nothing_may_be_taken_is_422_and_keeps_wha
         assert answer.json()["failedTools"] == [
             {
                 "toolName": "bad name",
-                "error": "'bad name' is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
+                "error": (
+                    "'bad name' is not a valid name for a tool;"
+                    " 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed"
+                ),
                 "recoverable": False,
             }
         ]

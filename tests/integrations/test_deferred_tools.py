@@ -122,7 +122,7 @@ async def test_the_searches_of_the_apis_themselves_are_passed_over(open_many: Op
     async with many(open_many) as tools:
         (answered,) = await tools.answer(claude.content)
         (output,) = await tools.answer(searched("server").output)
-        with pytest.raises(ValueError, match="execution: client is a search of yours; answer it yourself"):
+        with pytest.raises(ValueError, match="execution: client is your own search; answer it yourself"):
             await tools.answer(searched("client").output)
     TypeAdapter(MessageParam).validate_python(answered)
     assert [block["tool_use_id"] for block in answered["content"]] == ["1"]

@@ -1,10 +1,14 @@
-"""The words that the glossary has replaced are no names of functions and classes."""
+"""The words that the glossary has replaced are no names of functions and classes, and not said to users."""
 
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 from tests.project.sources import product
+
+_DIALECT = re.compile(r"\bis no name\b|\bof yours\b")
 
 OLD = frozenset(
     [
@@ -71,3 +75,11 @@ def test_no_function_or_class_has_a_word_that_was_replaced() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and node.name.strip("_").lower() in OLD
     } == BEFORE
+
+
+def test_users_are_not_told_in_the_old_dialect() -> None:
+    root = Path(__file__).parents[2]
+    patterns = ("src/**/*.py", "plugins/*/src/**/*.py", "plugins/*/src/**/*.js", "docs/**/*.md", "README.md")
+    texts = {path: path.read_text("utf-8") for pattern in patterns for path in root.glob(pattern)}
+    assert len(texts) > 500
+    assert [(path.name, found[0]) for path, text in texts.items() for found in _DIALECT.finditer(text)] == []

@@ -73,7 +73,7 @@ async def test_the_executor_of_a_caller_has_it_too() -> None:
         (("price", {"item": "tea"}), {"count": 2}, "price: give the arguments in one mapping or by name; count came"),
         (("price", "tea"), {}, "price: the arguments are a mapping, or named ones, not str"),
         (("price", {}, Principal("ada")), {}, r"not Principal \(a principal goes into one: CallContext\(principal\)\)"),
-        (("price", {}, 3), {}, "price: the context is a CallContext, not int$"),
+        (("price", {}, 3), {}, "the context is a CallContext, not int$"),
     ],
 )
 async def test_what_is_no_call_is_said_in_words(arguments: tuple[Any, ...], named: dict[str, Any], said: str) -> None:
@@ -86,14 +86,20 @@ async def test_what_is_no_call_is_said_in_words(arguments: tuple[Any, ...], name
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("price", r"execute takes a ToolCall, not str; to call by name: await tools.call\('price', argument=value\)"),
-        ({"name": "price"}, r'execute takes a ToolCall, not dict; to call by name: await tools.call\("NAME"'),
+        (("price", {"item": "tea"}), "execute takes a ToolCall, not str"),
+        ((ToolCall("c", "price", {}), Principal("ada")), r"not Principal \(a principal goes into one: CallContext"),
+        ((ToolCall("c", "nothing", {}), {}), "the context is a CallContext, not dict$"),
+        (
+            ("price",),
+            r"execute takes a ToolCall, not str; to call by name: await tools.call\('price', argument=value\)",
+        ),
+        (({"name": "price"},), r'execute takes a ToolCall, not dict; to call by name: await tools.call\("NAME"'),
     ],
 )
-async def test_execute_says_what_it_takes(given: Any, said: str) -> None:
+async def test_execute_says_what_it_takes(given: tuple[Any, ...], said: str) -> None:
     async with FunctionRegistry([price]) as registry:
         with pytest.raises(TypeError, match=said):
-            await registry.execute(given)
+            await registry.execute(*given)
 
 
 @pytest.mark.requirement("I33-7-slips")

@@ -122,7 +122,7 @@ def test_two_of_one_name_are_refused_and_so_are_completions_of_nothing() -> None
     assert problem(lambda: Prompt(name="a", get=_nothing, completions={"x": []})) == (
         "prompt 'a': completions of 'x', which is no argument; there are none"
     )
-    assert "'a b' is no name" in problem(lambda: Prompt(name="a b", get=_nothing))
+    assert "'a b' is not a valid name" in problem(lambda: Prompt(name="a b", get=_nothing))
 
 
 def _nothing(given: object, context: object) -> str:

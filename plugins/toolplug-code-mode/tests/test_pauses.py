@@ -13,6 +13,7 @@ from httpx2 import ASGITransport, AsyncClient
 
 from toolplug import CallContext, FunctionProvider, NeedsApproval, Principal, ToolCall, ToolStatus, tool
 from toolplug.http import create_app
+from toolplug_code_mode.runs import equal_digest
 
 from .conftest import ADA, BEA, Serve, Shop, ticket_of
 
@@ -184,6 +185,23 @@ async def test_what_no_longer_fits_is_refused_in_words_with_what_ran(
         assert opened.shop.orders == []
 
 
+async def test_a_paused_run_goes_on_for_its_own_caller_alone(serve: Serve, tmp_path: Path) -> None:
+    """Who can write to the store and has no key cannot give somebody the run of somebody else."""
+    file = tmp_path / "store.db"
+    async with serve(tools=ASK, store=f"sqlite:///{file}") as opened:
+        ticket = await opened.decide(await opened.run(CODE))
+    ben = CallContext(Principal("ben", scopes=frozenset({"tools:call"})), approval=ticket)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        ((key,),) = connection.execute("SELECT key FROM records WHERE key LIKE '%/run/%'").fetchall()
+        mine, theirs = (equal_digest(CODE, context) for context in (CallContext(ADA), ben))
+        assert mine in key
+        connection.execute("UPDATE records SET key = ? WHERE key = ?", (key.replace(mine, theirs), key))
+    async with serve(tools=ASK, store=f"sqlite:///{file}") as opened:
+        result = await opened.host.executor_for(ben.principal).call("run_code", {"code": CODE}, ben)
+        assert "changed since it was sealed, or sealed for something else" in result.output
+        assert opened.shop.orders == []
+
+
 async def test_a_paused_run_expires_with_its_question_and_is_small(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     script = "\n".join([f"x{n} = (await price(item='tea', count={n}))['cents']" for n in range(40)])
@@ -222,6 +240,27 @@ async def test_an_approval_of_run_code_is_for_its_run(serve: Serve, named: bool)
         )
         # It was for this run.
         assert (await opened.run(code)).metadata["approval"]["tool"] == "run_code"  # pyright: ignore[reportIndexIssue]
+
+
+@pytest.mark.parametrize("named", ["order", "run_code", None])
+async def test_two_go_on_at_once_with_an_approval_of_run_code(serve: Serve, named: str | None) -> None:
+    async with serve({"tools": {"run_code": "ask"}}, ASK) as opened:
+        code = "for item in ('tea', 'milk'):\n    await order(item=item)\n    await wait(s=0.3)\n'done'"
+        of_script = await opened.decide(await opened.run(code))
+        result: Any = await opened.go_on(code, of_script)
+        for n in range(2):
+            ticket = await opened.decide(result)
+            first = asyncio.create_task(opened.go_on(code, ticket))
+            await opened.begun()
+            # The other one gets the state of the run, and nobody is asked about the script again.
+            second = await opened.go_on(code, {"order": ticket, "run_code": of_script, None: None}[named])
+            result = await first
+            assert (second.output, second.metadata) == (result.output, result.metadata)
+            assert len(opened.shop.orders) == n + 1
+        assert result.structured == {"result": "done"}
+        # It was for this run, and has ended with it.
+        assert (await opened.run(code)).metadata["approval"]["tool"] == "run_code"  # pyright: ignore[reportIndexIssue]
+        assert "it was used already" in (await opened.go_on(code, of_script)).output
 
 
 async def test_a_script_that_a_plugin_wants_approved_begins_once_it_is(serve: Serve) -> None:
@@ -263,3 +302,22 @@ async def test_a_script_waits_over_http(serve: Serve) -> None:
             await opened.host.approvals.decide(asked["id"], "approve", BEA)
             done = (await client.post("/v1/tool-calls", json={**body, "approval": asked["id"]})).json()
         assert (done["status"], done["structured"], opened.shop.orders) == ("success", DONE, ["tea"])
+
+
+async def test_a_script_in_a_session_calls_and_waits_in_that_session(serve: Serve) -> None:
+    async with serve(tools=ASK) as opened:
+        app = ASGITransport(app=create_app(opened.host))
+        body = {"name": "run_code", "arguments": {"code": "[(await who())[2], await order(item='tea')]"}}
+        async with AsyncClient(transport=app, base_url="http://127.0.0.1") as client:
+
+            async def ask(session: str | None) -> str:
+                answer = await client.post("/v1/tool-calls", json={**body, "session": session})
+                return answer.json()["metadata"]["approval"]["id"]
+
+            codes = [(await client.post("/api/sessions", json={})).json()["code"] for _ in range(2)]
+            tickets = [await ask(session) for session in (*codes, None)]
+            assert len({*tickets}) == 3
+            assert [await ask(session) for session in (*codes, None)] == tickets
+            await opened.host.approvals.decide(tickets[0], "approve", BEA)
+            done = (await client.post("/v1/tool-calls", json={**body, "session": codes[0]})).json()
+        assert done["structured"] == {"result": [codes[0], "ordered tea"]}

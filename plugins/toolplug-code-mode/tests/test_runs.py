@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faulty_store import FaultyStore
 
 from toolplug import ToolStatus, tool
+from toolplug.host.file.store_entry import ConfiguredStore
+from toolplug.stores.memory import MemoryStore
 from toolplug_code_mode import runs, scripts
 from toolplug_code_mode.calls import MadeCall, list_made
 from toolplug_code_mode.limits import MAX_LINES, MAX_SHOWN
@@ -61,6 +64,54 @@ async def test_the_journal_says_nothing_in_clear_and_is_cut(serve: Serve, tmp_pa
         assert 'remember(text="confidential' in line
         assert line.endswith('…): success; order(item="confidential"): success]')
         assert len(line) < MAX_SHOWN + 100
+
+
+async def test_a_call_that_may_change_something_costs_a_commit_more(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def fails(operation: str) -> bool:
+        asked.append(operation)
+        return False
+
+    async with MemoryStore() as inner:
+        store = FaultyStore(inner)
+        store.fails = fails
+        monkeypatch.setattr(ConfiguredStore, "open", lambda _: store)
+        async with serve({"callers": "all"}) as opened:
+
+            async def count(code: str) -> int:
+                asked.clear()
+                assert not (await opened.run(code)).is_error
+                return asked.count("commit")
+
+            await count("await order(item='tea')")  # the first one also makes the key of the host
+            # Read-only calls leave nothing; one that may change something is a commit, and its run begins and ends.
+            assert await count("for n in range(10):\n    await price(item='tea')") == 0
+            assert [await count(f"for n in range({n}):\n    await order(item='tea')") for n in (1, 2, 10)] == [3, 4, 12]
+            assert len(opened.shop.orders) == 14
+
+
+async def test_a_run_ends_and_pauses_under_its_lease(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the end of the lease and that of the run, another process would find it lost."""
+    leased: list[bool] = []
+
+    def watch(name: str) -> None:
+        method = getattr(runs.Run, name)
+
+        async def watched(run: runs.Run, *args: Any) -> None:
+            leased.append(await run.is_leased())
+            await method(run, *args)
+
+        monkeypatch.setattr(runs.Run, name, watched)
+
+    watch("pause")
+    watch("end")
+    async with serve({"callers": "all"}, ASK) as opened:
+        code = "await remember(text='a')\nawait order(item='tea')"
+        await opened.go_on(code, await opened.decide(await opened.run(code)))
+    assert leased == [True, True]
 
 
 def test_of_many_calls_the_newest_are_listed_and_the_others_counted() -> None:

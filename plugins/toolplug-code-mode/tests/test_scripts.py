@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from httpx2 import ASGITransport, AsyncClient
 
-from toolplug import CallContext, ToolStatus
+from toolplug import CallContext, ToolCall, ToolResult, ToolStatus, tool
+from toolplug.http import create_app
 
-from .conftest import ADA, Serve, interpreters
+from .conftest import ADA, Serve, Shop, interpreters
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I37-scripts")]
 
@@ -64,6 +66,61 @@ async def test_calls_are_those_of_the_caller_and_run_side_by_side(serve: Serve) 
         code = "import asyncio\nlen(await asyncio.gather(*[wait(s=0.1) for _ in range(9)]))"
         assert await opened.value(code) == 9
         assert opened.shop.most == 9
+
+
+async def test_a_call_of_a_script_is_a_call_as_any_other(serve: Serve) -> None:
+    class Watched(Shop):
+        """Sees each call, and refuses one."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[str, str | None, str | None]] = []
+
+        def before_call(self, call: ToolCall, context: CallContext) -> str | None:
+            return "not for sale" if call.arguments.get("item") == "gold" else None
+
+        def after_call(self, call: ToolCall, context: CallContext, result: ToolResult) -> None:
+            self.seen.append((call.name, result.status.value, context.agent))
+
+        @tool(read_only=True)
+        async def left(self, context: CallContext) -> float:
+            """Say how many seconds the caller still waits."""
+            return (context.deadline or 0.0) - asyncio.get_running_loop().time()
+
+    shop = Watched()
+    toolsets = {key: {"from": f"provider:{key}", "prefix": key} for key in ("shop", "code")}
+    agents = {"clerk": {"toolsets": [*toolsets]}}
+    rules = {"who": {"limits": {"rate": "2/hour"}}}
+    async with serve(tools=rules, shop=shop, toolsets=toolsets, agents=agents) as opened:
+        code = """
+async def attempt(call):
+    try:
+        return await call
+    except RuntimeError as error:
+        return str(error)
+refused = await attempt(shop__price(item="gold"))
+[refused, await shop__left(), [await attempt(shop__who()) for _ in range(3)]]
+"""
+        deadline = asyncio.get_running_loop().time() + 9.0
+        context = CallContext(ADA, agent="clerk", deadline=deadline)
+        result: Any = await opened.host.executor_for(ADA, agent="clerk").call("code.run_code", {"code": code}, context)
+        assert not result.is_error, result.output
+        vetoed, left, who = result.structured["result"]
+        assert "not for sale" in vetoed
+        assert 0.0 < left <= 9.0
+        assert who[:2] == [["ada", "clerk", None]] * 2
+        assert who[2].startswith("limited: ")
+        called = ["price", "left", "who", "who", "who", "run_code"]
+        statuses = ["denied", "success", "success", "success", "limited", "success"]
+        assert shop.seen == [(name, status, "clerk") for name, status in zip(called, statuses, strict=True)]
+        app = ASGITransport(app=create_app(opened.host))
+        async with AsyncClient(transport=app, base_url="http://127.0.0.1") as client:
+            text = (await client.get("/metrics")).text
+        counts = [line for line in text.splitlines() if "builtin_tool_executions_total{" in line and '"who"' in line]
+        assert sorted(line.partition("status=")[2].partition(",")[0] + line[-4:] for line in counts) == [
+            '"limited" 1.0',
+            '"success" 2.0',
+        ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from toolplug import FunctionProvider, Principal, ToolError, tool
+from toolplug import FunctionProvider, Principal, ToolCall, ToolError, WouldRefuse, tool
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -40,6 +40,13 @@ class Sample(FunctionProvider):
     async def sign_in(self, password: str) -> str:
         """Take a password."""
         return f"welcome, {password}"
+
+
+class Careful(FunctionProvider):
+    """Watches what a rule of it would refuse."""
+
+    def before_call(self, call: ToolCall) -> WouldRefuse | None:
+        return WouldRefuse("it signs in") if call.name == "sign_in" else None
 
 
 class Stream:

@@ -24,6 +24,7 @@ ALICE, ANN, CAROL = (Principal(name, "t1", CALLS) for name in ("alice", "ann", "
 BOB, ROOT = Principal("bob", "t2", CALLS), Principal("root", "ops", frozenset({"admin", "operator"}))
 EVE = Principal("eve", "t2", frozenset({"admin"}))
 PATH = "/console/calls"
+SAMPLE = Path(__file__).with_name("conftest.py")
 
 
 def key_of(caller: Any) -> str:
@@ -101,6 +102,35 @@ async def test_arguments_and_results_are_kept_for_the_caller_and_admin_alone(ser
     assert (other["own"], "arguments" in other, "output" in other) == (False, False, False)
     assert [answer.status_code for answer in foreign] == [404, 404]
     assert (secret["sensitive"], "arguments" in secret, "output" in secret) == (True, False, False)
+
+
+@pytest.mark.requirement("I35-watch")
+async def test_a_call_that_a_watched_rule_would_have_denied_says_so(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolplug.audit")
+    providers = {
+        "console": {"enabled": True, "public_routes": True},
+        "careful": {"enabled": True, "type": f"{SAMPLE}:Careful"},
+        "sample": {
+            "enabled": True,
+            "type": f"{SAMPLE}:Sample",
+            "tools": {"echo": {"policy": "deny", "watch": True}},
+        },
+    }
+    async with serve(ALICE, host={"providers": providers}) as host:
+        alice = host.callers["alice"]
+        for name, arguments in (("echo", {"text": "x"}), ("sign_in", {"password": "x"}), ("fail", {})):
+            await alice.call(name, **arguments)
+        calls = await listed(host, alice)
+        detail = (await alice.client.get(f"{PATH}/{calls[0]['id']}")).json()
+    said = [(call["tool"], call["status"], call.get("would", "")) for call in calls]
+    assert said == [
+        ("echo", "success", "policy: deny"),
+        ("sign_in", "success", "plugin: careful"),
+        ("fail", "tool_error", ""),
+    ]
+    assert detail["would"] == "policy: deny"
 
 
 @pytest.mark.requirement("I16-1-feed")

@@ -15,7 +15,16 @@ from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResul
 from toolplug.providers.site import ProviderRecords
 from toolplug.stores.memory import MemoryStore
 from toolplug_console.feed import CallFeed
-from toolplug_console.hour import BOUNDS_S, MAX_TENANTS, MAX_TOOLS_OF_TENANT, TICKS, CalledTool, Hour, quantile
+from toolplug_console.hour import (
+    BOUNDS_S,
+    MAX_TENANTS,
+    MAX_TOOLS_OF_TENANT,
+    TICKS,
+    CalledTool,
+    Hour,
+    bucket_of,
+    quantile,
+)
 from toolplug_console.shared_hour import SharedHour
 
 from .test_calls import ALICE, BOB, ROOT, listed
@@ -215,9 +224,22 @@ def test_what_is_counted_is_bounded_whatever_callers_name() -> None:
     assert len(of_first["tools"]) == MAX_TOOLS_OF_TENANT
 
 
-@pytest.mark.parametrize(
-    ("buckets", "share", "expected"),
-    [({}, 0.5, None), ({0: 2}, 0.5, 0.0005), ({3: 10, 7: 1}, 0.95, 0.1675), ({16: 1}, 0.5, 450.0)],
-)
-def test_a_percentile_is_read_off_the_buckets(buckets: dict[int, int], share: float, expected: float | None) -> None:
-    assert quantile(share, [buckets.get(place, 0) for place in range(len(BOUNDS_S) + 1)]) == expected
+@pytest.mark.parametrize("seconds", [0.0012, 0.047, 0.4, 2.1, 29.0, 250.0])
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_a_percentile_is_near_the_call_that_it_comes_from(seconds: float, share: float) -> None:
+    buckets = [0] * (len(BOUNDS_S) + 1)
+    buckets[bucket_of(seconds) or 0] = 3
+    assert quantile(share, buckets) == pytest.approx(seconds, rel=0.125)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 0.01), (0.95, 2.0)])
+def test_a_percentile_leaves_its_share_of_the_calls_below(share: float, expected: float) -> None:
+    buckets = [0] * (len(BOUNDS_S) + 1)
+    for seconds, calls in ((0.01, 90), (2.0, 10)):
+        buckets[bucket_of(seconds) or 0] = calls
+    assert quantile(share, buckets) == pytest.approx(expected, rel=0.125)
+
+
+def test_no_call_has_no_percentile_and_the_longest_has_the_last_bound() -> None:
+    assert quantile(0.5, [0] * (len(BOUNDS_S) + 1)) is None
+    assert quantile(0.5, [0] * len(BOUNDS_S) + [1]) == round(BOUNDS_S[-1], 6)

@@ -194,12 +194,27 @@ async def test_the_callers_own_credential_is_forwarded_and_never_replaced(api: A
         assert (await tools.call("look", pets="mine")).status == "success"
         assert api.last.headers["x-key"] == "mine"
         missing = await tools.call("look", other="not-for-this")
+        header = "X-Toolplug-Credential-pets"
         assert missing.output == (
-            "this needs a credential of your own: send it as the header X-Toolplug-Credential-pets"
+            f'tool "look" is unavailable: it needs a credential of your own: send it as the header {header}'
         )
-        assert missing.metadata["code"] == "credential_required"
+        assert missing.status == "unavailable"
+        assert missing.metadata == {"code": "credential_needed", "credential": {"header": header}}
         assert "mine" not in (await tools.call("look", pets="mine\n")).output
     assert len(api.requests) == 1
+
+
+async def test_with_user_auth_each_request_carries_the_credential_of_its_caller(api: Any, serve: Any) -> None:
+    api.operations({**look("/x"), **look("/status/401", operationId="closed")})
+    auth = {"from": "credential:pets", "header": "X-Key", "format": "key {}"}
+    async with serve(user_auth=auth) as tools:
+        assert (await tools.call("look", pets="mine")).status == "success"
+        assert api.last.headers["x-key"] == "key mine"
+        missing = await tools.call("look")
+        assert (missing.status, missing.metadata["code"]) == ("unavailable", "credential_needed")
+        refused = await tools.call("closed", pets="mine")
+        assert "api refuses the credential of the header X-Toolplug-Credential-pets" in refused.output
+    assert len(api.requests) == 2
 
 
 async def test_cookies_of_one_call_are_not_sent_with_the_next(api: Any, serve: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from toolplug.apart import values
 from toolplug.apart.frames import (
@@ -25,13 +25,26 @@ from toolplug.apart.frames import (
 from toolplug.apart.limits import LATE_S, MAX_UNREAD
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.own_site import answer_store
-from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess
+from toolplug.apart.processes import OutputLog, ProcessTarget
 from toolplug.apart.values import Head
 from toolplug.catalog.call import CallContext, CannotAsk, Principal, ToolCall
 from toolplug.catalog.exact_json import dump_json
-from toolplug.errors import InvalidJson, ToolError, ToolUnavailable
+from toolplug.errors import InvalidJson, StoreMisused, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import OUTCOME_UNKNOWN
 from toolplug.providers.site import ProviderContext
+
+
+class ProcessEnd(Protocol):
+    """The process at the other end of a connection."""
+
+    @property
+    def last_begun(self) -> int:
+        """The number of the last call that the process may have begun."""
+        ...
+
+    def kill(self) -> None:
+        """End the process at once."""
+        ...
 
 
 class _CallInProcess:
@@ -61,7 +74,7 @@ class HostConnection(Peer):
     def __init__(
         self,
         target: ProcessTarget,
-        process: WorkerProcess,
+        process: ProcessEnd,
         site: ProviderContext,
         metrics: ProcessMetrics,
         ended: Callable[[HostConnection, str], None],
@@ -76,10 +89,16 @@ class HostConnection(Peer):
         self._ended = ended
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
-        self._hooks: dict[int, _Caller] = {}
+        self._asking: dict[int, _Caller] = {}
+
+    @property
+    def load(self) -> int:
+        """The calls and requests that run in the process."""
+        return len(self._calls) + len(self._requests)
 
     def on_lost(self, reason: str) -> None:
         """End the calls: those that had begun may have had their effect."""
+        reason = self._process.ended_for or reason
         calls, self._calls = self._calls, {}
         last_begun = self._process.last_begun
         for number, each in calls.items():
@@ -116,14 +135,14 @@ class HostConnection(Peer):
         finally:
             self._calls.pop(number, None)
 
-    async def ask_hook(self, head: Head, context: CallContext) -> Head:
-        """Ask a hook of the process; what it asks meanwhile, it asks as the caller of the call."""
+    async def ask_as(self, asked: str, head: Head, principal: Principal) -> Head:
+        """Ask the process something; what it asks meanwhile, it asks as this caller."""
         number = next(self.numbers)
-        self._hooks[number] = _Caller(context.principal, copy_context())
+        self._asking[number] = _Caller(principal, copy_context())
         try:
-            return (await self.ask("hook", {**head, "work": number}))[0]
+            return (await self.ask(asked, {**head, "work": number}))[0]
         finally:
-            self._hooks.pop(number, None)
+            self._asking.pop(number, None)
 
     def open_request(self, request: Any) -> int:
         """Return the number of a request of a route."""
@@ -174,10 +193,17 @@ class HostConnection(Peer):
             return {"action": given.action, "content": dict(given.content)}, b""
         if asked == "tool":
             return await self._call_tool(work, head, body)
+        if asked == "credential":
+            running = self._calls.get(work) if isinstance(work, int) else None
+            if running is None:
+                raise ToolUnavailable("the call has ended", code="call_ended")
+            return {"text": await running.context.credential(str(head["refused"]))}, b""
         if asked != "store":
             raise ValueError(f"{asked!r} is nothing that a process can ask")
         caller = self._caller_of(work)
         if caller is None:
+            if not self._target.confinement.has_all_tenants:
+                raise StoreMisused("records while no call of their tenant runs are not granted: set run.tenants to all")
             principal = Principal(tenant=str(head["tenant"]))
             return await answer_store(self._site.store(principal), head, body, self.reader.max_bytes)
         store = self._site.store(caller.principal)
@@ -205,7 +231,7 @@ class HostConnection(Peer):
         request = self._requests.get(work)
         if request is not None:
             return _Caller(request.principal, request.context)
-        return self._hooks.get(work)
+        return self._asking.get(work)
 
     def _on_note(self, head: Head) -> None:
         match head["note"]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from toolplug.apart.calls import python_path
-from toolplug.apart.processes import ProcessTarget, WorkerProcess, start_process
+from toolplug.apart.confinement.confinement import Confinement, confine
+from toolplug.apart.permissions import find_permissions, read_permissions
+from toolplug.apart.processes import SOURCE, ProcessTarget, WorkerProcess, start_process
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.values import Head
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.config.document import Section
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
-from toolplug.errors import InvalidDefinition, Problem
+from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_RESULT_BYTES
-from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.entry_settings import mask
 from toolplug.providers.loading import ProviderType
@@ -31,27 +35,7 @@ def load_apart(
     Problems of the settings are added to `problems`. The process waits for the start of the provider, and ends if there
     is none. Raises `ProviderError`.
     """
-    hello = {
-        **_describe_type(entry, found),
-        "own": {
-            "path": own.path,
-            "value": own.value,
-            "raw": _raw_value(own),
-            "file": str(own.document.folder / Path(own.document.file).name),
-            "broken": [list(path) for path in own.broken],
-            "withheld": sorted(own.withheld),
-        },
-        "host_keys": sorted(host_keys),
-    }
-    target = ProcessTarget(
-        key=entry.key,
-        owner=str(entry.owner),
-        hello=hello,
-        code=found.code,
-        python=entry.python,
-        max_result_bytes=_longest_result(entry),
-        masked=partial(mask, own.withheld),
-    )
+    target = target_of(entry, found, own, host_keys, _confine(entry, found, own))
     process = start_process(target)
     described = process.description
     problems.extend(_problem(own, entry, each) for each in described["problems"])
@@ -70,6 +54,65 @@ def load_apart(
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
         unchecked=tuple(str(each) for each in described["unchecked"]),
+    )
+
+
+def _confine(entry: ProviderEntry, found: InstalledProvider, own: Section) -> Confinement:
+    """Return how the processes of an entry run. Raises `ProviderError` where it must be confined and cannot be."""
+    owner, asked = str(entry.owner), None
+    try:
+        package = found.entry_point.dist if entry.python else found.distribution
+        if package and find_permissions(package) is not None:
+            asked = read_permissions(package)
+        # Another environment has its packages, toolplug among them, within its prefix.
+        modules = (found.module,) if found.file is None and not entry.python else ()
+        folders = () if entry.python else (SOURCE,)
+        python = entry.python or sys.executable
+        confinement = confine(entry.run, own.document.folder, python, modules=modules, folders=folders, asked=asked)
+    except InvalidDefinition as error:
+        fix = "correct run of its entry, or the file of the package"
+        raise ProviderError(f"{owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=fix) from None
+    refuse_unconfined(owner, confinement)
+    return confinement
+
+
+def refuse_unconfined(owner: str, confinement: Confinement) -> None:
+    """Raise `ProviderError` for a provider that must be confined and cannot be."""
+    refusal = confinement.refusal
+    if refusal is not None and confinement.required:
+        text = f"{owner}: it must be confined (confine: required), and cannot be: {refusal.reason}"
+        raise ProviderError(text, state=ProviderState.START_FAILED, fix=refusal.fix)
+
+
+def target_of(
+    entry: ProviderEntry,
+    found: InstalledProvider,
+    own: Section,
+    host_keys: Iterable[str],
+    confinement: Confinement,
+) -> ProcessTarget:
+    """Return what a process is to run for an entry."""
+    hello = {
+        **describe_type(entry.key, found, elsewhere=bool(entry.python)),
+        "own": {
+            "path": own.path,
+            "value": own.value,
+            "raw": _raw_value(own),
+            "file": str(own.document.folder / Path(own.document.file).name),
+            "broken": [list(path) for path in own.broken],
+            "withheld": sorted(own.withheld),
+        },
+        "host_keys": sorted(host_keys),
+    }
+    return ProcessTarget(
+        confinement=confinement,
+        python=entry.python,
+        key=entry.key,
+        owner=str(entry.owner),
+        hello=hello,
+        code=found.code,
+        max_result_bytes=_longest_result(entry),
+        masked=partial(mask, own.withheld),
     )
 
 
@@ -93,10 +136,13 @@ class _Build:
             process.kill()
 
 
-def apart_class(make: object, settings: Mapping[str, object], key: str) -> FunctionProvider:
+def apart_class(
+    make: object, settings: Mapping[str, object], key: str, run: RunSettings = IN_PROCESS
+) -> FunctionProvider:
     """Return a provider that runs a class of a module in a process of its own, for `check_provider`.
 
-    Raises `InvalidDefinition` for what a process cannot import, and for settings that the class refuses.
+    Raises `InvalidDefinition` for what a process cannot import, for settings that the class refuses, and for grants
+    that cannot be given, and `ProviderError` where it must be confined and cannot be.
     """
     module, name = getattr(make, "__module__", ""), getattr(make, "__qualname__", "<lambda>")
     if not isinstance(make, type) or "<" in name:
@@ -113,13 +159,18 @@ def apart_class(make: object, settings: Mapping[str, object], key: str) -> Funct
         "own": {"path": ["providers", key], "value": dict(settings), "raw": dict(settings), "file": "test.yaml"},
         "host_keys": [],
     }
-    return ApartProvider(ProcessTarget(key=key, owner=f"provider {key!r}", hello=hello), None)
+    owner = f"provider {key!r}"
+    top = module.partition(".")[0]
+    confinement = confine(run, Path.cwd(), sys.executable, modules=(top,), folders=(SOURCE,))
+    refuse_unconfined(owner, confinement)
+    return ApartProvider(ProcessTarget(key=key, owner=owner, hello=hello, confinement=confinement), None)
 
 
-def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
+def describe_type(key: str, found: InstalledProvider, *, elsewhere: bool = False) -> Head:
+    """Return where a process finds a type; `elsewhere`: in an environment of its own."""
     point = found.entry_point
     return {
-        "key": entry.key,
+        "key": key,
         "type": found.type,
         "module": point.module,
         "attribute": point.attr or "",
@@ -129,7 +180,7 @@ def _describe_type(entry: ProviderEntry, found: InstalledProvider) -> Head:
         "excluded_by": found.excluded_by,
         "source": None if found.file is None else str(found.file),
         # Another environment has its own: a folder of the host would bring the host's versions into it.
-        "path": [] if entry.python else python_path(),
+        "path": [] if elsewhere else python_path(),
     }
 
 

@@ -77,6 +77,11 @@ class FrameReader:
         self._start = 0
         self._received += data
 
+    @property
+    def rest(self) -> bytes:
+        """What was received after the last message that was yielded."""
+        return bytes(self._received[self._start :])
+
     def __iter__(self) -> Iterator[Frame]:
         """Yield the messages that are whole. Raises `FrameRefused`; of a message that is too long nothing is read."""
         received = self._received

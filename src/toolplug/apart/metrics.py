@@ -79,7 +79,7 @@ class ProcessMetrics(Collector):
         self.restarts += 1
         kept = list(self.collect())[:-1]
         self._reached = {
-            _series(sample): sample.value for family in kept for sample in family.samples if _rises(family, sample)
+            series_of(sample): sample.value for family in kept for sample in family.samples if rises(family, sample)
         }
         self._before = {family.name: family for family in kept if family.type in _RISING}
         self._families = {}
@@ -99,20 +99,22 @@ class ProcessMetrics(Collector):
         if like is None or before is None:
             return like or Metric(self._key, "", "unknown")
         whole = Metric(like.name, like.documentation, like.type, like.unit)
-        seen: Mapping[Series, Any] = {_series(sample): sample for sample in (now.samples if now else ())}
+        seen: Mapping[Series, Any] = {series_of(sample): sample for sample in (now.samples if now else ())}
         for series, sample in seen.items():
-            more = self._reached.get(series, 0.0) if _rises(like, sample) else 0.0
+            more = self._reached.get(series, 0.0) if rises(like, sample) else 0.0
             whole.samples.append(sample._replace(value=sample.value + more))
         # A series that the new process has not had yet must not vanish: it would be reset by the next one.
         whole.samples.extend(
-            sample for sample in before.samples if _rises(before, sample) and _series(sample) not in seen
+            sample for sample in before.samples if rises(before, sample) and series_of(sample) not in seen
         )
         return whole
 
 
-def _series(sample: Any) -> Series:
+def series_of(sample: Any) -> Series:
+    """Return what tells a sample from the others of its scrape."""
     return sample.name, tuple(sorted(sample.labels.items()))
 
 
-def _rises(family: Metric, sample: Any) -> bool:
+def rises(family: Metric, sample: Any) -> bool:
+    """Return whether the value of a sample never falls while its process runs."""
     return sample.name.endswith(_RISING.get(family.type, ())) and not sample.name.endswith(_CREATED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-import mmap
 import os
 import selectors
 import signal
@@ -17,10 +17,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from toolplug.apart.confinement.bounds import Watch
+from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
+from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
 from toolplug.apart.values import Head, decode_error
@@ -29,7 +33,8 @@ from toolplug.errors import ProviderError
 from toolplug.providers.entry import ProviderState
 from toolplug.runtime.threads import in_own_thread
 
-_ROOT = Path(__file__).parents[2]
+SOURCE = Path(__file__).parents[2]
+"""The folder of this package, which a process imports."""
 _RUN = (
     "import sys; sys.path.append(sys.argv[3]); from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
 )
@@ -38,6 +43,10 @@ _RUN_THERE = "import sys; from toolplug.apart.worker import main; main(*map(int,
 """What an interpreter of another environment runs, with the toolplug that is installed there."""
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")
 """What a process gets of the host's environment: what the interpreter and the system need, and no secret."""
+_ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
+"""Of fcntl.h; the standard library names them since Python 3.13."""
+_ALL_BEGUN = 2**64 - 1
+"""The last begun call of a process that has spoilt the number: all may have had their effect."""
 _STOP_S = 2.0
 _READ = 64 * 1024
 _DESCRIPTION_BYTES = 16 * 1024 * 1024
@@ -57,6 +66,7 @@ class ProcessTarget:
     code: bytes = b""
     python: str = ""
     max_result_bytes: int = 1024 * 1024
+    confinement: Confinement = UNCONFINED
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
 
     @property
@@ -83,29 +93,37 @@ def check_protocol(target: ProcessTarget, spoken: object) -> None:
 class WorkerProcess:
     """A process that has described its provider, and waits for its start. One that nobody starts ends by itself."""
 
-    def __init__(self, target: ProcessTarget) -> None:
+    def __init__(self, target: ProcessTarget, opening: Opening = NOTHING) -> None:
         self.target: ProcessTarget = target
+        self._opening = opening
+        self._watch: Watch | None = None
         self.description: Head = {}
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
         # Memory of both: a message for each beginning would double what a call costs.
-        with theirs, tempfile.TemporaryFile() as page:
-            page.truncate(BEGUN.size)
-            self._page = mmap.mmap(page.fileno(), BEGUN.size)
-            descriptors = (theirs.fileno(), page.fileno())
-            self._process = subprocess.Popen(
-                [*_interpreter(target.python), *map(str, descriptors), str(_ROOT)],
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
-                # A group of its own: what the provider starts ends with it, and a Ctrl-C is the host's alone.
-                start_new_session=True,
-            )
+        self._page = _open_page()
+        with theirs:
+            descriptors = (theirs.fileno(), self._page)
+            self._process = self._start(descriptors)
         self._socket = ours
         # Whoever reads a configuration only to check it drops this object, and the process must not stay.
-        self._finish = weakref.finalize(self, _end_process, self._process, ours)
+        self._finish = weakref.finalize(self, _end_process, self._process, ours, self._page)
+
+    def _start(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        confinement = self.target.confinement
+        program = [*_interpreter(self.target.python), *map(str, descriptors), str(SOURCE)]
+        if confinement.sandbox is None:
+            variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+            environment = {**variables, **granted_variables(confinement.run)}
+            start, inner = partial(_start_process, program, descriptors, environment), None
+        else:
+            sandbox = confinement.sandbox.opened(self._opening)
+            confined = _ConfinedStart(sandbox, program, descriptors)
+            start, inner = confined.start, confined.read_inner
+        if not confinement.watched:
+            return start()
+        self._watch = Watch(confinement.bounds, self._opening.writable, _kill_group)
+        return self._watch.start(start, inner)
 
     @property
     def pid(self) -> int:
@@ -120,11 +138,20 @@ class WorkerProcess:
     @property
     def last_begun(self) -> int:
         """The number of the last call that the process has begun; it begins them in the order of their numbers."""
-        return BEGUN.unpack_from(self._page)[0]
+        # Not mapped here: a process that makes the file shorter would end the host, which then has no such memory.
+        number = os.pread(self._page, BEGUN.size, 0) if self._finish.alive else b""
+        return BEGUN.unpack(number)[0] if len(number) == BEGUN.size else _ALL_BEGUN
+
+    @property
+    def ended_for(self) -> str:
+        """Which bound it exceeded, so that the host has ended it; empty for none."""
+        return f"was ended: {self._watch.exceeded}" if self._watch is not None and self._watch.exceeded else ""
 
     @property
     def exit_reason(self) -> str:
         """How the process ended, in words."""
+        if self.ended_for:
+            return self.ended_for
         code = self._process.poll()
         if code is None:
             return "it does not answer"
@@ -138,7 +165,17 @@ class WorkerProcess:
         target, until = self.target, monotonic() + DESCRIBE_S
         self._socket.settimeout(DESCRIBE_S)
         level = logging.getLogger(f"toolplug.providers.{target.key}").getEffectiveLevel()
-        hello = {**target.hello, "protocol": PROTOCOL, "max_result_bytes": target.max_result_bytes, "level": level}
+        confinement = target.confinement
+        hello = {
+            **target.hello,
+            "protocol": PROTOCOL,
+            "max_result_bytes": target.max_result_bytes,
+            "level": level,
+            "bounds": confinement.bounds._asdict(),
+            "confined": confinement.sandbox is not None,
+            "files": [[each.grant.path, *each.identity] for each in self._opening.files],
+            "proxy": self._opening.proxy is not None,
+        }
         try:
             self._socket.sendall(encode_frame(ASK, hello, target.code))
             frame = self._first_frame(until)
@@ -214,6 +251,19 @@ class WorkerProcess:
         return await in_own_thread(wait)
 
 
+def _open_page() -> int:
+    """Return the descriptor of memory that a process and the host have together, sealed in its size where it can be."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.TemporaryFile() as file:
+            page = os.dup(file.fileno())
+        os.ftruncate(page, BEGUN.size)
+        return page
+    page = os.memfd_create("toolplug-begun", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(page, BEGUN.size)
+    import_module("fcntl").fcntl(page, _ADD_SEALS, _SEAL_SEAL | _SEAL_SHRINK | _SEAL_GROW)
+    return page
+
+
 def _interpreter(python: str) -> list[str]:
     """Return the command that runs a worker; one of another environment imports from that alone."""
     return [python, "-u", "-s", "-P", "-c", _RUN_THERE] if python else [sys.executable, "-u", "-P", "-c", _RUN]
@@ -226,33 +276,78 @@ def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> No
     loop.call_later(0.05, peer.fail, "ended")
 
 
-def _end_process(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+def _end_process(process: subprocess.Popen[bytes], ours: socket.socket, page: int) -> None:
+    os.close(page)
     # A socket that a transport has is the transport's to close.
     with suppress(OSError):
         if ours.gettimeout() != 0.0:
             ours.close()
     # Also where the process has ended by itself: what it has forked is still of its group.
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill_group(process)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_S)
     if process.stdout is not None and ours.gettimeout() != 0.0:
         process.stdout.close()
 
 
-def start_process(target: ProcessTarget) -> WorkerProcess:
+def _start_process(
+    words: list[str], descriptors: tuple[int, ...], environment: Mapping[str, str], folder: str | None = None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        words,
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd=folder,
+        # A group of its own: what the provider starts ends with it, and a Ctrl-C is the host's alone.
+        start_new_session=True,
+    )
+
+
+class _ConfinedStart:
+    """Starts a program in a sandbox, and reads the id of its first process."""
+
+    def __init__(self, sandbox: Sandbox, program: list[str], descriptors: tuple[int, ...]) -> None:
+        self._sandbox = sandbox
+        self._program = program
+        self._descriptors = descriptors
+        self._told = -1
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it. bubblewrap has no variable, as the process can read those of its parent."""
+        with self._sandbox.wrap(self._program) as command:
+            self._told = command.told
+            return _start_process(command.words, (*self._descriptors, *command.descriptors), {}, "/")
+
+    def read_inner(self) -> int | None:
+        """Wait for bubblewrap to say the id, None if it ends before."""
+        with os.fdopen(self._told, "rb") as told:
+            try:
+                return int(json.loads(told.read())["child-pid"])
+            except (ValueError, KeyError):
+                return None
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def start_process(target: ProcessTarget, opening: Opening = NOTHING) -> WorkerProcess:
     """Start a process and let it describe its provider. Blocks. Raises `ProviderError`."""
     try:
-        process = WorkerProcess(target)
+        process = WorkerProcess(target, opening)
     except OSError as error:
         raise target.problem(f"cannot be started: {error.strerror}") from None
     process.describe()
     return process
 
 
-async def start_process_async(target: ProcessTarget) -> WorkerProcess:
+async def start_process_async(target: ProcessTarget, opening: Opening = NOTHING) -> WorkerProcess:
     """Start a process without blocking the loop. Raises `ProviderError`."""
-    return await in_own_thread(partial(start_process, target))
+    return await in_own_thread(partial(start_process, target, opening))
 
 
 class OutputLog(asyncio.Protocol):

@@ -15,17 +15,19 @@ from typing import Any, cast
 from pluggy import HookimplMarker
 
 from toolplug.apart import values
+from toolplug.apart.confinement.access import Access
+from toolplug.apart.confinement.sandbox import NOTHING
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import NOTE
 from toolplug.apart.limits import CLOSE_PROCESS_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S
 from toolplug.apart.metrics import ProcessMetrics, decode_families
-from toolplug.apart.processes import ProcessTarget, WorkerProcess, start_process_async
+from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess, start_process_async
 from toolplug.apart.values import Head
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, current_tenant
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus, current_tenant
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import NeedsApproval, WouldRefuse
-from toolplug.errors import InvalidArguments, ProviderError, ToolError, ToolUnavailable
+from toolplug.errors import InvalidArguments, InvalidDefinition, ProviderError, ToolError, ToolUnavailable
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import Completion, Prompt, PromptArgument, Resource
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT
@@ -35,6 +37,9 @@ from toolplug.runtime.backoff import pause_after
 _LOG = logging.getLogger("toolplug.providers")
 _ROUTES = "toolplug.apart.route_requests"
 _CLOSE_S = 4.8
+
+NOTHING_OFFERED: Head = {"tools": [], "prompts": [], "resources": [], "routes": [], "hooks": [], "accepts_key": False}
+"""What a process lists that has nothing."""
 
 
 class ApartProvider(FunctionProvider):
@@ -49,22 +54,50 @@ class ApartProvider(FunctionProvider):
         self._target = target
         self._process = process
         self._connection: HostConnection | None = None
-        self._started: Head = {"tools": [], "prompts": [], "resources": [], "routes": [], "hooks": []}
+        self._started: Head = NOTHING_OFFERED
         self._metrics = ProcessMetrics(target.key)
         self._site: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._off: list[str] = []
         self._failures = 0
         self._began = 0.0
+        self._confinement = target.confinement
+        self._access = Access(self._confinement, OutputLog(target).write)
+        self._opening = NOTHING
+
+    @property
+    def warning(self) -> str:
+        """What an operator should know of the confinement, empty where it is as it should be."""
+        refusal = self._confinement.refusal
+        return "" if refusal is None else f"not confined: {refusal.reason}; {refusal.fix}"
+
+    def describe_confinement(self) -> dict[str, object]:
+        """Return how its process runs, what its package asks for and what it is granted."""
+        return self._confinement.describe()
 
     async def start(self, site: Any) -> None:
         """Start the provider in its process. Raises `ProviderError`."""
         self._site = site
-        self._started = await self._launch()
-        names = [str(name) for name, _, _ in self._started["hooks"]]
-        if names:
-            vars(self)["_toolplug_plugin"] = _hook_plugin(self, self._started["hooks"])
-        self.accepts_idempotency_key: bool = bool(self._started["accepts_key"])
+        try:
+            self._opening = await self._access.open(site.state_dir, site.egress)
+        except InvalidDefinition as error:
+            fix = "correct run.files of its entry"
+            raise ProviderError(f"{self._target.owner}: {error}", state=ProviderState.START_FAILED, fix=fix) from None
+        self._offer(await self._launch())
         self._watch_closing(site)
+
+    def _offer(self, started: Head) -> None:
+        """Have the tools, routes and hooks that a process has listed."""
+        self._started = started
+        vars(self).pop("_toolplug_plugin", None)
+        hooks = [each for each in started["hooks"] if not self._confinement.lacks_hook(str(each[0]))]
+        self._off = [str(each[0]) for each in started["hooks"] if each not in hooks]
+        if hooks:
+            vars(self)["_toolplug_plugin"] = _hook_plugin(self, hooks)
+        for text in (self.warning, *self._list_off()):
+            if text:
+                _LOG.warning("%s: %s", self._target.owner, text)
+        self.accepts_idempotency_key: bool = bool(started["accepts_key"])
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools that the process has listed."""
@@ -106,8 +139,8 @@ class ApartProvider(FunctionProvider):
         """Return why the process does not run, or what the provider says there."""
         if self.restarting:
             return [f"its process is started again: {self.restarting}"]
-        texts: list[str] = []
-        names = {name for name, _, _ in self._started["hooks"]}
+        texts = [*([self.warning] if self.warning else []), *self._list_off(), *self._confinement.list_ungranted()]
+        names = {name for name, _, _ in self._started["hooks"]} - set(self._off)
         around = sorted(names & {"before_call", "change_result", "after_call"})
         if around:
             texts.append(f"each call of the host waits for its process: it has {', '.join(around)}")
@@ -124,6 +157,7 @@ class ApartProvider(FunctionProvider):
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if process is None:
+            await self._access.aclose()
             return
         if connection is not None and connection.lost is None:
             connection.closing = True
@@ -133,7 +167,13 @@ class ApartProvider(FunctionProvider):
             await process.wait(_CLOSE_S - CLOSE_PROCESS_S)
             connection.fail("closed")
         process.kill()
+        await self._access.aclose()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def down_as(self) -> tuple[ProviderState, str]:
+        """The state while it does not run, and how to change that."""
+        return ProviderState.RESTARTING, "its log says why its process ended"
 
     @property
     def connection(self) -> HostConnection:
@@ -147,8 +187,12 @@ class ApartProvider(FunctionProvider):
     async def _launch(self) -> Head:
         """Start a process and the provider in it; return what it offers. Raises `ProviderError`."""
         process, self._process = self._process, None
+        if process is not None and self._confinement.watched:
+            # It has described the provider with nothing granted, and before the host had a folder for it.
+            process.kill()
+            self._target, process = process.target, None
         if process is None or not process.alive:
-            process = await start_process_async(self._target)
+            process = await start_process_async(self._target, self._opening)
         self._target = process.target
         for wrong in process.description["problems"]:
             # Those of a file are found when it is read; a test has no file.
@@ -169,13 +213,19 @@ class ApartProvider(FunctionProvider):
         return found
 
     def _start_head(self) -> Head:
+        """Return what a process needs of the host to start the provider."""
         site = self._site
         return {
-            "state_dir": str(site.state_dir),
+            "state_dir": str(self._opening.state_dir),
             "config_dir": str(site.config_dir),
             "egress": site.egress.allow,
             "max_result_bytes": self._target.max_result_bytes,
         }
+
+    def _list_off(self) -> list[str]:
+        """Return a text if hooks that see the whole host are not asked, since they are not granted."""
+        off = ", ".join(self._off)
+        return [f"its hooks {off} are off: run.hooks does not grant them"] if off else []
 
     def _pause(self) -> float:
         return pause_after(max(self._failures, 1), FIRST_PAUSE_S, LONGEST_PAUSE_S)
@@ -283,8 +333,9 @@ class ApartProvider(FunctionProvider):
         }
 
     async def _complete(self, of: str, name: str, argument: str, typed: str) -> Sequence[str]:
-        head = {"of": of, "name": name, "argument": argument, "typed": typed, "tenant": current_tenant()}
-        found, _ = await self.connection.ask("complete", head)
+        tenant = current_tenant()
+        head = {"of": of, "name": name, "argument": argument, "typed": typed, "tenant": tenant}
+        found = await self.connection.ask_as("complete", head, Principal(tenant=tenant))
         return [str(text) for text in found["values"]]
 
 
@@ -360,7 +411,7 @@ class _Hooks:
         if result is not None:
             shown, text = values.encode_result(result)
             head["result"] = {**shown, "output": text.decode("utf-8", "replace")}
-        return await connection.ask_hook(head, context)
+        return await connection.ask_as("hook", head, context.principal)
 
 
 def _hook_plugin(provider: ApartProvider, hooks: Sequence[Any]) -> object:

@@ -268,7 +268,12 @@ class RunningProvider(Peer):
         def tools_of(context: CallContext) -> Any:
             return tools
 
-        context = context._replace(report=report, tools_of=tools_of)
+        async def get(context: CallContext, refused: str) -> str:
+            found, _ = await self.ask("credential", {"work": number, "refused": refused})
+            return str(found["text"])
+
+        auth = None if context.user_auth is None else context.user_auth._replace(get=get)
+        context = context._replace(report=report, tools_of=tools_of, user_auth=auth)
         if has_user:
 
             async def ask(question: str, schema: Mapping[str, object]) -> UserAnswer:
@@ -289,6 +294,7 @@ class RunningProvider(Peer):
         key = "name" if head["of"] == "prompt" else "uri"
         source: Any = next(each for each in offered if getattr(each, key) == head["name"]).completions[head["argument"]]
         enter_frame(head["tenant"])
+        current_work.set((head["work"], head["tenant"]))
         found = source(head["typed"])
         return {"values": [str(text) for text in (await found if inspect.isawaitable(found) else found)][:1000]}
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from toolplug.catalog.call import (
     EMPTY,
     CallContext,
+    CallerAuth,
     CannotAsk,
     Credentials,
     Deadline,
@@ -68,7 +69,7 @@ def encode_error(error: BaseException) -> Mapping[str, object]:
         case QuotaExceeded():
             fields = {"quota": error.quota, "retry": error.retry_after_s}
         case ToolUnavailable():
-            fields = {"code": error.code, "retry": error.retry_after_s}
+            fields = {"code": error.code, "metadata": error.metadata, "retry": error.retry_after_s}
         case ToolError():
             fields = {"metadata": error.metadata, "retry": error.retry_after_s}
         case InvalidArguments():
@@ -111,7 +112,8 @@ def decode_error(given: object) -> Exception:
         case "QuotaExceeded":
             return QuotaExceeded(str(head["quota"]), text, retry or 0.0)
         case "ToolUnavailable":
-            return ToolUnavailable(text, code=str(head["code"]), retry_after_s=retry)
+            metadata = _object(head.get("metadata"))
+            return ToolUnavailable(text, code=str(head["code"]), metadata=metadata, retry_after_s=retry)
         case "ToolError":
             return ToolError(text, metadata=_object(head.get("metadata")), retry_after_s=retry)
         case "InvalidArguments":
@@ -178,10 +180,16 @@ def encode_context(context: CallContext, now: float) -> Head:
         head["left"] = deadline - now
         if isinstance(deadline, Deadline):
             head["within"] = deadline.within_s
+    if context.user_auth is not None:
+        head["auth"] = context.user_auth[1:]
     if isinstance(context.ask, NobodyToAsk):
         # Said also where it is the usual reason: what is not said has a user.
         head["nobody"] = context.ask.reason
     return head
+
+
+async def _no_credential(context: CallContext, refused: str) -> str:
+    raise ToolUnavailable("the call has ended", code="call_ended")
 
 
 def decode_context(head: Head, now: float) -> CallContext:
@@ -198,6 +206,9 @@ def decode_context(head: Head, now: float) -> CallContext:
         given["credentials"] = Credentials(given["credentials"])
     if "via" in given:
         given["via"] = tuple(given["via"])
+    if "auth" in head:
+        # The process that runs the call puts its own way to the host in place of this one, which has none.
+        given["user_auth"] = CallerAuth(_no_credential, *head["auth"])
     if "nobody" in head and head["nobody"] != _NOBODY:
         given["ask"] = NobodyToAsk(head["nobody"])
     return context._replace(**given) if given else context

@@ -53,6 +53,7 @@ def main(descriptor: int, page_descriptor: int) -> None:
     hello = frame.head
     # Of another environment the host gives none, and its own stay.
     sys.path[:] = [*hello["path"], *(each for each in sys.path if each not in hello["path"])]
+    _enter_confinement(hello)
     log = _HostLog()
     logging.basicConfig(level=hello.get("level", logging.INFO), handlers=[log])
     try:
@@ -69,6 +70,19 @@ def main(descriptor: int, page_descriptor: int) -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(ours, entry, loaded, int(hello["max_result_bytes"]) + FRAME_SLACK, log, page))
         _leave(0)
+
+
+def _enter_confinement(hello: Head) -> None:
+    """Take on the bounds, before the provider is imported, and see that what was granted is what was mounted."""
+    for path, *identity in hello["files"]:
+        status = os.stat(path)
+        if [status.st_dev, status.st_ino] != identity:
+            print(f"{path} is not what was granted when the provider was started", file=sys.stderr)  # noqa: T201
+            _leave(1)
+    if any(bound is not None for bound in hello["bounds"].values()):
+        import_module("toolplug.apart.confinement.bounds").limit_process(hello["bounds"], alone=hello["confined"])
+    if hello["proxy"]:
+        import_module("toolplug.apart.confinement.network").forward_connections()
 
 
 class _HostLog(logging.Handler):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
 
 from toolplug import library_types
-from toolplug.errors import InvalidSessionCode
+from toolplug.errors import CREDENTIAL_NEEDED, InvalidSessionCode, ToolUnavailable
 
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
@@ -48,8 +48,11 @@ class Credentials(dict[str, str]):
     """A caller's secrets for the systems behind tools, by name in lower case; `repr` hides the values.
 
     Over HTTP each is a header `X-Toolplug-Credential-<name>`. They are never logged or stored, and passed on only by a
-    provider that is configured to do so.
+    provider that is configured to do so. `request` are the headers of the caller's HTTP request, of which the host
+    alone makes use.
     """
+
+    request: Mapping[bytes, bytes] = MappingProxyType({})
 
     def __repr__(self) -> str:
         return f"Credentials({', '.join(self)})"
@@ -103,14 +106,26 @@ OPERATOR = "operator"
 """The scope for what concerns the whole host or another tenant: who runs the host has it, on the command line too."""
 DELEGATE = "delegate"
 """The scope of a linked host's key: its calls may name the tenant and subject that they are for."""
+WORKER = "worker"
+"""The scope of a worker that dials in: it gets the settings of its entry, and answers the calls of all tenants."""
 DECIDE_SCOPE = "approvals:write"
 """The scope of a person who decides on calls that wait."""
 SEE_APPROVALS = "approvals:read"
 """The scope that sees the calls that wait and the grants; `approvals:write` implies it."""
-HOST_SCOPES = ("tools:read", "tools:call", "sessions:write", SEE_APPROVALS, DECIDE_SCOPE, ADMIN, OPERATOR, DELEGATE)
+HOST_SCOPES = (
+    "tools:read",
+    "tools:call",
+    "sessions:write",
+    SEE_APPROVALS,
+    DECIDE_SCOPE,
+    ADMIN,
+    OPERATOR,
+    DELEGATE,
+    WORKER,
+)
 """The scopes that the host itself asks for; a provider's routes may declare others."""
-# An administrator of a tenant gives itself any scope of its own tenant, but these two reach beyond it.
-_ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE})
+# An administrator of a tenant gives itself any scope of its own tenant, but these reach beyond it.
+_ONLY_BY_NAME = frozenset({OPERATOR, DELEGATE, WORKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +153,7 @@ class Principal:
     def has_scope(self, scope: str) -> bool:
         """Return True if the principal has this scope, or one that implies it.
 
-        `admin` implies all but `operator` and `delegate`, `approvals:write` implies `approvals:read`.
+        `admin` implies all but `operator`, `delegate` and `worker`, `approvals:write` implies `approvals:read`.
         """
         if scope in self.scopes or (ADMIN in self.scopes and scope not in _ONLY_BY_NAME):
             return True
@@ -271,6 +286,21 @@ def no_tools(context: CallContext) -> library_types.ToolExecutor:
     )
 
 
+class CallerAuth(NamedTuple):
+    """The `user_auth` of the entry of a tool: `get` returns the caller's credential, `format` is that of its header.
+
+    `get(context, refused)` is `CallContext.credential`.
+    """
+
+    get: Callable[[CallContext, str], Awaitable[str]]
+    header: str
+    format: str
+
+    def headers(self, credential: str) -> Mapping[str, str]:
+        """Return the header of a request that carries the credential."""
+        return {self.header: self.format.replace("{}", credential)}
+
+
 class CallContext(NamedTuple):
     """The circumstances of a call: data, except `report`, which sends progress and never blocks, and `ask`.
 
@@ -285,6 +315,7 @@ class CallContext(NamedTuple):
     * `trace_context`: the W3C headers `traceparent` and `tracestate` of the caller, or of the call's span if a plugin
       traces calls; empty for none
     * `tools`: the caller's own tools, for a tool that runs; a call of one is an ordinary call of this caller
+    * `user_auth`: for a tool that runs, how its entry says that the caller acts as itself; None if it does not
     * `deadline`: loop time in seconds; a tool gets the effective one, None for no limit
 
     ```python
@@ -319,6 +350,7 @@ class CallContext(NamedTuple):
     ask: Ask = ask_nobody
     conversation: str = ""
     via: tuple[str, ...] = ()
+    user_auth: CallerAuth | None = None
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
     tools_of: Callable[[CallContext], library_types.ToolExecutor] = no_tools
     deadline: float | None = None
@@ -331,6 +363,17 @@ class CallContext(NamedTuple):
         no running tool was given.
         """
         return self.tools_of(self)
+
+    async def credential(self, refused: str = "") -> str:
+        """Return the caller's own credential for the system behind the tool, as `user_auth` of its entry says.
+
+        `refused` is the one that the system has refused, for another one. Never log, store or return it. Raises
+        `ToolUnavailable` without one: leave it to the host, which tells the caller what to do.
+        """
+        if self.user_auth is None:
+            reason = "the entry of its provider has no user_auth, which says where a caller's credential comes from"
+            raise ToolUnavailable(reason, code=CREDENTIAL_NEEDED)
+        return await self.user_auth.get(self, refused)
 
     def of_tool(self, tools_of: Callable[[CallContext], library_types.ToolExecutor], deadline: float) -> CallContext:
         """Return the context for the tool, with its deadline in loop time; much faster than `_replace`.

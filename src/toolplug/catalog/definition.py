@@ -302,7 +302,7 @@ def check_provider_tool_name(name: str) -> None:
     """Raise `InvalidDefinition` unless a provider's tool may have the name."""
     if not _LEGAL.fullmatch(name):
         raise InvalidDefinition(
-            f"{name!r} is no name for a provider's tool; 1 to 64 of the characters A-Z a-z 0-9 _ - are allowed"
+            f"{name!r} is not a valid name for a provider's tool; 1 to 64 of the characters A-Z a-z 0-9 _ - are allowed"
         )
 
 
@@ -310,7 +310,8 @@ def check_foreign_tool_name(name: str) -> None:
     """Raise `InvalidDefinition` unless a tool of a session or an MCP server may have the name."""
     if not _FOREIGN_NAME.fullmatch(name):
         raise InvalidDefinition(
-            f"{name[:200]!r} is no name for a tool; 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
+            f"{name[:200]!r} is not a valid name for a tool;"
+            " 1 to 128 of the characters A-Z a-z 0-9 _ . - / are allowed",
             at="name",
         )
 

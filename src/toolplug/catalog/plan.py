@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolplug import library_types
-from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, no_tools
+from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall, ToolResult, no_tools
 from toolplug.catalog.definition import ToolDefinition, ToolRef
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
@@ -278,21 +278,27 @@ class ApprovalClaim(Protocol):
     """The right to make one approved call.
 
     `arguments` are what runs in place of those of the call, None for those; `metadata` becomes part of the result's.
-    `ticket` is the approval that this call uses up, None for none.
+    `ticket` is the approval that this call uses up, None for none. `goes_on`: that of a call that the tool itself has
+    made, for which it has waited under the same right; None for a call that begins.
     """
 
     @property
     def ticket(self) -> str | None: ...
     @property
+    def goes_on(self) -> str | None: ...
+    @property
     def arguments(self) -> Mapping[str, object] | None: ...
     @property
     def metadata(self) -> Mapping[str, object]: ...
 
-    async def release(self, until: str | None = None) -> None:
-        """Return the right if the provider was not reached. Never raises.
+    async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
+        """Return the right if the provider was not reached, or if the tool itself waits for an approval. Never raises.
 
-        Until `until`, ISO 8601, it holds: a tool waits for the approval of its own call, and is repeated without one.
+        `waits` is that approval, as the result has it: the right holds until it expires, as the call is repeated.
         """
+
+    async def end(self) -> None:
+        """Let no other call go on under this right, as the tool has done its work. Never raises."""
 
 
 class Approval(Protocol):

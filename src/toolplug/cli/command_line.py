@@ -19,9 +19,9 @@ from toolplug.errors import Problem, ToolplugError
 
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "env", "lock", "bundle", "keys", "key", "schema", "dashboard"),
-    "Run": ("serve", "dev", "call", "chat", "eval", "discover", "connect"),
+    "Run": ("serve", "dev", "worker", "call", "chat", "eval", "discover", "connect"),
     "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
-    "Decide": ("approvals", "grants", "agents", "toolsets", "notes"),
+    "Decide": ("approvals", "grants", "connections", "agents", "toolsets", "notes"),
 }
 """The groups of the help, and the commands of each in their order, those of parts included."""
 
@@ -30,7 +30,7 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 PARTS = "toolplug.host.file.part_sections"
 """The module that knows the parts, which most commands do not need."""
 
-_OF_PARTS = frozenset(("approvals", "chat", "connect", "discover", "eval", "grants", "sessions"))
+_OF_PARTS = frozenset(("approvals", "chat", "connect", "connections", "discover", "eval", "grants", "sessions"))
 
 COMMANDS = {
     **{name: f"toolplug.cli.{name.replace('-', '_')}" for name in NAMES if name not in _OF_PARTS},
@@ -40,7 +40,7 @@ COMMANDS = {
 PLUGIN_COMMANDS = "toolplug.cli.plugin_commands"
 """The module that adds the commands of plugins, which takes long to import."""
 
-LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals", "grants"))
+LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals", "grants", "connections"))
 """Groups whose default command is `list`."""
 
 HELP = ("-h", "--help")
@@ -63,6 +63,9 @@ def run(arguments: Sequence[str]) -> int:
         return _wrong_command_line(error, as_json)
     # Ctrl-C, or the end of the input at a question.
     except typer.Abort:
+        return 1
+    # The reader has seen enough, as `head` has: there is nobody to tell.
+    except BrokenPipeError:
         return 1
     except (ToolplugError, OSError) as error:
         print_problems(problems_in(error), as_json=as_json)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from starlette.authentication import AuthenticationError
@@ -21,6 +22,7 @@ from toolplug.cli.output import COLOURS, echo, list_names, paint, print_json, pr
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem, StoreMisused, ToolplugError
 from toolplug.host.file.settings import Auth
+from toolplug.host.host import Host
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
 from toolplug.providers.entry import ProviderRecord
@@ -53,12 +55,14 @@ async def doctor(
     file = found_config(config)
     records: tuple[ProviderRecord, ...] = ()
     costs: list[ToolCost] = []
+    confined: dict[str, dict[str, object]] = {}
     problems: list[Problem] = []
     warnings: list[Problem] = []
     try:
         with without_findings(), progress("starting the providers and asking them"):
             # Without a configuration in memory: the default store would make a file in the current folder.
             async with enter_host(open_inspected(file or {"store": "memory://"}, problems, warnings=warnings)) as host:
+                confined = _confinements(host)
                 costs = tool_costs(host)
                 if tools:
                     found = Findings(errors=tuple(problems), warnings=tuple(tool_warnings(host)))
@@ -76,13 +80,17 @@ async def doctor(
     if as_json:
         fields = {"problems": problem_fields(found.errors), "warnings": problem_fields(found.warnings)}
         listed = [cost._asdict() for cost in costs]
-        rest = {"providers": [asdict(record) for record in records], "versions": _versions()}
+        rest: dict[str, object] = {
+            "providers": [asdict(record) for record in records],
+            "processes": confined,
+            "versions": _versions(),
+        }
         print_json({**fields, **({"tools": listed} if tools else rest)})
     elif tools:
         print_table(("tool", "provider", "characters", "tokens"), [tuple(map(str, cost)) for cost in costs])
         _print_findings(found)
     else:
-        _print(found, records)
+        _print(found, records, confined)
     return 1 if found.errors else 0
 
 
@@ -102,12 +110,32 @@ async def _key_set(auth: Auth | None) -> list[Problem]:
     return []
 
 
-def _print(found: Findings, records: tuple[ProviderRecord, ...]) -> None:
+def _confinements(host: Host) -> dict[str, dict[str, object]]:
+    """Return what each provider in a process of its own asks for and is granted."""
+    found: dict[str, dict[str, object]] = {}
+    for key, generation in host.registry.running().items():
+        if generation.entry.apart:
+            found[key] = cast("Any", generation.provider).describe_confinement()
+    return found
+
+
+def _print_confinements(confined: Mapping[str, Mapping[str, object]]) -> None:
+    for key, found in confined.items():
+        echo(f"\n{key} runs in a process of its own, {'confined' if found['confined'] else 'not confined'}")
+        asked = cast("Sequence[str] | None", found["asked"])
+        echo(f"  asks for: {'its package does not say' if asked is None else '; '.join(asked) or 'nothing'}")
+        echo(f"  granted: {'; '.join(cast('Sequence[str]', found['granted'])) or 'nothing'}")
+        bounds = cast("Mapping[str, object]", found["bounds"])
+        echo(f"  bounds: {', '.join(f'{name} {bound}' for name, bound in bounds.items()) or 'none'}")
+
+
+def _print(found: Findings, records: tuple[ProviderRecord, ...], confined: Mapping[str, Mapping[str, object]]) -> None:
     echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
     if records:
         echo("")
         rows = [(record.key, record.state, list_names(record.tools, "tool")) for record in records]
         print_table(("provider", "state", "tools"), rows)
+    _print_confinements(confined)
     _print_findings(found)
 
 

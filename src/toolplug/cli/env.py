@@ -51,8 +51,8 @@ def env(
     document = read_document(config_file(config))
     rules = _rules(document, key)
     run = rules.run
-    if run is None or run.python is None or run.package is None:
-        message = "names no environment to make" if run is None or run.python is None else "names no package to install"
+    if run.python is None or run.package is None:
+        message = "names no environment to make" if run.python is None else "names no package to install"
         hint = f"write run: {{process: true, python: ./envs/{key}/bin/python, package: toolplug-{key}}}"
         raise ConfigError([document.problem((SECTION, key), code="no_environment", message=message, hint=hint)])
     python = python_path(document, run.python)

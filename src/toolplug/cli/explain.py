@@ -71,4 +71,4 @@ def _print(explanation: Explanation) -> None:
         print_table(("gate", "verdict", "why", "decided by"), rows)
     if explanation.settings:
         echo("")
-        print_table(("knob", "value", "set by"), explanation.settings)
+        print_table(("setting", "value", "set by"), explanation.settings)

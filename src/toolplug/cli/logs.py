@@ -20,7 +20,18 @@ from toolplug.runtime.timestamp import timestamp
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
 # `client` is the logger of the MCP SDK's client session.
-QUIETED = ("aiosqlite", "client", "httpcore2", "httpx2", "mcp", "openai", "python_multipart", "uvicorn", "watchfiles")
+QUIETED = (
+    "aiosqlite",
+    "client",
+    "httpcore2",
+    "httpx2",
+    "mcp",
+    "openai",
+    "python_multipart",
+    "uvicorn",
+    "watchfiles",
+    "websockets",
+)
 """Libraries logged from WARNING on: at DEBUG some log what they send or store."""
 
 

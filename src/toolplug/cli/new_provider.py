@@ -30,6 +30,7 @@ FILES = {
     "LICENSE": "LICENSE",
     "package.py": "src/toolplug_$name/__init__.py",
     "provider.py": "src/toolplug_$name/provider.py",
+    "permissions.toml": "src/toolplug_$name/toolplug_permissions.toml",
     "test_provider.py": "tests/test_$name.py",
 }
 """The target of each template; an empty `py.typed` is added to the code."""

@@ -89,5 +89,5 @@ def _rows(shown: ShownToolset) -> list[tuple[str, str, str, str]]:
 def _note(text: str) -> Note:
     name, equals, note = text.partition("=")
     if not equals:
-        raise typer.BadParameter(f"{text[:60]!r} is no name=text", param_hint="name=text…")
+        raise typer.BadParameter(f"{text[:60]!r} is not name=text", param_hint="name=text…")
     return Note(name, note)

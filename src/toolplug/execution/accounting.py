@@ -71,7 +71,7 @@ def audit(
     """Write one line: `ts` (ISO 8601, UTC), event, outcome, principal, tenant, target, request id, `more`.
 
     A line of a request also has `peer` and `credential`, one of a call that something else than its caller made `via`.
-    Pass `origin` for a request that has not been admitted yet.
+    Pass `origin` for a request that has not been admitted yet. Handlers of the log find the members in `record.audit`.
     """
     origin, via = origin or audit_origin.get(), audit_via.get()
     line = {
@@ -86,7 +86,7 @@ def audit(
         **({"via": via} if via else {}),
         **({} if origin is None else {"peer": origin.peer, "credential": origin.credential}),
     }
-    _LOGGER.info("%s", json.dumps(line, separators=(",", ":")))
+    _LOGGER.info("%s", json.dumps(line, separators=(",", ":")), extra={"audit": line})
 
 
 @contextmanager
@@ -325,7 +325,7 @@ class WatchedPolicy(NamedTuple):
         """Count and audit what the policy would have done."""
         ref = plan.ref
         self.accounting.watch(ref.source, ref.name, self.rule)
-        said = {"rule": self.rule, "would": "denied"}
+        said = {"rule": self.rule, "would": "denied", "call_id": call.id}
         audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
         return _NOTHING_CLAIMED
 
@@ -336,9 +336,13 @@ class NothingClaimed(NamedTuple):
     arguments: None = None
     metadata: Mapping[str, object] = EMPTY
     ticket: None = None
+    goes_on: None = None
 
-    async def release(self, until: str | None = None) -> None:
+    async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
         """Return nothing, as nothing was used."""
+
+    async def end(self) -> None:
+        """Do nothing, as nothing was used."""
 
 
 _NOTHING_CLAIMED = NothingClaimed()

@@ -136,7 +136,7 @@ class ModelTools(ToolExecutor, Protocol):
         """Call a tool by its name, as a program does: `await registry.call("price", item="tea")`.
 
         The arguments are named ones, or a mapping with the context after it. Every failure is a result, as in
-        `execute`. Raises `TypeError` for arguments of both kinds, and for what is no name, mapping or context.
+        `execute`. Raises `TypeError` for arguments of both kinds, and for what is no text, mapping or context.
         """
         if not isinstance(name, str):
             raise TypeError(f"the first argument is the name of a tool, not {type(name).__name__}{_instead(name)}")
@@ -148,8 +148,7 @@ class ModelTools(ToolExecutor, Protocol):
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(f"{name}: the arguments are a mapping, or named ones, not {type(arguments).__name__}")
         if context is not None and not isinstance(context, CallContext):
-            wanted = " (a principal goes into one: CallContext(principal))" if isinstance(context, Principal) else ""
-            raise TypeError(f"{name}: the context is a CallContext, not {type(context).__name__}{wanted}")
+            raise no_context(context)
         given = named if arguments is None else cast("Mapping[str, object]", arguments)
         return await self.execute(ToolCall(f"call_{token_hex(8)}", name, given), context)
 
@@ -206,6 +205,12 @@ class ModelTools(ToolExecutor, Protocol):
 def no_call(given: object) -> TypeError:
     """Return the error for what was given to `execute` in place of a call."""
     return TypeError(f"execute takes a ToolCall, not {type(given).__name__}{_instead(given)}")
+
+
+def no_context(given: object) -> TypeError:
+    """Return the error for what was given to `execute` or `call` in place of a context."""
+    wanted = " (a principal goes into one: CallContext(principal))" if isinstance(given, Principal) else ""
+    return TypeError(f"the context is a CallContext, not {type(given).__name__}{wanted}")
 
 
 def _instead(given: object) -> str:
@@ -349,7 +354,9 @@ class CallerTools(ModelTools):
 
     def __init__(self, tools: ToolExecutor, context: CallContext) -> None:
         self._tools = tools
-        self._context = context._replace(approval=None, idempotency_key=None, options=EMPTY, report=no_report)
+        self._context = context._replace(
+            approval=None, idempotency_key=None, options=EMPTY, report=no_report, user_auth=None
+        )
 
     @property
     def catalog(self) -> Catalog:

@@ -13,7 +13,7 @@ from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, Tool
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call
+from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call, no_context
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls, run
 
@@ -84,6 +84,8 @@ class LiveCatalog(ModelTools):
         """
         if context is None:
             context = self.default_context
+        elif not isinstance(context, CallContext):
+            raise no_context(context) if isinstance(call, ToolCall) else no_call(call)
         catalog = self._catalog if self._fresh else self.catalog
         try:
             tool = catalog.find(call.name)

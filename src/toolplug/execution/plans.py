@@ -50,6 +50,7 @@ from toolplug.execution.limits.resolved_limits import (
 )
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.execution.user_auth import PartCredentials
 from toolplug.runtime.change_signal import ChangeSignal
 
 UNKNOWN = "_unknown"
@@ -158,6 +159,7 @@ class CallServices:
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
     tools_of: ToolsOf = no_tools
+    credentials: PartCredentials = field(default_factory=PartCredentials)
 
     @property
     def unknown(self) -> UnknownCalls:

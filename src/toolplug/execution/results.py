@@ -185,7 +185,7 @@ def error_result(call: ToolCall, error: BaseException, plan: Plan, context: Call
         if isinstance(error, InvalidArguments):
             return invalid(call, error.lines)
         if isinstance(error, ToolUnavailable):
-            return unavailable(call, str(error), code=error.code)._replace(retry_after_s=error.retry_after_s)
+            return _make_unavailable(call, error)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse
     log_crash(f"tool {call.name!r}", error, _owner(plan), call_id=call.id, request_id=context.request_id)
@@ -194,6 +194,13 @@ def error_result(call: ToolCall, error: BaseException, plan: Plan, context: Call
 
 def _owner(plan: Plan) -> CodeOwner:
     return plan.owner or CodeOwner(plan.ref.source)
+
+
+def _make_unavailable(call: ToolCall, error: ToolUnavailable) -> ToolResult:
+    metadata = as_json(dict(error.metadata))
+    known = EMPTY if metadata is None else cast("Mapping[str, object]", metadata.value)
+    result = unavailable(call, str(error), **{**known, "code": error.code})
+    return result._replace(retry_after_s=error.retry_after_s)
 
 
 def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:

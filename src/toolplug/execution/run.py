@@ -39,7 +39,7 @@ from toolplug.catalog.plan import (
     PlanCounters,
     PlanHooks,
 )
-from toolplug.errors import InvalidArguments, StoreError
+from toolplug.errors import NOT_SENT, InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
@@ -81,6 +81,9 @@ async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     if claim.ticket is not None and claim.ticket == it.context.approval:
         # It is used up: the tool sees the ticket of a call that it makes itself, and none of its own.
         it.context = it.context._replace(approval=None)
+    elif claim.ticket is None and claim.goes_on is not None:
+        # Another call has the right meanwhile. This one may not begin anything: it is about what that one waited for.
+        it.context = it.context._replace(approval=claim.goes_on)
     try:
         refusal = None if claim.arguments is None else await _replace_arguments(it, claim.arguments)
         result = await _replay_or_run(it) if refusal is None else refusal
@@ -88,9 +91,10 @@ async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
         if not it.reached:
             await claim.release()
         raise
-    if not _may_have_run(it, result):
-        waits = as_object(result.metadata.get("approval")).get("expires_at")
-        await claim.release(waits if isinstance(waits, str) else None)
+    if _may_have_run(it, result):
+        await claim.end()
+    else:
+        await claim.release(as_object(result.metadata.get("approval")))
     if claim.arguments is not None and refusal is None:
         # Beside the output: a structured value, and the text of one, stay what the tool has returned.
         note = f"[a person has changed the arguments: it ran with {encode_value(claim.arguments)}]"
@@ -119,8 +123,9 @@ def _may_have_run(it: PipelineCall, result: ToolResult) -> bool:
 
 
 def _is_lost(result: ToolResult) -> bool:
-    # With `retry_after_s` the source was unavailable before the call was sent, so the tool cannot have run.
-    return result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    # With `retry_after_s`, or without a credential, the call was not sent, so the tool cannot have run.
+    lost = result.status is ToolStatus.UNAVAILABLE and result.retry_after_s is None
+    return lost and result.metadata.get("code") not in NOT_SENT
 
 
 def _add_claim(result: ToolResult, claim: ApprovalClaim) -> tuple[ToolResult, bool]:

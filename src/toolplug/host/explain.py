@@ -129,7 +129,10 @@ class Explainer:
         if tool is None and way is None:  # without an agent: a toolset may have it
             tool, before = self._of_agents_only(name, principal, session)
         if tool is None:
-            gates = (*before, *self._of_parts(name, None, session), *self._where_it_lives(name, principal.tenant))
+            # A tool in quarantine, or disabled, is why its toolset lists none of this name.
+            at = next((place for place, gate in enumerate(before) if gate.gate == "toolset"), len(before))
+            lives = tuple(self._where_it_lives(name, principal.tenant))
+            gates = (*before[:at], *lives, *before[at:], *self._of_parts(name, None, session))
             near = self._likely(name, principal, agent, session)
             return Explanation(name=name, found=False, gates=gates, nearest=tuple(near))
         return Explanation(

@@ -248,7 +248,7 @@ def _owners(tools: AgentTools, name: str, tenant: str, session: str | None) -> I
 def _missing(toolset: Toolset, shown: str) -> str:
     if isinstance(toolset.source, PerSession) and toolset.source.tools is None:
         return f"{shown}; which tools there are is not known before a session has opened it"
-    return f"{shown}, and none of them is called so"
+    return f"{shown}, and it lists none of this name"
 
 
 def _no_toolset(tools: AgentTools, name: str, tenant: str) -> GateVerdict:

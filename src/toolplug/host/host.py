@@ -35,7 +35,8 @@ from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset
 
 _LOG = logging.getLogger("toolplug.host")
-_CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED)  # other states are errors of a server
+# Other states are errors of a server.
+_CALM = (ProviderState.ACTIVE, ProviderState.DISABLED, ProviderState.SHADOWED, ProviderState.WAITING)
 _LEVELS = {**dict.fromkeys(_CALM, logging.INFO), ProviderState.INSTALLED_NOT_ENABLED: logging.DEBUG}
 CODE = "host"  # the subject in audit lines of what the host's own code changes
 

@@ -26,6 +26,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.execution.user_auth import NO_CREDENTIALS
 from toolplug.host.file.configuration import Configuration
 from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
 from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
@@ -326,6 +327,8 @@ class RunningParts:
         of_parts = (opened.running.sessions for opened in after.values())
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
         asked = (opened.running.approvals for opened in after.values())
+        given = (opened.running.credentials for opened in after.values())
+        self._services.calls.credentials.current = next((each for each in given if each is not None), NO_CREDENTIALS)
         self._approvals.use(next((approvals for approvals in asked if approvals is not None), NO_APPROVALS))
         try:
             await _close_each(opened for name, opened in before.items() if after.get(name) is not opened)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib import import_module
 from time import perf_counter
 from urllib.parse import unquote_to_bytes
 
@@ -62,6 +63,8 @@ from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.http")
 
+_WORKERS = "toolplug.http.workers"
+"""Serves workers that dial in; imported when one does."""
 POLICY_VIOLATION = 1008
 
 
@@ -147,10 +150,7 @@ class _HostApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            if scope["type"] == "lifespan" and self._host.entered:
-                await in_own_thread(partial(import_token_checks, self._host.settings.auth))
-                self._current_checks()  # so that the log warns of missing auth before the first request
-            await serve_other_protocol(scope, receive, send)
+            await self._serve_other(scope, receive, send)
             return
         if scope.get("root_path", "").endswith("/"):
             scope["root_path"] = scope["root_path"].rstrip("/")  # some frameworks mount under `/tools/`
@@ -186,6 +186,41 @@ class _HostApp:
                 method = scope["method"] if scope["method"] in matched.counted_methods else OTHER_METHOD
                 seconds = (sent.started_at or perf_counter()) - began
                 self._host.operations.request(method, matched.path, sent.status, seconds)
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a worker that dials in, or confirm a lifespan."""
+        if scope["type"] == "websocket":
+            await self._serve_worker(scope, receive, send)
+            return
+        if self._host.entered:
+            await in_own_thread(partial(import_token_checks, self._host.settings.auth))
+            self._current_checks()  # so that the log warns of missing auth before the first request
+        await serve_other_protocol(scope, receive, send)
+
+    async def _serve_worker(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a worker that dials in: nothing else uses a WebSocket. A refusal is the response to its request."""
+        request: Scope = {**scope, "type": "http", "method": "GET"}
+        if self._prefix:
+            add_prefix(request, self._prefix)
+        state = initial_state(request)
+        state["host"], state["template"] = self._host, "/v1/workers/{key}"
+        sent = SentResponse(request, send, state["request_id"])
+        try:
+            if not self._host.entered:
+                raise HttpProblem(503, "not_started", "the host has not been started")
+            checks, workers = self._current_checks(), import_module(_WORKERS)
+            checks.check(request, state["path"], sent)
+            workers.check_browser(request)
+            principal = state["principal"] = await checks.callers.authenticate(Request(request))
+            provider = workers.dialled_provider(self._host, state["path"], principal)
+        except Exception as error:  # noqa: BLE001  as for requests: the client learns that it failed
+            problem = problem_of(error, "session")
+            if problem is None:
+                log_crash("a worker that dials in", error, request_id=state["request_id"])
+            problem = internal() if problem is None else self._note_refusal(request, state, problem)
+            await problem.response(state["request_id"])(scope, receive, send)
+            return
+        await workers.serve_worker(provider, receive, send, lambda: self._host.admin.process_names)
 
     async def _serve(self, path: str, scope: Scope, receive: Receive, sent: SentResponse) -> None:
         if not self._host.entered:

@@ -15,7 +15,6 @@ from starlette.types import Message, Scope, Send
 
 from toolplug.catalog.call import (
     ANONYMOUS,
-    NO_CREDENTIALS,
     NO_TRACE_CONTEXT,
     Credentials,
     Frame,
@@ -281,9 +280,11 @@ _CREDENTIAL = b"x-toolplug-credential-"
 def passed_credentials(headers: Mapping[bytes, bytes]) -> Credentials:
     """The values of `X-Toolplug-Credential-<name>`, for systems behind tools."""
     named = [name for name in headers if name.startswith(_CREDENTIAL)]
-    if not named:
-        return NO_CREDENTIALS
-    return Credentials((name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].decode("latin-1")) for name in named)
+    passed = Credentials(
+        (name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].decode("latin-1")) for name in named
+    )
+    passed.request = headers
+    return passed
 
 
 _TRACEPARENT = b"traceparent"

@@ -36,6 +36,10 @@ EVERY_SCOPE = frozenset(HOST_SCOPES) - {DELEGATE}
 Endpoint = Callable[[HostRequest], Awaitable[Response]]
 """A handler: returns a response, or raises `HttpProblem` or an error that `http/errors.py` knows."""
 
+CONNECT = "/connect"
+"""The one path whose second segment is a parameter of a route."""
+_BELOW_CONNECT = f"{CONNECT}/"
+
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 Audience = Literal["callers", "plugin", "either"]
@@ -302,5 +306,5 @@ class HostRouter:
 
 
 def first_segments(path: str) -> str:
-    """Return the first two segments of a path, such as `/v1/responses`."""
-    return "/".join(path.split("/", 3)[:3])
+    """Return the first two segments of a path, such as `/v1/responses`; of one below `/connect` the first alone."""
+    return CONNECT if path.startswith(_BELOW_CONNECT) else "/".join(path.split("/", 3)[:3])

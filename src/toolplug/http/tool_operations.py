@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ToolResult, ToolStatus, own_parts, text_of_result
 from toolplug.catalog.exact_json import Answer
+from toolplug.errors import NOT_SENT
 from toolplug.execution.executor import ToolExecutor
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_arguments
@@ -55,6 +56,8 @@ class CallRefusal(Answer):
     status: NotRequired[Annotated[ToolStatus, Field(description="of the call; absent for an error of the request")]]
     code: NotRequired[Annotated[object, Field(description="for programs, such as outcome_unknown")]]
     approval: NotRequired[Annotated[object, Field(description="what a person can approve, where the call needs it")]]
+    credential: NotRequired[Annotated[object, Field(description="which credential of its own the caller has to send")]]
+    sign_in: NotRequired[Annotated[object, Field(description="the link with which the caller signs in")]]
     retry_after_s: NotRequired[Annotated[float, Field(description="after so many seconds the same call may work")]]
 
 
@@ -77,7 +80,7 @@ _STATUSES: Mapping[ToolStatus, int] = {
 _UNPROCESSABLE, _UNAVAILABLE = 422, 503
 """The status of all others: proxies and clients repeat what is answered with 5xx, and the tool may have run."""
 
-_NOT_REACHED = frozenset({"loop", "not_entered", "part_off", "quarantined", "source_closed", "toolset_not_opened"})
+_NOT_REACHED = NOT_SENT | {"loop", "not_entered", "part_off", "quarantined", "source_closed", "toolset_not_opened"}
 """Codes of calls for which no tool was looked for; of others only those that say when to retry were not sent."""
 
 _OTHERS = {403: CallRefusal, 404: CallRefusal, 422: CallRefusal, 429: CallRefusal, 503: CallRefusal}
@@ -184,6 +187,10 @@ def _respond(result: ToolResult, executor: ToolExecutor) -> Response:
         body["code"] = result.metadata["code"]
     if "approval" in result.metadata:
         body["approval"] = result.metadata["approval"]
+    if "credential" in result.metadata:
+        body["credential"] = result.metadata["credential"]
+    if "sign_in" in result.metadata:
+        body["sign_in"] = result.metadata["sign_in"]
     if result.retry_after_s is not None:
         body["retry_after_s"] = result.retry_after_s
     headers: dict[str, str] = {**(replayed_headers(result) or NO_HEADERS)}

@@ -84,7 +84,7 @@ def read_calls(item: object) -> list[tuple[ModelApi, ToolCall]]:
     if kind in _UNANSWERED:
         raise ValueError(f"an item of type {kind!r} is no function call; answer it yourself and leave it out here")
     if kind == _SEARCH and _field(item, "execution") == "client":
-        raise ValueError(f"an item of type {kind!r} with execution: client is a search of yours; answer it yourself")
+        raise ValueError(f"an item of type {kind!r} with execution: client is your own search; answer it yourself")
     api = _APIS.get(kind)
     return [] if api is None else [(api, api.read(item))]
 

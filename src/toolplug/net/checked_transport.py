@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable
 from typing import Protocol, cast
 
 import httpcore2
 import httpx2
 
-from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable
+from toolplug.net.egress import Egress, EgressRefused, Resolve, reachable, resolve_host
 from toolplug.runtime.threads import in_own_thread
 
 # Answers are read whole before they are looked at, so this is memory for each request that runs.
@@ -25,16 +24,6 @@ _KEEPALIVE: tuple[tuple[int, int, int], ...] = ((socket.SOL_SOCKET, socket.SO_KE
 """Tells of a peer that went without a word, on streams that may be silent for hours."""
 
 _SocketOptions = Iterable[httpcore2.SOCKET_OPTION] | None
-
-
-async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
-
-    A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
-    the whole process shares, and names whose servers keep silent would hold them.
-    """
-    infos = await in_own_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
-    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 class AnswerRefused(httpx2.TransportError):

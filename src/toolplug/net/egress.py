@@ -8,10 +8,14 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -124,6 +128,16 @@ def embedded_addresses(address: Address) -> tuple[IPv4Address, ...]:
     if _in_any(address, _TRANSLATED) or (number >> 32) & 0xFFFFFFFF in _ISATAP:
         return (IPv4Address(number & 0xFFFFFFFF),)
     return ()
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Return the addresses that the system's resolver knows, each once. Raises `OSError`.
+
+    A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
+    the whole process shares, and names whose servers keep silent would hold them.
+    """
+    infos = await in_own_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 async def reachable(egress: Egress, host: str, port: int, resolve: Resolve) -> tuple[str, ...]:

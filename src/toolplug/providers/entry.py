@@ -9,11 +9,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer, ToolDefinition
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.call_hooks.isolation import OnFailure
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.providers.provider import FunctionProvider
 
 
@@ -27,6 +29,7 @@ class ProviderState(StrEnum):
     CONFIG_INVALID = "config-invalid"
     START_FAILED = "start-failed"
     RESTARTING = "restarting"
+    WAITING = "waiting"
     SHADOWED = "shadowed"
     INCOMPATIBLE = "incompatible"
 
@@ -95,8 +98,9 @@ class ProviderEntry:
 
     `settings` are the provider's own: an instance of its Config model, or a mapping if it has none; `host_limits` apply
     to each of its tools. `offer` is how models are offered those whose rules say nothing of it.
-    `mount` is the path prefix of its routes, or empty. `apart`: it runs in a process of its own, with the interpreter
-    `python`, or empty with the host's. `on_failure` is the effect of a check around calls that fails.
+    `mount` is the path prefix of its routes, or empty. `run`: where it runs, and what it may use there; `python` is the
+    interpreter of its own environment, or empty for the host's. `on_failure` is the effect of a check around calls that
+    fails. `user_auth` says where `context.credential()` comes from.
     `package` is the top-level name of the provider's modules. `place` returns the place of a path below the entry,
     `host_place` of one below the root; `masked` masks the entry's secrets in a text.
     """
@@ -107,12 +111,13 @@ class ProviderEntry:
     public_routes: bool = False
     offer: Offer = "always"
     mount: str = ""
-    apart: bool = False
+    run: RunSettings = IN_PROCESS
     python: str = ""
     on_failure: OnFailure = "deny"
     limits: Limits = NO_LIMITS
     host_limits: Limits = NO_LIMITS
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: MappingProxyType({}))
+    user_auth: UserAuth | None = None
     settings: object = None
     distribution: str = ""
     version: str = ""
@@ -121,6 +126,16 @@ class ProviderEntry:
     place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it runs in a process of its own, or in workers that dial in."""
+        return self.run.apart
+
+    @property
+    def dialled(self) -> bool:
+        """Whether its processes are workers that dial in."""
+        return self.run.worker
 
     @property
     def owner(self) -> CodeOwner:

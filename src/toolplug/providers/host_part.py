@@ -22,7 +22,9 @@ from toolplug import library_types
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
+from toolplug.execution.user_auth import HostCredentials
 from toolplug.providers.entry import ProviderEntry
+from toolplug.providers.site import Sealing
 from toolplug.stores.store import Store
 
 HostRoutes = Iterable[Any]
@@ -73,6 +75,8 @@ class PartServices(NamedTuple):
     * `quotas`, `origin`: the quotas, and the place of a path of the file as `file:line`, of the present configuration
     * `session_begun`, `session_over`: called with the creator of a new session, and with the code of one that has ended
     * `plugins`: the plugin manager of the host, with each running provider under its key
+    * `configuration`: the present one
+    * `sealing`: returns what seals for a purpose with the key of the host
     * `tools_changed`: has the host ask `tools_for` again, for every caller that it is listed to
     * `offering_changed`: has a function called when prompts or resources of a source may have changed, and returns
       what ends that
@@ -111,6 +115,8 @@ class PartServices(NamedTuple):
     session_begun: Callable[[Principal], object]
     session_over: Callable[[str], object]
     plugins: PluginManager
+    configuration: Callable[[], library_types.Configuration]
+    sealing: Sealing
     tools_changed: Callable[[], object] = _no_tools_changed
     offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
 
@@ -131,8 +137,8 @@ class RunningPart(Protocol[S_contra]):
     """A part of an entered host. A class that inherits from it needs `configure` and `aclose` only.
 
     That of a plugin is open while the file has its section, and closed when a reload removes it. With changed code it
-    is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions` and
-    `approvals` are those of the host, of the one part that has them.
+    is opened anew before the older one is closed, so that a reload which it refuses changes nothing. `sessions`,
+    `approvals` and `credentials` are those of the host, of the one part that has them.
 
     ```python
     import asyncio
@@ -158,6 +164,7 @@ class RunningPart(Protocol[S_contra]):
 
     sessions: library_types.HostSessions | None = None
     approvals: library_types.HostApprovals | None = None
+    credentials: HostCredentials | None = None
 
     def configure(self, settings: S_contra | None) -> None:
         """Apply its section as it was read again, None if the file has none; raises nothing."""

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from toolplug.catalog.call import CallContext, CallerAuth, ToolCall
 from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition, check_provider_tool_name
-from toolplug.catalog.plan import CallRunner, Tool
+from toolplug.catalog.plan import CallRunner, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.config.nearest import name_hint
 from toolplug.errors import InvalidDefinition, ProviderError
@@ -15,6 +16,7 @@ from toolplug.execution.accounting import level_of
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
+from toolplug.execution.user_auth import AuthOwner
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import run_step
@@ -121,6 +123,7 @@ class _ToolPlanner:
         self._entry = entry
         self._accepts_key = accepts_key
         self._accounting = services.accounting
+        self._credentials = services.credentials
         self._switch = switch
         self._threads = threads
         self._builder = plan_builder(entry, services)
@@ -136,7 +139,7 @@ class _ToolPlanner:
         plan = self._builder.build(
             definition,
             PlanSource(
-                bound.target,
+                self._target(bound),
                 self._switch,
                 accounting.counters(entry.key, ref.name),
                 accounting.abandoned_limit(KIND, entry.key),
@@ -153,6 +156,23 @@ class _ToolPlanner:
             output=self._output(definition),
         )
         return Tool(definition, plan)
+
+    def _target(self, bound: BoundTool) -> Target:
+        """Return the target of a tool; with `user_auth`, its context has the credentials of callers."""
+        auth = self._entry.user_auth
+        if auth is None or not bound.wants_context:
+            return bound.target
+        owner, credentials = AuthOwner(KIND, self._entry.key), self._credentials
+
+        async def get(context: CallContext, refused: str) -> str:
+            return await credentials.credential(owner, auth, context, refused)
+
+        given = CallerAuth(get, *auth.sent_as)
+
+        def call_as_user(call: ToolCall, context: CallContext, /) -> object:
+            return bound.target(call, context._replace(user_auth=given))
+
+        return call_as_user
 
     def _output(self, definition: ToolDefinition) -> Schema | None:
         """Return the output type that results must match; None for none, or for one that is not valid."""

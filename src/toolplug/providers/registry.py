@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -265,16 +266,52 @@ class FunctionRegistry(LiveCatalog):
             slots = await self._begin(wanted)
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
-            self._slots = slots
-            self._routes = tuple(item for generation in active for item in mounted_routes(generation))
             # From here on calls reach the new providers, before the old ones are drained: no call finds none.
-            self._list(active)
-            self._publish_records()
+            self._use(slots)
             longest_s = max((generation.drain_s for generation in kept), default=0.0)
             for generation in kept.difference(active):
                 # A module or an object goes on under other rules: only its generation ends.
                 keep = any(generation.provider is other.provider for other in active)
                 self._retire(generation, longest_s, keep=keep)
+
+    async def _relist(self, key: str) -> None:
+        """List the tools, routes and hooks of a running provider again, which goes on.
+
+        Raises `ConfigError` for a route that another provider has, and `ProviderError`; then nothing has changed.
+        """
+        async with self._changing:
+            generation = self.running().get(key)
+            if generation is None:  # it was stopped meanwhile
+                return
+            wanted = DesiredProvider(generation.entry, lambda: generation.provider)
+            listed = await open_generation(wanted, self._services.calls, self._context_of, generation)
+            slots = tuple(
+                slot._replace(generation=listed) if slot.generation is generation else slot for slot in self._slots
+            )
+            problems = self._route_problems(slots)
+            if problems:
+                await listed.close(keep=True)
+                raise ConfigError(problems)
+            self._use(slots)
+            self._retire(generation, generation.drain_s, keep=True)
+
+    @staticmethod
+    def _route_problems(slots: Sequence[ProviderSlot]) -> list[Problem]:
+        return [
+            *route_problems(
+                DeclaredRoutes(slot.entry, [(route.method, route.path) for route in slot.generation.routes])
+                for slot in slots
+                if slot.generation is not None
+            )
+        ]
+
+    def _use(self, slots: tuple[ProviderSlot, ...]) -> None:
+        """Have calls and requests reach the running providers of these slots."""
+        active = [slot.generation for slot in slots if slot.generation is not None]
+        self._slots = slots
+        self._routes = tuple(item for generation in active for item in mounted_routes(generation))
+        self._list(active)
+        self._publish_records()
 
     async def _begin(self, wanted: Sequence[DesiredProvider]) -> tuple[ProviderSlot, ...]:
         """Start those of these that do not run as they are wanted. Raises `ConfigError`; then none has been started."""
@@ -289,11 +326,7 @@ class FunctionRegistry(LiveCatalog):
             raise
         slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
         # Their routes are looked at after the starts, since only a started provider can say which it has.
-        problems = [item for item in outcomes if isinstance(item, Problem)] or route_problems(
-            DeclaredRoutes(slot.entry, [(route.method, route.path) for route in slot.generation.routes])
-            for slot in slots
-            if slot.generation is not None
-        )
+        problems = [item for item in outcomes if isinstance(item, Problem)] or self._route_problems(slots)
         if problems:
             await self._take_back(begun)
             raise ConfigError(problems)
@@ -369,6 +402,7 @@ class FunctionRegistry(LiveCatalog):
             call_hooks=CallHookSwitch(self._publish_hooks),
             console_pages=self.plugins.console_pages,
             changed=self._publish_records,
+            relist=partial(self._relist, key),
         )
 
     def _publish_records(self) -> None:
@@ -432,9 +466,10 @@ class FunctionRegistry(LiveCatalog):
         routes = tuple(item.label for item in mounted_routes(generation))
         record = replace(slot.record, tools=tuple(listed), routes=routes, hooks=generation.hooks.names)
         if slot.entry.apart and (down := getattr(generation.provider, "restarting", "")):
-            return replace(
-                record, state=ProviderState.RESTARTING, reason=down, fix="its log says why its process ended"
-            )
+            state, fix = getattr(generation.provider, "down_as")  # noqa: B009  of an `ApartProvider`, a layer above
+            return replace(record, state=state, reason=down, fix=fix)
+        if slot.entry.apart and (warning := getattr(generation.provider, "warning", "")):
+            record = replace(record, reason=warning)
         if listed or not generation.catalog:
             return record
         winners = sorted(

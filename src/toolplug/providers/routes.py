@@ -76,6 +76,7 @@ RESERVED_TREES = (
     "/v1/tasks",
     "/v1/tool-calls",
     "/v1/tools",
+    "/v1/workers",
 )
 
 _PARAMETER = re.compile(r"{[^}]*}")

@@ -42,6 +42,10 @@ def ignore_change() -> None:
     """Do nothing: nobody follows the records of a registry that is not entered."""
 
 
+async def list_nowhere() -> None:
+    """Do nothing: no registry lists the provider."""
+
+
 async def no_sealer(purpose: str) -> library_types.Sealer:
     """Raise `LookupError`: a registry without a host has no key."""
     raise LookupError(f"what {purpose} seals needs the key of a host; a registry without a host has none")
@@ -180,7 +184,7 @@ class ProviderContext:
     being replaced or stopped: responses that have no end of their own, such as event streams, should then end.
     `console_pages` returns the pages that plugins offer to a console, with the `mount` of their entries in the paths.
     `threads` is the pool behind `in_thread`, and `sealing` what is behind `sealer`. `changed` publishes the provider's
-    record again.
+    record again, and `relist` has its tools, routes and hooks listed again.
 
     ```python
     import asyncio
@@ -219,6 +223,7 @@ class ProviderContext:
     console_pages: Callable[[], Sequence[ConsolePage]] = tuple
     threads: ThreadPool = field(default_factory=thread_pool)
     changed: Callable[[], None] = ignore_change
+    relist: Callable[[], Awaitable[None]] = list_nowhere
     sealing: Sealing = no_sealer
 
     async def sealer(self) -> library_types.Sealer:

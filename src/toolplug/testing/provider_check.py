@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.apart.entries import apart_class
 from toolplug.catalog.call import Principal
-from toolplug.host.file.settings import RunSettings
+from toolplug.config.run_settings import RunSettings
 from toolplug.providers.provider import FunctionProvider, build_provider, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
@@ -94,10 +94,12 @@ async def check_provider(
     with `{"process": True}` each instance has a process of its own, which imports the class; its module must not need
     what the test has patched. Starts and closes several instances, each with an empty store and directory.
     """
-    apart = RunSettings.model_validate(dict(run)).process
+    where = RunSettings.model_validate(dict(run))
     subject = Subject(
-        make=partial(apart_class, make, settings, key) if apart else partial(made, make, settings, key=key),
-        apart=apart,
+        make=partial(apart_class, make, settings, key, where)
+        if where.process
+        else partial(made, make, settings, key=key),
+        run=where,
         key=key,
         calls=calls,
         prompts=prompts,

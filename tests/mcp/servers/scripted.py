@@ -18,6 +18,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.approvals.running import Approvals
 from toolplug.parts.mcp.client.connection import (
+    NO_HEADERS,
     Connect,
     ConnectionFailed,
     McpAnswer,
@@ -83,7 +84,9 @@ class ScriptedConnection:
     async def follow(self, uri: str, told: Callable[[], None]) -> Callable[[], None]:
         raise ServerRefused(-32601, "its server does not notify of updates")
 
-    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+    async def request(
+        self, method: str, params: Mapping[str, object], headers: Mapping[str, str] = NO_HEADERS
+    ) -> Mapping[str, object]:
         return await self._script.requested(method, params)
 
     async def call(
@@ -94,6 +97,7 @@ class ScriptedConnection:
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> McpAnswer:
         self.calls.append((name, arguments))
         answer = asyncio.ensure_future(self._script.answer(self, name, arguments, report))

@@ -141,7 +141,7 @@ class Run:
         every = [*dict.fromkeys([*self.kept.tickets, *tickets])]
         sealed = (await self._sealer()).seal(packed, self._bound)
         await self._write(RunRecord("paused", await self._seal_made(made), every, sealed), ttl_s)
-        await self.end_lease()
+        await self._stop_renewing()
 
     async def end(self, answer: Mapping[str, object]) -> None:
         """Forget the run; of one that has paused the answer stays for those that have repeated its call meanwhile."""
@@ -150,16 +150,22 @@ class Run:
             await self._write(RunRecord("ended", b"", self.kept.tickets, sealed), ANSWER_KEPT_S)
         elif self._revision:
             await self._store.commit(self._key, None, expected=self._revision)
-        await self.end_lease()
+        await self._stop_renewing()
 
     async def end_lease(self) -> None:
-        """Let others see at once that this process no longer goes on with it."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.cancel()
-            await asyncio.gather(lease, return_exceptions=True)
+        """Let others see at once that this process no longer goes on with a run that has neither paused nor ended."""
+        if await self._stop_renewing():
             with suppress(StoreError):  # it ends by itself
                 await self._store.commit(f"lease/{self.id}", None)
+
+    async def _stop_renewing(self) -> bool:
+        """Renew the lease no more: of a run that has paused or ended nobody asks for it. Return whether it was."""
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return False
+        lease.cancel()
+        await asyncio.gather(lease, return_exceptions=True)
+        return True
 
     async def _write(self, kept: RunRecord, ttl_s: float) -> None:
         self._revision = await self._store.commit(self._key, kept.to_bytes(), expected=self._revision, ttl_s=ttl_s)

@@ -107,14 +107,21 @@ class Scripts:
         """Run the script until it ends or pauses, and keep what is to be kept of it."""
         self._here.add(run.id)
         try:
-            if saved is None:
-                value = await self._interpreter.run(code, calls, printed)
-            else:
-                value = await self._interpreter.go_on(saved, code, calls, printed)
-            if isinstance(value, Paused):
-                return await self._pause(run, code, calls, printed, value.saved)
-            await calls.finish()
-            result = _answer(value, printed)
+            try:
+                if saved is None:
+                    value = await self._interpreter.run(code, calls, printed)
+                else:
+                    value = await self._interpreter.go_on(saved, code, calls, printed)
+                if isinstance(value, Paused):
+                    return await self._pause(run, code, calls, printed, value.saved)
+                await calls.finish()
+                result = _answer(value, printed)
+            except Ended as error:
+                await calls.finish()
+                said = f"{error}\n[printed: {printed.text}]" if printed.beginning else str(error)
+                result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made(calls.lines))
+            # Under its lease: without one, another process would find it lost.
+            await run.end(_kept_answer(result))
         except NotAccepted as error:
             text = "\n".join(["the script was not run:", *error.lines[:20]])
             return ToolResult(status=ToolStatus.INVALID_ARGUMENTS, output=text)
@@ -122,10 +129,6 @@ class Scripts:
             if saved is not None:
                 return await self._pause(run, code, calls, printed, saved)
             return ToolResult(status=ToolStatus.LIMITED, output=str(error), retry_after_s=CHECKOUT_S)
-        except Ended as error:
-            await calls.finish()
-            said = f"{error}\n[printed: {printed.text}]" if printed.beginning else str(error)
-            result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made(calls.lines))
         except StoreConflict:
             # Another process has found it without a lease, and has said so to its caller: nothing more is made of it.
             await calls.finish()
@@ -134,10 +137,6 @@ class Scripts:
             await calls.aclose()
             self._here.discard(run.id)
             await run.end_lease()
-        try:
-            await run.end(_kept_answer(result))
-        except StoreConflict:
-            return _outcome_unknown(calls.lines)
         return result
 
     async def _pause(self, run: Run, code: str, calls: Calls, printed: Printed, saved: bytes) -> ToolResult:

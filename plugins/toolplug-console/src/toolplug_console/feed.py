@@ -37,6 +37,9 @@ MAX_VIEWERS = 200
 MAX_VIEWERS_OF_TENANT = 100
 MAX_VIEWERS_OF_SUBJECT = 50
 MAX_PLACES = 200
+"""Crashes of which the line is kept until their calls are shown."""
+MAX_WATCHED = 2_000
+"""Calls that a watched rule would have denied, until they are answered: as many run at once in a busy host."""
 MAX_CRASHES = 50
 """Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
 
@@ -167,7 +170,8 @@ class CallFeed:
         self._unshared: deque[SeenCall] = deque(maxlen=RECENT)
         self._last_id = time_ns() // 1_000  # rises over restarts, so that pages know which calls are new
         self._flushing: asyncio.TimerHandle | None = None
-        self._places = CrashPlaces()
+        self._places = CallLines("toolplug.crashes", _crash_of, MAX_PLACES)
+        self._watched = CallLines("toolplug.audit", _watched_rule_of, MAX_WATCHED)
         self._look()
 
     def note(
@@ -193,6 +197,8 @@ class CallFeed:
                 self._clock(),
                 duration_s,
                 (call.arguments, result.output) if self._keep else None,
+                # At once, as ids of calls are not unique.
+                self._watched.of(call.id, context.request_id) if self._watched.lines else "",
             ),
         )
         self._fresh.append(note)
@@ -233,6 +239,7 @@ class CallFeed:
         if self._flushing is not None:
             self._flushing.cancel()
         self._places.set(False)
+        self._watched.set(False)
         self.wake()
 
     def wake(self) -> None:
@@ -297,6 +304,7 @@ class CallFeed:
             self._seen.clear()
             self._seen_of.clear()
         self._places.set(on)
+        self._watched.set(on)
         self._switch(on)
 
     def _flush_now(self) -> None:
@@ -391,13 +399,23 @@ class RecentCrashes(logging.Handler):
         return self._found.get((call_id, request_id))
 
 
-class CrashPlaces(logging.Handler):
-    """Where the tools of recent calls crashed: the lines that the host logs of them, without texts of exceptions."""
+ReadLine = Callable[[logging.LogRecord], tuple[str, str, str] | None]
 
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self._logger = logging.getLogger("toolplug.crashes")
-        self._lines: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+class CallLines(logging.Handler):
+    """What the host logs of the newest `most` calls; `read` returns the ids of the call and its request, and the text.
+
+    It is None for a record that is about no call.
+    """
+
+    def __init__(
+        self, logger: str, read: Callable[[logging.LogRecord], tuple[str, str, str] | None], most: int
+    ) -> None:
+        super().__init__()
+        self._logger = logging.getLogger(logger)
+        self._read = read
+        self._most = most
+        self.lines: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._on = False
 
     def set(self, on: bool) -> None:
@@ -409,19 +427,33 @@ class CrashPlaces(logging.Handler):
             self._logger.addHandler(self)
         else:
             self._logger.removeHandler(self)
-            self._lines.clear()
+            self.lines.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember the place of a crash."""
-        crash = getattr(record, "crash", None)
-        if crash is not None and crash.call_id:
-            self._lines[crash.call_id, crash.request_id] = crash.line
-            if len(self._lines) > MAX_PLACES:
-                self._lines.popitem(last=False)
+        """Remember what is said of a call."""
+        found = self._read(record)
+        if found is not None:
+            self.lines[found[:2]] = found[2]
+            if len(self.lines) > self._most:
+                self.lines.popitem(last=False)
 
     def of(self, call_id: str, request_id: str) -> str:
-        """Return the place of a call's crash, empty if it did not crash."""
-        return self._lines.pop((call_id, request_id), "")
+        """Return what was said of a call, empty for nothing."""
+        return self.lines.pop((call_id, request_id), "")
+
+
+def _crash_of(record: logging.LogRecord) -> tuple[str, str, str] | None:
+    """Return where the tool of a call has crashed: the line of the host, without texts of exceptions."""
+    crash = getattr(record, "crash", None)
+    return (crash.call_id, crash.request_id, crash.line) if crash is not None and crash.call_id else None
+
+
+def _watched_rule_of(record: logging.LogRecord) -> tuple[str, str, str] | None:
+    """Return the rule that would have denied a call, were it not only watched."""
+    line = getattr(record, "audit", None)
+    if line is None or line["outcome"] != "watched":
+        return None
+    return line["call_id"], line["request_id"], line["rule"]
 
 
 _LINE_ENDS = {b"\xc2\x85": b"\\u0085", b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}

@@ -43,6 +43,7 @@ class Note(NamedTuple):
     ended_at: float
     duration_s: float
     texts: tuple[Mapping[str, object] | str | bytes, str] | None
+    would: str
 
 
 quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -54,7 +55,7 @@ class SeenCall:
     """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept.
 
     `conversation` names that of the Responses API in which it was made, and `approval` the ticket that it waits for or
-    was made with; both are empty for none.
+    was made with; `would` is the watched rule that would have denied it. They are empty for none.
     """
 
     id: int
@@ -75,6 +76,7 @@ class SeenCall:
     reason: str
     duration_s: float
     sensitive: bool
+    would: str = ""
     place: str = ""
     arguments: str | None = field(default=None, repr=False)
     output: str | None = field(default=None, repr=False)
@@ -85,7 +87,8 @@ class SeenCall:
 
     def as_shared(self) -> dict[str, object]:
         """Return the call as other processes are told of it: without its arguments, its output and its line."""
-        return {name: getattr(self, name) for name in _LISTED}
+        # A process of a release without `would` reads what it knows.
+        return {name: getattr(self, name) for name in _LISTED if name != "would" or self.would}
 
     def detail(self, visitor: Principal) -> dict[str, object]:
         """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`.
@@ -124,6 +127,7 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         reason=note.reason[:_REASON],
         duration_s=round(note.duration_s, 7),
         sensitive=sensitive,
+        would=note.would,
         place=place,
         arguments=None if texts is None else _argument_text(texts[0]),
         output=None if texts is None else _cut(texts[1]),

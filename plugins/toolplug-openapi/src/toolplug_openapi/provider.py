@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -103,7 +104,9 @@ class OpenApi(FunctionProvider):
         for name in _needed_credentials(operation, api, self.config.credentials):
             add_credential(parts, api.schemes[name], self.config.credentials[name], context.credentials)
         try:
-            response = await _send(transport, f"{operation.server or api.base_url}{parts.target()}", parts)
+            response = await _send_as_caller(
+                transport, f"{operation.server or api.base_url}{parts.target()}", parts, context
+            )
         except httpx2.InvalidURL as error:
             raise ToolError(f"the URL is not valid: {error}") from None
         except httpx2.TransportError as error:
@@ -162,6 +165,24 @@ async def _fetch_document(settings: Settings, egress: Egress) -> bytes:
         fix = "; set document_headers" if response.status_code in (401, 403) else ""
         raise DocumentRefused(f"{url} cannot be fetched: HTTP {response.status_code}{fix}")
     return response.content
+
+
+async def _send_as_caller(
+    transport: httpx2.AsyncBaseTransport, url: str, parts: Parts, context: CallContext
+) -> httpx2.Response:
+    """Send a request; with `user_auth` by the caller's own credential, and once more by another if it is refused.
+
+    Raises as `_send`, and `ToolUnavailable` for a caller without a credential.
+    """
+    if context.user_auth is None:
+        return await _send(transport, url, parts)
+    credential, headers = await context.credential(), parts.headers
+    parts.headers = {**headers, **context.user_auth.headers(credential)}
+    response = await _send(transport, url, parts)
+    if response.status_code != HTTPStatus.UNAUTHORIZED:
+        return response
+    parts.headers = {**headers, **context.user_auth.headers(await context.credential(credential))}
+    return await _send(transport, url, parts)
 
 
 async def _send(transport: httpx2.AsyncBaseTransport, url: str, parts: Parts) -> httpx2.Response:

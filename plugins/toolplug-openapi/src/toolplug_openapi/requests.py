@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import NamedTuple, cast
 from urllib.parse import quote, unquote_to_bytes
 
-from toolplug import ToolError
+from toolplug import ToolError, ToolUnavailable
 from toolplug_openapi.arguments import Argument, Body, Encoding
 from toolplug_openapi.operations import Operation
 from toolplug_openapi.settings import Credential, SecurityScheme
@@ -264,15 +264,17 @@ def _explode(name: str, value: object) -> Iterator[str]:
 
 
 def add_credential(parts: Parts, scheme: SecurityScheme, credential: Credential, passed: Mapping[str, str]) -> None:
-    """Put a credential where its scheme says. Raises `ToolError` where the caller has not sent its own."""
+    """Put a credential where its scheme says. Raises `ToolUnavailable` where the caller has not sent its own."""
     if credential.value is not None:
         secret = credential.value.get_secret_value()
     else:
         name = credential.forward or ""
         if name not in passed:
-            raise ToolError(
-                f"this needs a credential of your own: send it as the header X-Toolplug-Credential-{name}",
-                metadata={"code": "credential_required", "credential": name},
+            header = f"X-Toolplug-Credential-{name}"
+            raise ToolUnavailable(
+                f"it needs a credential of your own: send it as the header {header}",
+                code="credential_needed",
+                metadata={"credential": {"header": header}},
             )
         secret = passed[name]
     place, target = scheme.target or ("header", "Authorization")

@@ -12,6 +12,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable
 from http import HTTPStatus
+from importlib import import_module
 from random import getrandbits
 from typing import Any
 
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from toolplug.apart.workers.limits import MAX_MESSAGE, PATH
 from toolplug.host.file.settings import EdgeSettings, Http
 from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem, draining
@@ -33,6 +35,9 @@ WARN_EVERY_S = 60.0
 UNFINISHED_HEADS = 64
 """Incomplete heads of full size that one peer may have; they stay in memory until they are complete."""
 
+_WORKER_PATH = PATH.encode()
+_WEBSOCKET = "toolplug.cli.serving.websocket"
+"""Imported when a worker dials in."""
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -123,8 +128,11 @@ class EdgeConfig(uvicorn.Config):
             access_log=False,
             server_header=False,
             proxy_headers=False,  # it trusts every proxy on loopback; `http.trusted_proxies` says which are trusted
-            # The host has no WebSocket, and `auto` would import a library for it.
+            # Only a worker that dials in has a WebSocket, and `auto` would import a library for it at the start.
             ws="none",
+            ws_max_size=MAX_MESSAGE,
+            ws_per_message_deflate=False,  # memory and time for each worker, of frames that are short or compressed
+            ws_ping_interval=None,  # workers have signs of life of their own, in both directions
         )
         self.edge: Edge = edge
 
@@ -154,6 +162,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self.timeout_keep_alive = self._limits.idle_s  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue]  call_later takes fractions
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
+        self._upgrading = self._upgraded = False
         self._in_head = False
         self._in_body = False
         self._heads = 0
@@ -195,7 +204,7 @@ class _EdgeConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse the data; of a head at most as much as the limit allows."""
         self._unset_keepalive_if_required()
-        while data and not self._refused and not self.transport.is_closing():
+        while data and not self._refused and not self._upgraded and not self.transport.is_closing():
             if self._in_body:
                 piece, data = data, b""
             else:
@@ -205,7 +214,7 @@ class _EdgeConnection(HttpToolsProtocol):
                     return
                 piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
             self._parse(piece)
-        if not self._refused and not self.transport.is_closing():
+        if not self._refused and not self._upgraded and not self.transport.is_closing():
             if self._head_bytes != self._held_bytes and not self._hold_head(self._head_bytes):
                 self._refused = True
                 self.transport.close()
@@ -223,7 +232,10 @@ class _EdgeConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # upgrades are ignored: the request is served
+            if self._should_upgrade():
+                self._begin_websocket()
+                return
+            # Any other upgrade is ignored: the request is served.
         except httptools.HttpParserError:
             if not self._refused:
                 self._refuse(HttpProblem(400, "malformed_request", "what was sent is not an HTTP request"))
@@ -238,6 +250,20 @@ class _EdgeConnection(HttpToolsProtocol):
         if self._framing_bytes > self._limits.head_bytes:
             self._refuse_head()
 
+    # A worker that dials in
+
+    def _should_upgrade(self) -> bool:
+        return self._upgrading
+
+    def _asks_for_websocket(self) -> bool:
+        return self.url.startswith(_WORKER_PATH) and self._get_upgrade() == b"websocket" and not self._is_busy()
+
+    def _begin_websocket(self) -> None:
+        """Pass the connection on; it counts for the edge until it is lost."""
+        self._hold_head(0)
+        self._upgraded = True
+        import_module(_WEBSOCKET).begin(self, self.connection_lost)
+
     # The parser's callbacks
 
     def on_message_begin(self) -> None:
@@ -248,6 +274,7 @@ class _EdgeConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
+        self._upgrading = self._asks_for_websocket()
         self._heads += 1
         self._head_bytes = self._framing_bytes = self._arrived_bytes = 0
         self._arrivals.clear()

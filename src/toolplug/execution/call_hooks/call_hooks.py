@@ -360,7 +360,7 @@ def _reason(
     if isinstance(value, WouldRefuse):
         rule, named = f"plugin: {hook.owner.key}", call.name if tool is None else tool.ref.name
         hook.watched("" if tool is None else tool.ref.source, named, rule)
-        said = {"rule": rule, "reason": cleaned_reason(str(value.reason)), "would": "denied"}
+        said = {"rule": rule, "reason": cleaned_reason(str(value.reason)), "would": "denied", "call_id": call.id}
         audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
         return None
     if isinstance(value, NeedsApproval):

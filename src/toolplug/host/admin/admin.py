@@ -83,6 +83,12 @@ class HostAdmin:
         return self._overrides
 
     @property
+    def process_names(self) -> tuple[str, ...]:
+        """The names of the processes that share the store, this one first. Raises `RuntimeError` if it is left."""
+        processes = self._parts().records.processes
+        return processes.name, *sorted(processes.others)
+
+    @property
     def last_reload(self) -> LastReload | None:
         """The last reload since the host was entered, also one that was refused."""
         return self._last_reload

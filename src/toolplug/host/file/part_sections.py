@@ -52,6 +52,7 @@ BUILT_IN = (
     "toolplug.parts.approvals.part",
     "toolplug.parts.sessions.part",
     "toolplug.parts.mcp.part",
+    "toolplug.parts.credentials.part",
 )
 """The modules of the parts of toolplug itself, each with its `PART`, in the order of their routes."""
 

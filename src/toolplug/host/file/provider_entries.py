@@ -54,6 +54,8 @@ SECTION = "providers"
 
 _APART = "toolplug.apart.entries"
 """Runs providers in processes of their own; imported for those who have one."""
+_DIALLED = "toolplug.apart.workers.entries"
+"""Runs providers in workers that dial in; imported for those who have one."""
 
 _Found = InstalledProvider | ProviderEntry
 _SWITCHED_OFF = ("enabled is false", "remove enabled: false")
@@ -237,6 +239,8 @@ class ProviderEntries:
             raise ConfigError([document.problem(path, code="wrong_value", message=message, hint=hint)])
         type_name, enabled = self._head(key, node)
         at = (*path, "type") if "type" in node.entries else path
+        if enabled and self._runs_elsewhere(path):
+            return import_module(_DIALLED).type_elsewhere(type_name), enabled
         if names_file(type_name):
             return self._file(key, type_name, at), enabled
         if own_python(self.document, path, self.environ):
@@ -254,6 +258,14 @@ class ProviderEntries:
                 [document.problem(path, code="two_distributions", message=message, hint="uninstall one of them")]
             )
         return found[0], enabled
+
+    def _runs_elsewhere(self, path: KeyPath) -> bool:
+        """Return whether an entry has `run: {worker: true}`: its package is where its workers are."""
+        node = self.document.node(path)
+        if not isinstance(node, MappingNode) or "run" not in node.entries:
+            return False
+        run = mapping_of(expanded_keys(self.document, path, ["run"], self.environ).value).get("run")
+        return isinstance(run, dict) and run.get("worker") is True
 
     def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
         """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""
@@ -372,7 +384,7 @@ class ProviderEntries:
                 entry = self._entry(section, found, rules)
             if self.installed.check is not None:
                 self.installed.check.check_package(entry, found)
-            loaded = load(found) if not rules.apart else self._load_apart(entry, found, own, problems)
+            loaded = load(found) if not rules.run.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -394,7 +406,9 @@ class ProviderEntries:
     def _load_apart(
         self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
     ) -> ProviderType:
-        """Return the type of a provider with `run: {process: true}`; its own process has imported it."""
+        """Return the type of a provider that runs in another process, which has imported it, or will."""
+        if entry.dialled:
+            return import_module(_DIALLED).load_dialled(entry, found, own, _host_keys(own, entry.key))
         return import_module(_APART).load_apart(entry, found, own, _host_keys(own, entry.key), problems)
 
     def _entry(self, section: Section, found: _Found, rules: ProviderSettings) -> ProviderEntry:
@@ -410,8 +424,9 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
-            apart=rules.apart,
-            python=python_path(self.document, rules.python),
+            run=rules.run,
+            python=python_path(self.document, rules.run.python or ""),
+            user_auth=rules.user_auth,
             distribution=found.distribution,
             version=found.version,
             package=found.package if isinstance(found, ProviderEntry) else found.module,

@@ -15,11 +15,13 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
 from toolplug.config.file_mapping import FileMapping
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.config.units import Duration, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.keys.host_key import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
@@ -331,28 +333,6 @@ def _mount_path(path: str | None) -> str | None:
     return path
 
 
-class RunSettings(FileMapping):
-    """Where a provider runs."""
-
-    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
-    python: Annotated[
-        str | None,
-        Field(min_length=1, description="the interpreter of its own environment, from the folder of this file"),
-    ] = None
-    package: Annotated[
-        str | None,
-        Field(min_length=1, description="what `toolplug env` installs into that environment: toolplug-x==1.2"),
-    ] = None
-
-    @model_validator(mode="after")
-    def _check_environment(self) -> Self:
-        if self.python is not None and not self.process:
-            raise PydanticCustomError("own_environment", "python needs process: true next to it")
-        if self.package is not None and self.python is None:
-            raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")
-        return self
-
-
 class ProviderSettings(FileMapping):
     """The host's keys of one entry under `providers:`, without `settings`."""
 
@@ -366,26 +346,19 @@ class ProviderSettings(FileMapping):
         Field(pattern=r"^(/[a-z0-9_-]+)+$", description="a path, used once; the entry's routes are below it"),
         AfterValidator(_mount_path),
     ] = None
-    run: RunSettings | None = None
+    run: Annotated[RunSettings, Field(description="where it runs, and what it may use there")] = IN_PROCESS
     on_failure: Annotated[
         OnFailure,
         Field(description="what its before_call means for the call where it fails or is late; deny: refused"),
     ] = "deny"
+    user_auth: Annotated[
+        UserAuth | None, Field(description="whose credential its tools get from context.credential(): the caller's own")
+    ] = None
     limits: Limits = NO_LIMITS
     tools: Annotated[
         dict[str, ToolRuleSetting],
         Field(description="rules by tool name: a policy, or policy, limits, tenants and offer"),
     ] = {}  # noqa: RUF012  pydantic copies it
-
-    @property
-    def apart(self) -> bool:
-        """Whether the provider runs in a process of its own."""
-        return self.run is not None and self.run.process
-
-    @property
-    def python(self) -> str:
-        """The interpreter of the provider's own environment as the file has it; empty: that of the host."""
-        return self.run.python or "" if self.run is not None else ""
 
 
 RESERVED_KEYS = frozenset({*ProviderSettings.model_fields, "settings"})

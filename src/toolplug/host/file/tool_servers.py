@@ -22,6 +22,7 @@ from toolplug.errors import ApiError, Problem
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.providers.host_part import HostPart
 from toolplug.stores.store import Store
@@ -45,6 +46,10 @@ class ConfiguredServer(Protocol):
     def enabled(self) -> bool: ...
     @property
     def prefix(self) -> str | None: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def user_auth(self) -> UserAuth | None: ...
     @property
     def policy(self) -> Policy: ...
     @property

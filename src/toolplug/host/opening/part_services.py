@@ -20,6 +20,7 @@ from toolplug.host.views import Views
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.site import Sealing
 from toolplug.toolsets.saved.service import SavedToolsets
 
 
@@ -68,6 +69,7 @@ def part_services(
     tools: ToolsForParts,
     session_over: Callable[[str], None],
     plugins: PluginManager,
+    sealing: Sealing,
 ) -> PartServices:
     """Return what the parts of the host get."""
     return PartServices(
@@ -84,6 +86,8 @@ def part_services(
         session_begun=tools.toolsets.begin_session,
         session_over=session_over,
         plugins=plugins,
+        configuration=current,
+        sealing=sealing,
         offering_changed=services.offering_changed.listen,
     )
 

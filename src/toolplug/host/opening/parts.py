@@ -102,7 +102,7 @@ class Parts:
             metrics.register(operations)
             tools = ToolsForParts(registry, toolsets, views, lambda: running.sessions)
             over = partial(end_session, views, toolsets, saved, lambda: running)
-            given = part_services(records, current, services, metrics, tools, over, coded.plugins)
+            given = part_services(records, current, services, metrics, tools, over, coded.plugins, key.sealer)
             running = RunningParts(given, configuration, approvals)
             opened.append(running)
             await life.enter_async_context(running)

@@ -159,7 +159,7 @@ class UnverifiedCredential(HttpProblem):
 class Chain:
     """Authenticates by API key, then by the other functions in their order.
 
-    A principal of theirs whose tenant or subject is no name that people can tell from others is refused.
+    A principal of theirs whose tenant or subject people cannot tell from others is refused.
     """
 
     def __init__(self, keys: ApiKeys, others: Iterable[AuthFunction]) -> None:

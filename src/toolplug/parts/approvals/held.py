@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import EMPTY, CallContext
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.plan import GrantRule, Plan
@@ -102,10 +102,14 @@ class GrantClaim(NamedTuple):
     metadata: Mapping[str, object]
     arguments: None = None
     ticket: None = None
+    goes_on: None = None
 
-    async def release(self, until: str | None = None) -> None:
+    async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
         """Count the call no more, as the provider was not reached. Never raises."""
         await self.give_back(self.held)
+
+    async def end(self) -> None:
+        """Do nothing: each call that goes on is allowed by the grant."""
 
 
 class UsableGrant(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Literal, NotRequired, cast
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
 from toolplug.execution.host_approvals import Ticket, TicketState
 from toolplug.runtime.timestamp import timestamp
-from toolplug.signatures.values import canonical
+from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import name_digest, tenant_digest
 
 TICKETS = "approval/"
@@ -42,6 +42,7 @@ class StoredApproval(TypedDict):
     decided_by: str | None
     decided_at: NotRequired[float]  # absent until it is decided, and in records of 0.1
     key: str | None
+    goes_on: NotRequired[str]  # the ticket of a call that the tool itself has made, while it waits for it or goes on
     by_caller: bool
     credential: NotRequired[str]  # absent in records of 0.1
     asked: NotRequired[bool]  # can the person at the caller's client be asked; absent in records of 0.1
@@ -79,6 +80,36 @@ def parameter_names(plan: Plan) -> list[str] | None:
     properties = schema.get("properties")
     closed = schema.get("additionalProperties") is False and isinstance(properties, dict)
     return [*cast("dict[str, object]", properties)] if closed else None
+
+
+def question_of(plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float) -> StoredApproval:
+    """Return the record of a call that is asked about now."""
+    arguments, principal = decode_arguments(call.arguments), context.principal
+    return {
+        "tool": call.name,
+        "digest": plan.ref.digest,
+        "body": body_of(plan, arguments, context),
+        "arguments": arguments,
+        "subject": principal.subject,
+        "agent": context.agent,
+        "session": context.session is not None,
+        "state": "waiting",
+        "expires_at": expires_at,
+        "decided_by": None,
+        "key": None,
+        "by_caller": plan.caller_approves,
+        "credential": principal.credential,
+        "asked": context.conversation != "" or not isinstance(context.ask, NobodyToAsk) or context.ask.approves,
+        "tenant": principal.tenant,
+        "asked_because": why,
+        "code": context.session,
+        "scopes": sorted(principal.scopes),
+        "agents": None if principal.agents is None else sorted(principal.agents),
+        "options": dict(context.options),
+        "ref": [*plan.ref[:3]],
+        "grants": {"most": plan.grants.most, "scope": plan.grants.scope, "any": plan.grants.any},
+        "names": parameter_names(plan) if plan.grants.most else None,
+    }
 
 
 def ticket_key(tenant: str, ticket_id: str) -> str:

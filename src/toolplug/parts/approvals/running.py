@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from secrets import token_hex
 from typing import NamedTuple
 
-from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, NobodyToAsk, Principal, ToolCall, ToolResult
+from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.text import clean_text
@@ -46,22 +46,18 @@ from toolplug.parts.approvals.records import (
     approved_key,
     body_of,
     equal_key,
-    parameter_names,
+    question_of,
     show_ticket,
     ticket_key,
     ticket_of,
     waiting_key,
 )
 from toolplug.parts.approvals.settings import ApprovalSettings
-from toolplug.parts.approvals.terms import NO_TOOLS, check_terms
+from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
 from toolplug.providers.host_part import HostTools, PartServices, RunningPart
 from toolplug.signatures.values import decode_arguments, encode_value
 from toolplug.stores.store import Store, key_pages
 
-_SAME_CREDENTIAL = (
-    "the credential that made this call cannot decide it; decide with another one that has approvals:write, with"
-    " `toolplug approvals`, or set the policy {ask: caller}"
-)
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -71,19 +67,26 @@ _DECIDED: dict[Decision, TicketState] = {"approve": "approved", "deny": "denied"
 class Claim(NamedTuple):
     """The right to make one approved call. Implements `toolplug.catalog.plan.ApprovalClaim`.
 
-    `ticket` is the ticket that this call used; None where an earlier call with the same idempotency key used it.
+    `ticket` is the ticket that this call used; None where an earlier call with the same idempotency key used it, or
+    another one `goes_on`.
     """
 
     approvals: Approvals
     tenant: str
     ticket: str | None
+    goes_on: str | None = None
     arguments: Mapping[str, object] | None = None
     metadata: Mapping[str, object] = EMPTY
 
-    async def release(self, until: str | None = None) -> None:
-        """Return the ticket to `approved`, as the provider was not reached; it lives until then. Never raises."""
+    async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
+        """Return the ticket to `approved`, as the provider was not reached, or waits. Never raises."""
         if self.ticket is not None:
-            await self.approvals.release(self.tenant, self.ticket, until)
+            await self.approvals.release(self.tenant, self.ticket, waits)
+
+    async def end(self) -> None:
+        """Let no other call go on with what this one has ended. Never raises."""
+        if self.ticket is not None and self.goes_on is not None:
+            await self.approvals.end(self.tenant, self.ticket)
 
 
 class Approvals:
@@ -124,25 +127,35 @@ class Approvals:
             _LOG.error("the store of approvals fails: %s", error)
             return unavailable(call, "its store cannot answer", code="store_unavailable")
 
-    async def release(self, tenant: str, ticket_id: str, until: str | None = None) -> None:
-        """Return a used ticket to `approved`, until this time if it is later than its end.
+    async def release(self, tenant: str, ticket_id: str, waits: Mapping[str, object] = EMPTY) -> None:
+        """Return a used ticket to `approved`, until the end of the question that its tool waits for, if that is later.
 
         If the store fails, it stays used, with an error in the log.
         """
-        try:
+        with _logged("an approval stays used"):
             found = await self._find(ticket_key(tenant, ticket_id))
-            if found is not None:
+            if found is None:
+                return
+            kept, revision = found
+            kept["state"], kept["key"] = "approved", None
+            inner, until = waits.get("id"), waits.get("expires_at")
+            if isinstance(inner, str) and isinstance(until, str):
+                kept["goes_on"] = inner
+                with suppress(ValueError):  # it may be of a linked host, or whatever a tool says
+                    latest = self._store.now() + self.life_s
+                    kept["expires_at"] = max(kept["expires_at"], min(datetime.fromisoformat(until).timestamp(), latest))
+            await self._write(ticket_key(tenant, ticket_id), kept, revision)
+            await self._offer(tenant, ticket_id, kept)
+
+    async def end(self, tenant: str, ticket_id: str) -> None:
+        """Let no call go on under a used ticket whose tool has waited. If the store fails, it ends with the ticket."""
+        with _logged("a used approval still tells how its call ended"):
+            found = await self._find(ticket_key(tenant, ticket_id))
+            if found is not None and found[0]["state"] == "used":
                 kept, revision = found
-                kept["state"], kept["key"] = "approved", None
-                if until is not None:
-                    with suppress(ValueError):  # it may be of a linked host, or whatever a tool says
-                        latest = self._store.now() + self.life_s
-                        waits_until = min(datetime.fromisoformat(until).timestamp(), latest)
-                        kept["expires_at"] = max(kept["expires_at"], waits_until)
+                kept.pop("goes_on", None)
                 await self._write(ticket_key(tenant, ticket_id), kept, revision)
-                await self._offer(tenant, ticket_id, kept)
-        except StoreError as error:
-            _LOG.error("an approval stays used, as the store of approvals fails: %s", error)
+                await self._store.commit(approved_key(tenant, kept["body"], ticket_id), None)
 
     # The ticket alone is no secret: the model has seen it. So the subject must be the same, and a person must be there.
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
@@ -255,7 +268,7 @@ class Approvals:
             if kept["state"] != "waiting":
                 message = f"this approval is {kept['state']} already; a ticket is decided once"
                 raise ApiError("approval_decided", message, "id")
-            _check_owner(kept, by, own, terms)
+            check_owner(kept, by, own, terms)
             checked = await check_terms(terms, decision, kept, self._tools)
             if terms.grant is not None:
                 await self.grants.check_room(kept)
@@ -287,7 +300,7 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        kept = self._question(plan, call, context, why)
+        kept = question_of(plan, call, context, why, self._store.now() + self.life_s)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
@@ -315,35 +328,6 @@ class Approvals:
         if self.events is not None:
             self.events.publish("approval_waiting", ticket_of(ticket_id, kept))
         return _refuse(call, ticket_id, kept)
-
-    def _question(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> StoredApproval:
-        """Return the record of a call that is asked about now."""
-        arguments, principal = decode_arguments(call.arguments), context.principal
-        return {
-            "tool": call.name,
-            "digest": plan.ref.digest,
-            "body": body_of(plan, arguments, context),
-            "arguments": arguments,
-            "subject": principal.subject,
-            "agent": context.agent,
-            "session": context.session is not None,
-            "state": "waiting",
-            "expires_at": self._store.now() + self.life_s,
-            "decided_by": None,
-            "key": None,
-            "by_caller": plan.caller_approves,
-            "credential": principal.credential,
-            "asked": context.conversation != "" or not isinstance(context.ask, NobodyToAsk) or context.ask.approves,
-            "tenant": principal.tenant,
-            "asked_because": why,
-            "code": context.session,
-            "scopes": sorted(principal.scopes),
-            "agents": None if principal.agents is None else sorted(principal.agents),
-            "options": dict(context.options),
-            "ref": [*plan.ref[:3]],
-            "grants": {"most": plan.grants.most, "scope": plan.grants.scope, "any": plan.grants.any},
-            "names": parameter_names(plan) if plan.grants.most else None,
-        }
 
     async def _still_waiting(self, kept: StoredApproval, index: bytes) -> tuple[str, StoredApproval] | None:
         """Return the ticket that an index names, if it is that of the same call and waits."""
@@ -375,6 +359,7 @@ class Approvals:
                     call, _GATE, "there is no such approval, or it has expired; call again without one"
                 )
             kept, revision = found
+            goes_on = kept.get("goes_on")
             if kept["body"] != body_of(plan, decode_arguments(call.arguments), context):
                 return None
             match kept["state"]:
@@ -388,19 +373,24 @@ class Approvals:
                     return denied_result(call, _GATE, text)
                 # The same key is the same call repeated, whose answer was lost on the way: it gets its first result,
                 # not a refusal.
-                case "used" if context.idempotency_key is None or context.idempotency_key != kept["key"]:
-                    return denied_result(call, _GATE, "it was used already; call again without one")
-                case "used":
+                case "used" if context.idempotency_key is not None and context.idempotency_key == kept["key"]:
                     return _claim(self, None, kept)
+                case "used" if goes_on is not None:
+                    return _claim(
+                        self, None, kept, goes_on if context.approval in (None, ticket_id) else context.approval
+                    )
+                case "used":
+                    return denied_result(call, _GATE, "it was used already; call again without one")
                 case "approved":
                     kept["state"], kept["key"] = "used", context.idempotency_key
             try:
                 await self._write(ticket_key(tenant, ticket_id), kept, revision)
             except StoreConflict:
                 continue
-            if context.idempotency_key is None:  # a repetition under the key finds the ticket, and its first result
+            # A repetition under the key finds the ticket, and its first result; one of a call that goes on, its answer.
+            if context.idempotency_key is None and goes_on is None:
                 await self._store.commit(approved_key(tenant, kept["body"], ticket_id), None)
-            return _claim(self, ticket_id, kept)
+            return _claim(self, ticket_id, kept, goes_on)
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
@@ -437,7 +427,7 @@ class Approvals:
         # Stores refuse a time to live of zero; a ticket that expires in this moment lives for another millisecond.
         left_s = max(kept["expires_at"] - self._store.now(), 0.001)
         # With a long life, the used tickets of callers that decide themselves would pile up.
-        left_s = min(left_s, USED_LIFE_S) if kept["state"] == "used" else left_s
+        left_s = min(left_s, USED_LIFE_S) if kept["state"] == "used" and "goes_on" not in kept else left_s
         return await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=left_s)
 
 
@@ -445,11 +435,20 @@ def _other_call(call: ToolCall) -> ToolResult:
     return denied_result(call, _GATE, "it was given for another call; call again without one")
 
 
-def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval) -> Claim:
+def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval, goes_on: str | None = None) -> Claim:
     ran = kept.get("ran")
     if not isinstance(ran, dict):
-        return Claim(approvals, kept["tenant"], ticket)
-    return Claim(approvals, kept["tenant"], ticket, ran, {"ran": ran})
+        return Claim(approvals, kept["tenant"], ticket, goes_on)
+    return Claim(approvals, kept["tenant"], ticket, goes_on, ran, {"ran": ran})
+
+
+@contextmanager
+def _logged(what: str) -> Generator[None]:
+    """Log that the store fails, as nobody could be told of it any more."""
+    try:
+        yield
+    except StoreError as error:
+        _LOG.error("%s, as the store of approvals fails: %s", what, error)
 
 
 def _refuse(call: ToolCall, ticket_id: str, kept: StoredApproval) -> ToolResult:
@@ -457,16 +456,6 @@ def _refuse(call: ToolCall, ticket_id: str, kept: StoredApproval) -> ToolResult:
     reason = f"a person must approve this call first{f' ({because})' if because else ''}"
     text = f"{reason}; then repeat it with approval {ticket_id!r}"
     return denied_result(call, _GATE, text, approval=show_ticket(ticket_id, kept))
-
-
-def _check_owner(kept: StoredApproval, by: Principal, own: str | None, terms: DecisionTerms) -> None:
-    """Raise `ApiError` for a decision of the credential that asked, and for a grant that it makes for itself."""
-    same = by.credential != "" and kept.get("credential") == by.credential
-    if own is not None and (own or same) and (not kept["by_caller"] or terms.grant is not None):
-        raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
-    if own is None and terms.grant is not None and (kept["by_caller"] or not by.has_scope(DECIDE_SCOPE)):
-        message = "a grant needs somebody with approvals:write, and under {ask: caller} the caller makes none"
-        raise ApiError("grant_not_allowed", message, "grant")
 
 
 class RunningApprovals(RunningPart[ApprovalSettings]):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from time import perf_counter
 
-from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
+from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.plan import NO_GRANTS, GrantRule, NeedsApproval, Tool
 from toolplug.config.units import format_duration
 from toolplug.errors import AccessError, ApiError, InvalidArguments
@@ -20,6 +20,10 @@ from toolplug.parts.approvals.rules import closed_rule
 from toolplug.providers.host_part import HostTools
 from toolplug.signatures.values import decode_arguments
 
+_SAME_CREDENTIAL = (
+    "the credential that made this call cannot decide it; decide with another one that has approvals:write, with"
+    " `toolplug approvals`, or set the policy {ask: caller}"
+)
 _HOOKS_S = 5.0
 """Seconds that plugins have for the arguments that a person has changed."""
 
@@ -39,6 +43,16 @@ class _NoTools:
 
 
 NO_TOOLS: HostTools = _NoTools()
+
+
+def check_owner(kept: StoredApproval, by: Principal, own: str | None, terms: DecisionTerms) -> None:
+    """Raise `ApiError` for a decision of the credential that asked, and for a grant that it makes for itself."""
+    same = by.credential != "" and kept.get("credential") == by.credential
+    if own is not None and (own or same) and (not kept["by_caller"] or terms.grant is not None):
+        raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
+    if own is None and terms.grant is not None and (kept["by_caller"] or not by.has_scope(DECIDE_SCOPE)):
+        message = "a grant needs somebody with approvals:write, and under {ask: caller} the caller makes none"
+        raise ApiError("grant_not_allowed", message, "grant")
 
 
 async def check_terms(

@@ -191,6 +191,9 @@ class ServerView(NamedTuple):
     def summary(self) -> str:
         """The state in a few words, such as `up, 1 of 2 tools in quarantine`."""
         record, tools = self.record, pluralize(len(self.record.tools), "tool")
+        first = {"never": "its tools were never listed", "discovering": "its tools are being listed"}
+        if not record.tools and record.error is None and self.state in first:
+            return first[self.state]
         known = f"{self._quarantined_count} of {tools} in quarantine" if self._quarantined_count else tools
         text = f"{self.state if self.state != 'quarantined' else 'up'}, {known}"
         return text if record.error is None else f"{text} ({record.error})"

@@ -26,6 +26,7 @@ from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
+from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.provider_entries import origin_of
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.host.file.tool_servers import SECTION, EntrySchema
@@ -102,6 +103,10 @@ class McpServerSettings(FileMapping):
     ] = None
     headers: Annotated[dict[str, _Secret], AfterValidator(_sendable), Field(description="sent with every request")] = {}  # noqa: RUF012  as above
     oauth: OAuthSettings | None = None
+    user_auth: Annotated[
+        UserAuth | None,
+        Field(description="callers act as themselves: their own credential in place of headers and oauth in each call"),
+    ] = None
     enabled: Annotated[bool, Field(description="false: never started, no tools")] = True
     discovery_timeout: Annotated[
         Duration, Field(gt=0, le=LONGEST_DISCOVERY_S, description="how long listing its tools may take")
@@ -131,8 +136,9 @@ class McpServerSettings(FileMapping):
             raise PydanticCustomError("one_transport", "must have exactly one of command and url")
         if self.command is None and (self.args or self.env or self.cwd is not None):
             raise PydanticCustomError("of_command", "args, env and cwd are for a command; a url has headers and oauth")
-        if self.url is None and (self.headers or self.oauth is not None):
-            raise PydanticCustomError("of_url", "headers and oauth are for a url; a command has args, env and cwd")
+        if self.url is None and (self.headers or self.oauth is not None or self.user_auth is not None):
+            why = "headers, oauth and user_auth are for a url; a command has args, env and cwd"
+            raise PydanticCustomError("of_url", why)
         return self
 
 
@@ -300,6 +306,7 @@ def _transport(settings: McpServerSettings, folder: Path) -> Transport:
             scope=oauth.scope,
             issuer=oauth.issuer,
         ),
+        user_auth=settings.user_auth,
         trusted=True,
     )
 

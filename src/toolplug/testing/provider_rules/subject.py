@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.generation import Generation
@@ -26,8 +27,8 @@ TESTER = Principal(subject="tester", tenant="tested", scopes=frozenset({"admin"}
 class Subject:
     """A provider to check. `calls`: arguments of successful calls by tool, in the order of the calls.
 
-    `prompts` and `resources`: arguments by prompt, and values of the variables by URI template. `apart`: it runs in a
-    process of its own.
+    `prompts` and `resources`: arguments by prompt, and values of the variables by URI template. `run`: where it
+    runs.
     """
 
     make: Callable[[], FunctionProvider]
@@ -38,12 +39,12 @@ class Subject:
     uncalled: Sequence[str]
     principal: Principal
     within_s: float
-    apart: bool = False
+    run: RunSettings = IN_PROCESS
 
     def entry(self) -> ProviderEntry:
         """Return the provider's entry, with a drain of `DRAIN_S` seconds."""
         return ProviderEntry(
-            key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}), apart=self.apart
+            key=self.key, type=self.key, limits=Limits.model_validate({"drain": DRAIN_S}), run=self.run
         )
 
 

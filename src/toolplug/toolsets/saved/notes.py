@@ -121,7 +121,7 @@ def without_notes(toolset: SavedToolset, tool: str, names: Collection[str]) -> S
 
 def _check_note(name: str, text: str) -> None:
     if not _NAME.fullmatch(name):
-        message = f"{name[:60]!r} is no name of a note; 2 to 50 of the characters a-z 0-9 - are allowed"
+        message = f"{name[:60]!r} is not a valid name of a note; 2 to 50 of the characters a-z 0-9 - are allowed"
         raise ApiError("invalid_note", message, "notes")
     if not note_text(text) or len(text) > MAX_NOTE:
         message = f"the note {name!r} has {len(text)} characters; it says something, in 1 to {MAX_NOTE} of them"

@@ -83,7 +83,7 @@ def ref_id(name: str) -> str:
 def check_saved(name: str, tools: Sequence[str]) -> None:
     """Raise `ApiError` if the name or the list of tools is invalid."""
     if not is_toolset_name(name):
-        message = f"{name[:60]!r} is no name of a toolset; 2 to 50 of the characters a-z 0-9 - are allowed"
+        message = f"{name[:60]!r} is not a valid name of a toolset; 2 to 50 of the characters a-z 0-9 - are allowed"
         raise ApiError("invalid_name", message, "name")
     if name in RESERVED:
         raise ApiError("invalid_name", f"the name {name!r} is taken by the routes; give another", "name")

@@ -164,7 +164,9 @@ def _found(request: Request, entry: ContainerEntry) -> ContainerFile:
 
 def _checked_name(name: str) -> str:
     if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > MAX_NAME_BYTES:
-        message = f"file: {name[:80]!r} is no name for a file: 1 to {MAX_NAME_BYTES} bytes without '/' are allowed"
+        message = (
+            f"file: {name[:80]!r} is not a valid name for a file: 1 to {MAX_NAME_BYTES} bytes without '/' are allowed"
+        )
         raise RequestRefused(400, "invalid_value", message, "file")
     return name
 

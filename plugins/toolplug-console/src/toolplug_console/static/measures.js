@@ -5,6 +5,7 @@ import { count, html, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 const EVERY_MS = 5_000;
 const HOUR_S = 3_600;
 const FEW = 40;
+const PAUSE_S = 60;
 
 /** The hour: `{at, calls, failed, p50, p95, tools}`, with rates a second; null until it is known or if none is. */
 export function useHour() {
@@ -76,6 +77,13 @@ const clockOf = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB"
 const durationTick = (value) => (value === 0 ? "0" : value < 0.001 ? `${+(value * 1e6).toPrecision(2)} µs` : value < 1 ? `${+(value * 1000).toPrecision(3)} ms` : `${+value.toPrecision(3)} s`);
 const rateTick = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
 
+/** The pauses of more than a minute between two values, each with the moments at which it begins and ends. */
+function pausesOf(at, values, first, last) {
+  const known = [];
+  for (let n = first; n <= last; n++) if (values[n] != null) known.push(at[n]);
+  return known.slice(1).map((moment, n) => [known[n], moment]).filter(([begins, ends]) => ends - begins > PAUSE_S);
+}
+
 /** A chart of an hour. `unit` is "rate" for numbers a second, or "duration" for seconds. */
 export function Chart({ at, lines, label, unit }) {
   const box = useRef(null);
@@ -97,7 +105,9 @@ export function Chart({ at, lines, label, unit }) {
       ],
       padding: [8, 22, 0, 0],
       series: [{}, ...lines.map((line) => ({
-        stroke: colour(line.colour), width: 1.75, points: { show: unit === "duration" && few, size: 5, width: 1, fill: colour(line.colour) }, spanGaps: true,
+        // A line from before a pause to after it would tell of calls that nobody made.
+        gaps: (drawn, series, first, last) => pausesOf(drawn.data[0], drawn.data[series], first, last).map((pause) => pause.map((moment) => Math.round(drawn.valToPos(moment, "x", true)))),
+        stroke: colour(line.colour), width: 1.75, points: { show: unit === "duration" && few, size: 5, width: 1, fill: colour(line.colour) },
         fill: line.fill ? colour(line.colour).replace(/^rgb\((.*)\)$/, "rgba($1, .1)") : undefined,
       }))],
     }, [at, ...lines.map((line) => line.values)], box.current);

@@ -180,7 +180,7 @@ export function VirtualList({ items, height, row, label, selected, onSelect, key
   }, [selected, current < 0]);
   const id = useMemo(() => `list-${Math.random().toString(36).slice(2)}`, []);
   const inView = current >= first && current < last;
-  return html`<div class=${`virtual ${name}`} ref=${box} tabindex="0" role="listbox" aria-label=${label} onKeyDown=${move}
+  return html`<div class=${`virtual ${name}`} ref=${box} tabindex="0" style=${{ maxHeight: `${items.length * height}px` }} role="listbox" aria-label=${label} onKeyDown=${move}
       aria-activedescendant=${inView ? `${id}-${current}` : undefined}
       onScroll=${() => setView({ top: box.current.scrollTop, size: box.current.clientHeight })}>
     <div role="presentation" style=${{ height: `${items.length * height}px` }}>

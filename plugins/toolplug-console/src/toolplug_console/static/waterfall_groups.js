@@ -148,12 +148,18 @@ export function tookText(lane) {
 }
 
 const STEPS = [1, 2, 5];
-const NARROW = 0.04;  // of the width: no line of the axis fits there
+const NARROW = 0.04;  // of the width: one line of the axis fits there, where it begins
 
 /** Where the axis has lines: `{at, seconds}`, at shares of the width, and seconds since the group began. */
 export function ticksOf(group, most) {
   const found = [];
-  for (const part of group.scale.parts.filter((each, n) => !each.idle && each.ends > each.begins && (n === 0 || each.width > NARROW))) {
+  const fits = (at) => !found.length || at - found.at(-1).at > 0.9 / most;
+  for (const [n, part] of group.scale.parts.entries()) {
+    if (part.idle || part.ends <= part.begins) continue;
+    if (n > 0 && part.width <= NARROW) {
+      if (fits(part.left)) found.push({ at: part.left, seconds: part.begins - group.begins });
+      continue;
+    }
     const wanted = Math.max(1, Math.floor(part.width * most));
     const raw = (part.ends - part.begins) / wanted;
     const ten = 10 ** Math.floor(Math.log10(raw));
@@ -161,7 +167,7 @@ export function ticksOf(group, most) {
     const from = part.begins - group.begins;
     for (let n = Math.ceil(from / step - 1e-9); n * step <= part.ends - group.begins + 1e-9 && found.length < 40; n += 1) {
       const at = group.scale.of(group.begins + n * step);
-      if (!found.length || at - found.at(-1).at > 0.9 / most) found.push({ at, seconds: n * step });
+      if (fits(at)) found.push({ at, seconds: n * step });
     }
   }
   return found;

@@ -30,6 +30,10 @@ class ConnectionFailed(Exception):
     """The server could not be started or reached, does not speak MCP, or has ended. The text contains no secret."""
 
 
+class CredentialRefused(ConnectionFailed):
+    """The server has refused the credential of a request, which it has not run."""
+
+
 class ServerRefused(Exception):
     """The server answered with a JSON-RPC error; the text is the server's message, cleaned and cut."""
 
@@ -66,6 +70,10 @@ class Repetition(NamedTuple):
 
 
 _NO_META: Mapping[str, object] = MappingProxyType({})
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+STATELESS = "2026-07-28"
+"""From this version of the protocol on, a connection is no session: each request has the headers of its own caller."""
 
 
 class McpAnswer(NamedTuple):
@@ -109,14 +117,16 @@ class ServerConnection(Protocol):
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> McpAnswer:
         """Call a tool by the server's own name. `report` receives progress; with None no progress is requested.
 
-        `trace_context` is sent in `_meta`, and over HTTP in headers. `ask` answers questions of the server, which
-        is told whether any can be answered. `repetition`: of a call that ended with `InputRequired`.
+        `trace_context` is sent in `_meta`, and over HTTP in headers, as are the `headers` of the caller. `ask` answers
+        questions of the server, which is told whether any can be answered. `repetition`: of a call that ended with
+        `InputRequired`.
 
-        Raises `ConnectionFailed`, `ServerRefused`, `BadAnswer`, `InputRequired`, and `CannotAsk` if it asks for
-        something that cannot be passed on.
+        Raises `ConnectionFailed`, also `CredentialRefused`, `ServerRefused`, `BadAnswer`, `InputRequired`, and
+        `CannotAsk` if it asks for something that cannot be passed on.
         """
         ...
 
@@ -127,8 +137,10 @@ class ServerConnection(Protocol):
         """
         ...
 
-    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-        """Send a request for a prompt, a resource or a completion, and return its result as JSON.
+    async def request(
+        self, method: str, params: Mapping[str, object], headers: Mapping[str, str] = NO_HEADERS
+    ) -> Mapping[str, object]:
+        """Send a request for a prompt, a resource or a completion, with headers of its own; return its result as JSON.
 
         Raises `ConnectionFailed`, `ServerRefused`, `BadAnswer`, and `CannotAsk` if the server asks something first.
         """

@@ -17,20 +17,22 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CallContext, Report, ask_nobody
 from toolplug.catalog.text import pluralize
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.parts.mcp.client.connection import (
+    NO_HEADERS,
     Connect,
     ConnectionFailed,
+    CredentialRefused,
     McpAnswer,
     OnChange,
     Repetition,
     ServerConnection,
 )
-from toolplug.parts.mcp.client.server_config import Server
+from toolplug.parts.mcp.client.server_config import Endpoint, Server
 from toolplug.runtime.backoff import pause_after
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 
@@ -59,10 +61,11 @@ class ConnectionStrategy(Protocol):
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> McpAnswer:
         """Run a tool by the server's own name for it. Raises like `ask`; also `InputRequired` and `CannotAsk`."""
         return await self.ask(
-            lambda connection: connection.call(name, arguments, report, trace_context, ask, repetition)
+            lambda connection: connection.call(name, arguments, report, trace_context, ask, repetition, headers)
         )
 
     async def aclose(self) -> None:
@@ -73,12 +76,34 @@ class ConnectionStrategy(Protocol):
 _LOG = logging.getLogger("toolplug.mcp")
 
 
+AskOver = Callable[[ConnectionStrategy, Mapping[str, str]], Awaitable[T]]
+"""Makes a request over this connection, with these headers."""
+
+
+class Callers(Protocol):
+    """The callers of a server who act as themselves."""
+
+    async def ask_as(self, context: CallContext, ask: AskOver[T]) -> T:
+        """Make a request as this caller. Raises as `SwitchedConnection.ask_as`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SwitchedConnection:
     """A connection that is ended once, by `retire` or by `end`; calls of older plans are refused after that."""
 
     line: ConnectionStrategy
     switch: SourceSwitch = field(default_factory=SourceSwitch)
+    callers: Callers | None = None
+
+    async def ask_as(self, context: CallContext, ask: AskOver[T]) -> T:
+        """Make a request over the connection of this caller, with the headers of its own credential if it needs one.
+
+        Raises what `ask` raises, and `ToolUnavailable` for a caller without a credential.
+        """
+        if self.callers is None:
+            return await ask(self.line, NO_HEADERS)
+        return await self.callers.ask_as(context, ask)
 
     def off(self) -> None:
         """Refuse new calls; running ones go on."""
@@ -211,7 +236,7 @@ class PersistentConnection(ConnectionStrategy):
         try:
             return await request(connection)
         except ConnectionFailed as error:
-            raise ServerDown(self._server.name.id) from error
+            raise _failure(self._server, error) from error
 
     async def aclose(self) -> None:
         """Close the connection within some seconds, whatever the server does."""
@@ -236,8 +261,13 @@ class PersistentConnection(ConnectionStrategy):
             self._lives.add(opening)
         try:
             return await opening.wait_open()
-        except OpeningFailed:
-            raise ServerDown(server, retry_after_s=self._restarts.pause_s() or None) from None
+        except OpeningFailed as failed:
+            error = failed.__cause__ if isinstance(failed.__cause__, ConnectionFailed) else ConnectionFailed()
+            raise _failure(self._server, error, self._restarts.pause_s() or None) from None
+
+    async def ensure_open(self) -> ServerConnection:
+        """Return the connection, opened if it is not. Raises `ServerDown`, and `CredentialRefused` of a user."""
+        return self.connection or await self._get_open()
 
     async def _keep_open(self, owned: OwnedTask[ServerConnection]) -> None:
         async with AsyncExitStack() as life:
@@ -258,6 +288,10 @@ class PersistentConnection(ConnectionStrategy):
         """Record a connection that did not open, and log why it did not or why it ended with an error."""
         self._lives.discard(owned)
         opening, server = self._opening is owned, self._server
+        # Another user, or this one with another credential, need not wait for it.
+        if opening and _is_of_user(server) and isinstance(error, CredentialRefused):
+            self._opening = None
+            return
         if isinstance(error, TimeoutError):
             reason = f"it was not ready after {server.discovery_timeout_s:g} s"
         elif isinstance(error, ConnectionFailed):
@@ -277,6 +311,17 @@ class PersistentConnection(ConnectionStrategy):
             self._connection = None
             self._restarts.record_end(self._clock() - self._since)
             _LOG.warning("MCP server %r has gone; a call starts it again", self._server.name.id)
+
+
+def _is_of_user(server: Server) -> bool:
+    return isinstance(server.transport, Endpoint) and server.transport.of_user
+
+
+def _failure(server: Server, error: ConnectionFailed, retry_after_s: float | None = None) -> Exception:
+    """Return what a caller of the server gets: `ServerDown`, or the refusal of its own credential."""
+    if _is_of_user(server) and isinstance(error, CredentialRefused):
+        return error
+    return ServerDown(server.name.id, retry_after_s=retry_after_s)
 
 
 async def _until_over(connection: ServerConnection, ended: asyncio.Event) -> None:

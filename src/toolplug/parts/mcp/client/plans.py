@@ -114,7 +114,7 @@ class ServerPlanner:
             elif known is not None and known.definition.signature == definition.signature:
                 listed.append(known)
             else:
-                listed.append(self._tool(definition, calling(reach.line, definition), reach))
+                listed.append(self._tool(definition, calling(reach, definition), reach))
         return Catalog(listed, unavailable=Catalog(unavailable))
 
     def _as_offered(self, definition: ToolDefinition) -> ToolDefinition:
@@ -185,7 +185,7 @@ class Labels:
         return self._accounting.counters(self._provider, name)
 
 
-def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
+def calling(reach: SwitchedConnection, definition: ToolDefinition) -> Target:
     """Return the target that calls the tool of this definition over a connection."""
     output = definition.output_schema
 
@@ -194,7 +194,12 @@ def calling(line: ConnectionStrategy, definition: ToolDefinition) -> Target:
         report = None if context.report is no_report else context.report
 
         async def send(repetition: Repetition | None) -> McpAnswer:
-            return await line.call(call.name, arguments, report, context.trace_context, ask, repetition)
+            return await reach.ask_as(context, partial(send_over, repetition))
+
+        async def send_over(
+            repetition: Repetition | None, line: ConnectionStrategy, headers: Mapping[str, str]
+        ) -> McpAnswer:
+            return await line.call(call.name, arguments, report, context.trace_context, ask, repetition, headers)
 
         ask = of_server(context.ask, definition.ref)
         with refusals_in_words():
@@ -230,7 +235,7 @@ def refusals_in_words(*, coded: bool = False) -> Generator[None]:
 def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
     """Return the same tools with another target; unavailable ones stay as they are."""
     tools = [
-        Tool(definition, replace(plan, target=calling(reach.line, definition), switch=reach.switch))
+        Tool(definition, replace(plan, target=calling(reach, definition), switch=reach.switch))
         for definition, plan in catalog.values()
     ]
     return Catalog(tools, prefixes=catalog.prefixes, unavailable=catalog.unavailable)

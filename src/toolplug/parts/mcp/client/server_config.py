@@ -11,6 +11,7 @@ from types import MappingProxyType
 from toolplug.catalog.definition import ALWAYS, Offer, Offered
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
 from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.execution.user_auth import UserAuth
 from toolplug.parts.mcp.discovery.record import ServerName
 from toolplug.signatures.values import canonical
 
@@ -47,13 +48,16 @@ class ClientCredentials:
 class Endpoint:
     """A server over Streamable HTTP.
 
-    `headers` are sent with each request; a caller's own credentials are never sent. A `trusted` URL is in the
-    operator's file and is allowed as written; any other must be public or listed under `egress.allow`.
+    `headers` are sent with each request. With `user_auth` they, and `oauth`, serve the list of tools alone: requests of
+    callers carry their own credentials; the connection that they share, or that one has, is `of_user`. A `trusted` URL
+    is in the operator's file and is allowed as written; any other must be public or listed under `egress.allow`.
     """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
     oauth: ClientCredentials | None = None
+    user_auth: UserAuth | None = None
+    of_user: bool = False
     trusted: bool = False
 
 
@@ -95,6 +99,16 @@ class Server:
     def id(self) -> str:
         """The id, which is unique in a tenant."""
         return self.name.id
+
+    @property
+    def url(self) -> str:
+        """Its endpoint; empty for a command."""
+        return self.transport.url if isinstance(self.transport, Endpoint) else ""
+
+    @property
+    def user_auth(self) -> UserAuth | None:
+        """How callers act as themselves at it; None if they do not."""
+        return self.transport.user_auth if isinstance(self.transport, Endpoint) else None
 
     def rule(self, tool: str) -> ToolRule:
         """Return the rule of one tool."""

@@ -32,7 +32,8 @@ from toolplug.parts.mcp.client.connection_strategies import (
     SwitchedConnection,
 )
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
-from toolplug.parts.mcp.client.server_config import Command, Server
+from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server
+from toolplug.parts.mcp.client.user_connections import UserConnections
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
@@ -122,6 +123,11 @@ class OwnListing:
             return raw
 
 
+def acts_as_user(server: Server) -> bool:
+    """Return whether callers act as themselves at this server."""
+    return isinstance(server.transport, Endpoint) and server.transport.user_auth is not None
+
+
 class CachedOffering:
     """The offering of one connection, planned again if the record, the configuration or the connection has changed."""
 
@@ -190,9 +196,11 @@ class SessionTools(MergedExecutor):
         self._tools.sessions.discard(self)
         self.join()
         await self._followed.aclose()
-        if self._own is not None and self._reach is not None:
+        if self._own is not None:
             self._own.stop()
+        if self._reach is not None:
             await self._reach.end()
+        if self._own is not None:
             await self._own.aclose()
 
     def _open(self) -> None:
@@ -200,6 +208,10 @@ class SessionTools(MergedExecutor):
         server, tools = self._server, self._tools
         if not server.enabled:
             self.join()
+            return
+        if acts_as_user(server):
+            reach = self._reach = tools.for_users(_not_heard)
+            self.join(tools.live.view(lambda catalog: over(catalog, reach)))
             return
         own = self._own = OwnListing(server.name.id, first=tools.first, changed=self._show, pause=tools.pause)
         link = PersistentConnection(server, tools.connect, own.due, begin=own.begin)
@@ -269,6 +281,7 @@ class ServerTools:
         self.accepted: Mapping[str, str] | None = self._list_accepted()
         self._listed_once = False
         self._announces: bool | None = None
+        # None where callers act as themselves: the server is then listed over a connection for each listing.
         self._link: PersistentConnection | None = None
         self._shared: SwitchedConnection | None = None
         self._lone: SwitchedConnection | None = None
@@ -388,10 +401,19 @@ class ServerTools:
 
     def _open(self) -> None:
         server = self.server
-        if server.enabled:
+        if not server.enabled:
+            return
+        if acts_as_user(server):
+            self._shared, self._lone = self.for_users(self._on_change), self.for_users(self._on_change)
+        else:
             self._link = PersistentConnection(server, self.connect, self._on_change, begin=self._on_begin)
             self._shared = SwitchedConnection(self._link)
             self._lone = SwitchedConnection(PerCallConnection(server, self.connect, self.endings))
+
+    def for_users(self, on_change: OnChange) -> SwitchedConnection:
+        """Return a way to the server for callers who act as themselves."""
+        users = UserConnections(self.server, self.connect, self.services.credentials, self.endings, on_change)
+        return SwitchedConnection(users, callers=users)
 
     async def _on_begin(self, connection: ServerConnection) -> None:
         """Report a new process as a change, as it may be another version than the listed one."""

@@ -11,7 +11,6 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Instructions, OfferedEntry, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.catalog.text import clean_text, in_one_line
-from toolplug.parts.mcp.client.connection import ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.plans import ServerPlanner, refusals_in_words
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers
@@ -89,21 +88,21 @@ class _Requests:
         parameters: Parameters,
         result: Callable[[Mapping[str, object]], Mapping[str, object]],
     ) -> Plan:
-        return self._planner.request(method, name, _asking(self._reach.line, method, parameters, result), self._reach)
+        return self._planner.request(method, name, _asking(self._reach, method, parameters, result), self._reach)
 
 
 def _asking(
-    line: ConnectionStrategy,
+    reach: SwitchedConnection,
     method: str,
     parameters: Parameters,
     result: Callable[[Mapping[str, object]], Mapping[str, object]],
 ) -> Callable[[ToolCall, CallContext], Awaitable[ToolResult]]:
     async def target(call: ToolCall, context: CallContext, /) -> ToolResult:
-        def request(connection: ServerConnection) -> Awaitable[Mapping[str, object]]:
-            return connection.request(method, parameters(call))
+        async def ask_over(line: ConnectionStrategy, headers: Mapping[str, str]) -> Mapping[str, object]:
+            return await line.ask(lambda connection: connection.request(method, parameters(call), headers))
 
         with refusals_in_words(coded=True):
-            answer = await line.ask(request)
+            answer = await reach.ask_as(context, ask_over)
         return ToolResult(structured=dict(result(answer)))
 
     return target

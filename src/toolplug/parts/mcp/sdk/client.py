@@ -37,19 +37,24 @@ from toolplug.net.checked_transport import (
     PORTS,
     CheckedNetwork,
     PinnedTransport,
-    resolve_host,
 )
-from toolplug.net.egress import Egress, Resolve
+from toolplug.net.egress import Egress, Resolve, resolve_host
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.child_process import Child, secrets_of
-from toolplug.parts.mcp.client.connection import Connect, ConnectionFailed, OnChange, ServerConnection
+from toolplug.parts.mcp.client.connection import (
+    Connect,
+    ConnectionFailed,
+    CredentialRefused,
+    OnChange,
+    ServerConnection,
+)
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Transport
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.parts.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.parts.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
-from toolplug.parts.mcp.sdk.messages import FAILED, is_closed
+from toolplug.parts.mcp.sdk.messages import FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.oauth import ServerToken
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
@@ -199,7 +204,7 @@ async def follow_news(session: ClientSession, on_change: OnChange, announces: as
             pass
         except MCPError as error:
             # A server that had a stream before does not refuse it for good: it restarts.
-            is_refusal = not (heard or error.code == FAILED or is_closed(error))
+            is_refusal = not (heard or error.code in {FAILED, UNAUTHORIZED} or is_closed(error))
             refused += is_refusal
             if is_refusal:
                 _set_announces(announces, False)
@@ -243,7 +248,7 @@ async def _discover(session: ClientSession) -> bool:
     except MCPError as error:
         if is_closed(error):
             raise ProbeUnanswered(error.message) from None
-        if error.code == FAILED:
+        if error.code in {FAILED, UNAUTHORIZED}:
             raise
         supported = _read_supported(error)
         if (
@@ -295,11 +300,15 @@ class ConnectionTask:
     """A connection to a server, opened and closed by its own task; `end` must be called in any case.
 
     `probes` are the attempts in order: whether to ask the server for the newer era first. A server that ends on a
-    request which it does not know is started once more. `secrets` are masked in the texts of failures.
+    request which it does not know is started once more. `secrets` are masked in the texts of failures. Without
+    `news` changes of a server of the newer era are not followed.
     """
 
-    def __init__(self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str]) -> None:
+    def __init__(
+        self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str], news: bool = True
+    ) -> None:
         self._opening = opening
+        self._news = news
         self._on_change = on_change
         self._probes = probes
         self._secrets = secrets
@@ -340,7 +349,8 @@ class ConnectionTask:
                 except (ProbeUnanswered, MCPError, ValidationError, RuntimeError, TimeoutError) as error:
                     if isinstance(error, ProbeUnanswered) and False in self._probes:
                         return False
-                    raise ConnectionFailed(self._readable(await wire.why() or _words(error))) from None
+                    failed = CredentialRefused if _is_refusal(error) else ConnectionFailed
+                    raise failed(self._readable(await wire.why() or _words(error))) from None
                 await self._stay(owned, session, listing, wire)
         return True
 
@@ -356,7 +366,7 @@ class ConnectionTask:
             owned.ended.set()
         updates = self._updates = ResourceUpdates(session)
         owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces, updates))
-        following = follow_news(session, self._on_change, self._announces)
+        following = follow_news(session, self._on_change, self._announces) if self._news else asyncio.sleep(0)
         news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
             await owned.ended.wait()
@@ -380,6 +390,8 @@ class ConnectionTask:
             self._updates.notify(str(message.params.uri))
 
     def _failure(self, error: BaseException | None) -> ConnectionFailed:
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]  # what a group holds is not narrowed
         if isinstance(error, ConnectionFailed):
             return error
         return ConnectionFailed("the connection has ended" if error is None else self._readable(_words(error)))
@@ -388,10 +400,12 @@ class ConnectionTask:
         return mask_secrets(in_one_line(clean_text(text)), self._secrets)[:_MAX_REASON]
 
 
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, MCPError) and error.code == UNAUTHORIZED
+
+
 def _words(error: BaseException) -> str:
-    """Return the message of an exception; for a group, of its first exception."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]  # what a group holds is not narrowed
+    """Return the message of an exception."""
     if isinstance(error, TimeoutError):
         return f"it did not agree on a version of the protocol within {HANDSHAKE_S:g} s"
     if isinstance(error, ValidationError):
@@ -428,7 +442,11 @@ class _Connector:
             )
         else:
             life = ConnectionTask(
-                lambda gone: self._over_http(transport, gone), on_change, probes=(True,), secrets=_secrets(transport)
+                lambda gone: self._over_http(transport, gone),
+                on_change,
+                probes=(True,),
+                secrets=_secrets(transport),
+                news=not transport.of_user,
             )
         try:
             yield await life.wait_open()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 import anyio
@@ -25,8 +27,10 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.parts.mcp.client.connection import (
     MAX_PAGES,
     MAX_TOOLS,
+    NO_HEADERS,
     BadAnswer,
     ConnectionFailed,
+    CredentialRefused,
     McpAnswer,
     Repetition,
     ServerRefused,
@@ -40,7 +44,7 @@ from toolplug.parts.mcp.sdk.askers import (
     required_input,
     with_capability_of_call,
 )
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, is_closed
+from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.readable_results import READABLE
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
 
@@ -63,6 +67,19 @@ _INITIALIZE = "initialize"
 _AS_SENT = "toolplug/as-sent"
 _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = b'"x-mcp-header"'
+
+
+_of_caller: ContextVar[Mapping[str, str]] = ContextVar("toolplug_mcp_of_caller", default=NO_HEADERS)
+"""The headers of the one whose request the session is sending. Set around this request alone, in its own task."""
+
+
+@contextmanager
+def _sending(headers: Mapping[str, str]) -> Generator[None]:
+    token = _of_caller.set(headers)
+    try:
+        yield
+    finally:
+        _of_caller.reset(token)
 
 
 class RawPage(NamedTuple):
@@ -91,10 +108,10 @@ class RawListing(Dispatcher[TransportContext]):
         """Send a request as the dispatcher does; the session gets a page of tools in the form of `take_page`."""
         if method == _CALL and params is not None:
             params = with_capability_of_call(params)
-            opts = _with_headers(opts, params.get("_meta") or {})
+            opts = _with_headers(opts, _trace_headers(params.get("_meta") or {}))
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
-        result = await self._dispatcher.send_raw_request(method, params, opts)
+        result = await self._dispatcher.send_raw_request(method, params, _with_headers(opts, _of_caller.get()))
         # A result that is not complete asks something, and is read as it is.
         if method in READABLE and result.get("resultType", "complete") == "complete":
             return READABLE[method](result)
@@ -138,8 +155,11 @@ class RawListing(Dispatcher[TransportContext]):
             self._ended()
 
 
-def _with_headers(opts: CallOptions | None, meta: Mapping[str, object]) -> CallOptions | None:
-    found = {key: value for key in (TRACEPARENT, TRACESTATE) if isinstance(value := meta.get(key), str)}
+def _trace_headers(meta: Mapping[str, object]) -> Mapping[str, str]:
+    return {key: value for key in (TRACEPARENT, TRACESTATE) if isinstance(value := meta.get(key), str)}
+
+
+def _with_headers(opts: CallOptions | None, found: Mapping[str, str]) -> CallOptions | None:
     if not found:
         return opts
     given: CallOptions = {} if opts is None else opts
@@ -278,10 +298,12 @@ class SdkConnection:
             params = {"cursor": cursor}
         raise BadAnswer(f"the list has more than {MAX_PAGES} pages")
 
-    async def request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+    async def request(
+        self, method: str, params: Mapping[str, object], headers: Mapping[str, str] = NO_HEADERS
+    ) -> Mapping[str, object]:
         """Send a request of the protocol, and return its result as JSON."""
         request = _request_of(method, params)
-        with self._pages.askers.running(ask_nobody):
+        with self._pages.askers.running(ask_nobody), _sending(headers):
             return await self._send_request(request)
 
     async def _send_request(self, request: types.ClientRequest) -> Mapping[str, object]:
@@ -315,6 +337,7 @@ class SdkConnection:
         trace_context: Mapping[str, str] = NO_TRACE_CONTEXT,
         ask: Ask = ask_nobody,
         repetition: Repetition | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> McpAnswer:
         """Call a tool; again after a listing if the server demands arguments in headers that only the listing names."""
         meta: dict[str, object] = dict(trace_context)
@@ -326,7 +349,7 @@ class SdkConnection:
             _meta=cast("types.RequestParamsMeta", meta) if meta else None,
             **repeated_fields(repetition),
         )
-        with self._pages.askers.running(ask):
+        with self._pages.askers.running(ask), _sending(headers):
             try:
                 return await self._call(params, report)
             except ServerRefused as refused:
@@ -362,6 +385,8 @@ class SdkConnection:
         message = in_one_line(clean_text(error.message))[:_MAX_MESSAGE]
         if error.code == BAD_ANSWER:
             return BadAnswer(message)
+        if error.code == UNAUTHORIZED:
+            return CredentialRefused(message)
         if error.code == FAILED or is_closed(error):
             return ConnectionFailed(await self._why() or message)
         return ServerRefused(error.code, message)

@@ -35,7 +35,7 @@ from toolplug.net.checked_transport import AnswerRefused
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNREADABLE, is_meant_as_answer, is_wanted
+from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, UNREADABLE, is_meant_as_answer, is_wanted
 from toolplug.runtime.tasks import BackgroundTasks
 
 AFTERWARDS_S = 5.0
@@ -368,7 +368,7 @@ class FaultIsolatingTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         words = f"HTTP {status} {response.reason_phrase}".strip()
         if status == 401:
-            return _error(FAILED, f"it refuses our credentials ({words})")
+            return _error(UNAUTHORIZED, f"it refuses our credentials ({words})")
         if status == 404 and _SESSION in request.headers:
             self._gone("it no longer knows our session")
             return _error(FAILED, "it no longer knows our session")

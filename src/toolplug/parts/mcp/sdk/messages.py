@@ -13,6 +13,7 @@ from mcp_types import CONNECTION_CLOSED, JSONRPCMessage, JSONRPCNotification
 
 BAD_ANSWER: Final = -32090
 FAILED: Final = -32091
+UNAUTHORIZED: Final = -32092
 
 UNREADABLE: Final = "its answer cannot be read"
 

@@ -6,7 +6,6 @@ import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, 
 
 const PATH = "/v1/approvals";
 const EVERY_MS = 3_000;
-const LIFE_MS = 300_000;  // of a question, by the host
 const SETTLED_MS = 400;  // a key that was meant for the call before does not decide about this one
 
 const waitingOf = (data) => (data?.approvals ?? []).filter((each) => each.state === "waiting" && new Date(each.expires_at) > new Date());
@@ -105,10 +104,9 @@ function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const busy = Boolean(state.busy || state.decided);
   const said = fitsSentence(ticket.arguments);
   const many = alike.length > 1 && alike[0] === ticket;
-  const asked = new Date(ticket.expires_at).getTime() - LIFE_MS;
   return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label="A call that waits">
     <div class="line"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
-      <small>asked <${Since} moment=${asked}/>, expires <${Since} moment=${ticket.expires_at}/></small></div>
+      <small>expires <${Since} moment=${ticket.expires_at}/></small></div>
     ${said ? html`<${Sentence} tool=${ticket.tool} given=${ticket.arguments} schema=${tool?.inputSchema}/>` : html`<p class="sentence"><strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong></p>`}
     ${(tool?.description || home) && html`<p class="quiet cut-2">${home && html`<span class="mono">${shown(home, 64)}</span>${tool?.description && " · "}`}<${Text} value=${tool?.description ?? ""} longest=${240}/></p>`}
     <details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>

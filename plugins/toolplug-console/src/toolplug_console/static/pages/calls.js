@@ -50,7 +50,7 @@ const Row = ({ call, visitor }) => useMemo(() => drawRow(call, visitor), [call, 
 
 function drawRow(call, visitor) {
   return html`<div class="call"><time class="mono">${clock(call.ts)}</time>
-    <span class="tool"><strong><${Text} value=${call.tool} longest=${100}/></strong>${call.source && html`<small><${Text} value=${call.source} longest=${60}/></small>`}</span>
+    <span class="tool"><strong><${Text} value=${call.tool} longest=${100}/></strong>${call.source && html`<small><${Text} value=${call.source} longest=${60}/></small>`}${call.would && html`<small class="tone bad">would: denied</small>`}</span>
     <span class="cut"><${Text} value=${call.subject} longest=${60}/>${visitor.can("operator") && call.tenant !== visitor.tenant && html` · <${Text} value=${call.tenant} longest=${40}/>`}${call.session && html` · <span class="mono">${call.session}</span>`}</span>
     <span class="number">${duration(call.duration_s)}</span><${CallStatus} call=${call}/></div>`;
 }
@@ -68,12 +68,12 @@ export function CallDetail({ id, listed, visitor, back, children }) {
     <button type="button" class="plain back" onClick=${back}>‹ All calls</button>
     <${Card}>
       <div class="line"><h2 class="mono name"><${Text} value=${call.tool} longest=${200}/></h2><button type="button" class="close" aria-label="Close" onClick=${back}>✕</button></div>
-      <div class="labels"><${CallStatus} call=${call}/><span class="quiet">${call.duration_s == null ? "the tool was not reached" : `took ${duration(call.duration_s)}`}</span></div>
+      <div class="labels"><${CallStatus} call=${call}/><span class="quiet">${call.duration_s == null ? "the tool was not reached" : `took ${duration(call.duration_s)}`}</span>${call.would && html`<${Badge} tone="bad">would: denied<//>`}</div>
       ${call.reason && html`<p class=${call.status === "success" ? "" : "why"}><${Text} value=${call.reason} longest=${600}/></p>`}
       <dl class="facts">
         ${fact("Answered", new Date(call.ts * 1000).toLocaleString("en-GB"))}
         ${fact(PLACES[call.kind] ?? "Place", call.source)}
-        ${fact("Caller", call.subject)}${fact("Tenant", call.tenant)}${fact("Agent", call.agent)}${fact("Session", call.session, true)}
+        ${fact("Only watched", call.would)}${fact("Caller", call.subject)}${fact("Tenant", call.tenant)}${fact("Agent", call.agent)}${fact("Session", call.session, true)}
         ${fact("Call", call.call_id, true)}${fact("Request", call.request_id, true)}${fact("Trace", call.trace_id, true)}
       </dl>
       <div class="actions"><a class="plain" href=${`#/tools/${encodeURIComponent(call.tool)}`}>Open the tool, its gates and a form to try it</a>

@@ -3,7 +3,8 @@ import { useAnswer } from "../api.js";
 import { FormButton, KeyForm } from "../yaml_forms.js";
 import { Badge, Card, Code, count, Empty, html, Loading, Problem, Search, Since, Text, useMemo, useState, VirtualList } from "../ui.js";
 
-const ROW = 46;
+const WIDE = "(min-width: 52.01rem)";
+const ROW = () => (matchMedia(WIDE).matches ? 36 : 48);  // a narrow row has two lines
 const MOST_CHANGES = 200;
 const SOURCES = { file: "in the file", environment: "environment variable", "secret file": "secret file", default: "default", runtime: "set at run time", code: "the host's code" };
 const TONES = { file: "fact", environment: "good", "secret file": "good", default: "calm", runtime: "wait", code: "fact" };
@@ -36,7 +37,7 @@ export function Configuration({ rest, visitor }) {
         ${!data && !error && html`<${Loading} rows=${8}/>`}
         ${data && !found.length && html`<${Empty} title="No value matches">Search for another word, or choose another origin.<//>`}
         ${found.length > 0 && html`<div class="heads setting" aria-hidden="true"><span>Path</span><span>Value</span><span>Origin</span></div>
-          <${VirtualList} class="stream" items=${found} height=${ROW} label="Values of the configuration" keyOf=${(each) => each.path} selected=${chosen?.path} onSelect=${choose} row=${(each) => html`<${Row} value=${each}/>`}/>`}
+          <${VirtualList} class="stream" items=${found} height=${ROW()} label="Values of the configuration" keyOf=${(each) => each.path} selected=${chosen?.path} onSelect=${choose} row=${(each) => html`<${Row} value=${each}/>`}/>`}
       <//>
       ${chosen && html`<${Detail} key=${chosen.path} value=${chosen} back=${() => choose(null)}/>`}
     </div>`;
@@ -64,7 +65,7 @@ function Detail({ value, back }) {
 }
 
 function LastReload({ last }) {
-  if (!last) return html`<${Card} title="Last reload" note="none since the start"/>`;
+  if (!last) return null;
   const { started, stopped } = last.providers;
   const moved = [[started, "started"], [stopped, "stopped"]].filter(([keys]) => keys.length).map(([keys, word]) => `${word} ${keys.join(", ")}`).join("; ");
   return html`<${Card} title="Last reload" note=${html`<${Since} moment=${last.at}/> by <${Text} value=${last.by} longest=${60}/>`} actions=${html`<${Badge} tone=${last.applied ? "good" : "bad"}>${last.applied ? "applied" : "refused"}<//>`}>

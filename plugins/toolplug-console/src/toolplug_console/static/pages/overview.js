@@ -17,9 +17,9 @@ export function Overview({ visitor }) {
   const configured = providers.data?.providers.filter((each) => each.state !== "installed-not-enabled");
   return html`<header class="page"><div><h1>Overview</h1><p class="quiet">What runs on this host, and how it does.</p></div></header>
     <div class="tiles">
-      <${Tile} label="Providers" all=${configured} good=${(each) => each.state === "active"} word="active" href="#/overview"/>
-      <${Tile} label="MCP servers" all=${servers.data?.servers} good=${(each) => each.state === "up"} word="up" href="#/servers"/>
-      <${Tile} label="Sessions" all=${sessions.data?.sessions} good=${(each) => each.pluginStatus === "attached"} word="attached" href="#/sessions"/>
+      <${Tile} label="Providers" all=${configured} state=${(each) => each.state} good="active" href="#/overview"/>
+      <${Tile} label="MCP servers" all=${servers.data?.servers} state=${(each) => each.state} good="up" href="#/servers"/>
+      <${Tile} label="Sessions" all=${sessions.data?.sessions} state=${(each) => each.pluginStatus} good="attached" href="#/sessions"/>
       <a class="tile" href="#/calls"><span class="label">Calls in the last hour</span><strong>${hour?.calls ? hour.sum.toLocaleString("en") : "–"}</strong>
         <span class=${hour?.failures ? "tone bad" : "quiet"}>${hour?.calls ? (hour.failures ? `${hour.failures.toLocaleString("en")} not successful` : hour.sum ? "all successful" : "none") : " "}</span></a>
     </div>
@@ -30,11 +30,12 @@ export function Overview({ visitor }) {
     </div>`;
 }
 
-function Tile({ label, all, good, word, href }) {
-  const fine = all?.filter(good).length;
-  const bad = all && fine < all.length;
+/** How many there are, and how many in each state, the good one first. */
+function Tile({ label, all, state, good, href }) {
+  const states = [...new Set([good, ...(all ?? []).map(state)])].map((each) => [each, (all ?? []).filter((one) => state(one) === each).length]).filter(([, number]) => number);
+  const bad = states.some(([each]) => each !== good);
   return html`<a class="tile" href=${href}><span class="label">${label}</span><strong>${all ? all.length.toLocaleString("en") : "–"}</strong>
-    <span class=${bad ? "tone wait" : "quiet"}>${all ? (all.length ? `${fine.toLocaleString("en")} ${word}` : "none") : " "}</span></a>`;
+    <span class=${bad ? "tone wait" : "quiet"}>${all ? states.map(([each, number]) => `${number.toLocaleString("en")} ${each.replaceAll("-", " ").replaceAll("_", " ")}`).join(", ") || "none" : " "}</span></a>`;
 }
 
 function Traffic({ hour }) {
@@ -60,7 +61,7 @@ const MOST_BUSY = 8;
 function Busiest({ hour }) {
   const tools = (hour?.tools ?? []).slice(0, MOST_BUSY);
   return tools.length > 0 && html`<${Card} title="Busiest tools" note="in the last hour">
-    <ul class="rows sparks">${tools.map((each) => { const numbers = { calls: each.calls, failed: each.failed }; const sum = (name) => each[name].reduce((a, b) => a + b, 0); return html`<li key=${`${each.kind} ${each.source} ${each.tool}`}>
+    <ul class="rows sparks busy">${tools.map((each) => { const numbers = { calls: each.calls, failed: each.failed }; const sum = (name) => each[name].reduce((a, b) => a + b, 0); return html`<li key=${`${each.kind} ${each.source} ${each.tool}`}>
       <div><a class="named" href=${`#/tools/${encodeURIComponent(each.tool)}`}><${Text} value=${each.tool} longest=${100}/></a><small class="quiet"><${Text} value=${each.source} longest=${60}/></small></div>
       <${Spark} numbers=${numbers}/><span class="number">${sum("calls").toLocaleString("en")}${sum("failed") > 0 && html` <span class="tone bad">${sum("failed").toLocaleString("en")} failed</span>`}</span></li>`; })}</ul><//>`;
 }
@@ -74,9 +75,9 @@ function Providers({ found, visitor, hour }) {
     <${Problem} error=${found.error} retry=${found.reload}/>
     ${!found.data && !found.error && html`<${Loading}/>`}
     <ul class="rows sparks">${configured.slice(0, SHOWN).map((each) => html`<li key=${each.key}>
-      <div><strong><${Text} value=${each.key} longest=${64}/></strong><small class="quiet">${each.distribution ? `${each.distribution} ${each.version}` : each.type}</small></div>
+      <div><strong><${Text} value=${each.key} longest=${64}/></strong><small class="quiet cut" title=${each.distribution || each.type}>${(each.distribution || each.type).replace(/^.*[/\\]/, "")} ${each.version}</small></div>
       ${hour?.calls ? html`<${Spark} numbers=${hourOf(hour, (tool) => tool.kind === "native" && tool.source === each.key)}/>` : html`<span></span>`}<span class="number">${count(each.tools.length, "tool")}</span><${Badge} value=${each.state}/>
-      ${each.reason && html`<p class="reason"><${Text} value=${each.reason} longest=${300}/>${each.fix && html` <em><${Text} value=${each.fix} longest=${200}/></em>`}</p>`}</li>`)}</ul>
+      ${each.reason && html`<p class="reason"><${Text} value=${each.reason} longest=${300}/>${each.fix && html`; <em><${Text} value=${each.fix} longest=${200}/></em>`}</p>`}</li>`)}</ul>
     ${all && html`<ul class="rows installed">${rows.filter((each) => !configured.includes(each)).slice(0, SHOWN).map((each) => html`<li key=${each.key}>
       <div><strong><${Text} value=${each.key} longest=${64}/></strong><small class="quiet">${each.distribution} ${each.version}</small></div>
       ${visitor.can("admin") && html`<${FormButton} label="Enable" title=${`Enable ${each.distribution || each.key}`}><${PackageForm} provider=${each} visitor=${visitor}/><//>`}</li>`)}</ul>`}

@@ -6,10 +6,13 @@ const EVERY_MS = 5_000;
 const SHOWN = 500;
 
 export function PluginPage({ page }) {
-  const { title, text, path, rows: field, columns } = page.plugin;
+  const { title, text, path, rows: field } = page.plugin;
   const { data, error, reload } = useAnswer(path, { every: EVERY_MS });
   const [search, setSearch] = useState("");
   const all = Array.isArray(data?.[field]) ? data[field] : [];
+  // A column in which no row has a value takes the room of those that have.
+  const filled = page.plugin.columns.filter((column) => all.some((row) => row?.[column] != null && row[column] !== ""));
+  const columns = filled.length ? filled : page.plugin.columns;
   const found = useMemo(() => {
     const word = search.trim().toLowerCase();
     return word ? all.filter((row) => columns.some((column) => String(row?.[column] ?? "").toLowerCase().includes(word))) : all;
@@ -21,7 +24,7 @@ export function PluginPage({ page }) {
     <${Card} label=${title} title=${html`<span>${count(found.length, "row")}</span>`} note=${found.length > SHOWN && `the first ${SHOWN} are shown`}>
       ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length ? html`<${Empty} title=${all.length ? "No row matches" : "Nothing here yet"}/>`
         : html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((column) => html`<th key=${column} scope="col" class=${numbers.has(column) ? "number" : ""}>${headed(column)}</th>`)}</tr></thead>
-          <tbody>${found.slice(0, SHOWN).map((row, n) => html`<tr key=${row?.id ?? n}>${columns.map((column) => html`<td key=${column} class=${numbers.has(column) ? "number" : ""}><${Cell} name=${column} value=${row?.[column]}/></td>`)}</tr>`)}</tbody></table></div>`}<//>`;
+          <tbody>${found.slice(0, SHOWN).map((row, n) => html`<tr key=${row?.id ?? n}>${columns.map((column) => html`<td key=${column} class=${numbers.has(column) ? "number" : column.endsWith("id") ? "mono" : ""}><${Cell} name=${column} value=${row?.[column]}/></td>`)}</tr>`)}</tbody></table></div>`}<//>`;
 }
 
 const headed = (column) => (column === "ts" ? "time" : column.replace(/_(s|at)$/, "").replaceAll("_", " "));

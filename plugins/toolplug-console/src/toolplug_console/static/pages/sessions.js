@@ -3,6 +3,7 @@ import { askText, useAnswer, useEvents } from "../api.js";
 import { Badge, Card, clock, Code, count, Empty, html, Loading, Problem, Search, Since, Text, useMemo, useState, VirtualList } from "../ui.js";
 
 const ROW = 58;
+const WIDE = "(min-width: 52.01rem)";
 const MOST_EVENTS = 300;
 const MOST_PROMPT = 60_000;
 
@@ -14,12 +15,13 @@ export function Sessions({ rest, visitor }) {
     const word = search.trim().toLowerCase();
     return word ? all.filter((each) => `${each.code} ${each.pluginType} ${each.pluginStatus}`.toLowerCase().includes(word)) : all;
   }, [data, search]);
-  const code = rest[0];
+  // Where there is room for both, the first one is open.
+  const code = rest[0] ?? (matchMedia(WIDE).matches ? all[0]?.code : undefined);
   const choose = (session) => { location.hash = session ? `#/sessions/${session.code}` : "#/sessions"; };
   return html`<header class="page"><div><h1>Sessions</h1><p class="quiet">Applications of your tenant that lend their tools, and what they offer now.</p></div></header>
     <div class="toolbar"><div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search codes, types and states"/></div></div>
     <${Problem} error=${error} retry=${reload}/>
-    <div class="split" data-open=${Boolean(code)}>
+    <div class="split" data-open=${Boolean(rest[0])}>
       <${Card} class="list" title="Live sessions" note=${data && count(found.length, "session")}>
         ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length
           ? html`<${Empty} title=${all.length ? "No session matches" : "No sessions"}>${all.length ? "Search for another word." : html`An application opens one with <code>POST /api/sessions</code> and registers its tools. To try it, lend the functions of a file:`}<//>${!all.length && html`<div class="inset"><${Code} value="toolplug sessions try FILE.py" label="Command"/></div>`}`

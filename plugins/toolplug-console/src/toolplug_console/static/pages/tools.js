@@ -149,10 +149,10 @@ export function Gates({ name, query }) {
   const { data, error, reload } = useAnswer("/v1/explain", { query: { ...query, tool: name } });
   if (error) return html`<${Problem} error=${error} retry=${reload}/>`;
   if (!data) return html`<${Card} title="Gates"><${Loading} rows=${2}/><//>`;
-  const whose = query.tenant ? "A call with your scopes" : "A call of yours";
+  const subject = query.tenant ? "A call with your scopes" : "Your call";
   const words = { passes: "passes", asks: "needs an approval", refuses: "is refused" };
   return html`<${Card} title="Gates" note=${html`<span class=${`tone ${VERDICTS[data.verdict]}`}>${data.verdict}</span>`}>
-    <p>${whose} ${words[data.verdict]}${data.reason && html`: <${Text} value=${data.reason} longest=${400}/>`}.</p>
+    <p>${subject} ${words[data.verdict]}${data.reason && html`: <${Text} value=${data.reason} longest=${400}/>`}.</p>
     <ol class="gates">${data.gates.map((gate) => html`<li key=${gate.gate} class=${VERDICTS[gate.verdict]}><b><span>${gate.gate}</span><span class=${`tone ${VERDICTS[gate.verdict]}`}>${gate.verdict}</span></b>
         <span><${Text} value=${gate.detail} longest=${240}/></span><small><${Text} value=${gate.origin} longest=${120}/></small></li>`)}</ol>
     ${data.nearest.length > 0 && html`<p class="quiet">Did you mean ${data.nearest.map((each, n) => html`${n > 0 && ", "}<a key=${each} href=${`#/tools/${encodeURIComponent(each)}`}>${each}</a>`)}?</p>`}

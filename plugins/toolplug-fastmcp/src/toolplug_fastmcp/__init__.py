@@ -1,0 +1,1 @@
+"""The tools of FastMCP servers, as a provider of toolplug."""

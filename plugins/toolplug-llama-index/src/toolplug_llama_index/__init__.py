@@ -1,0 +1,1 @@
+"""Tools of LlamaIndex, as a provider of toolplug."""

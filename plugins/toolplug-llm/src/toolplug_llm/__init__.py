@@ -1,0 +1,1 @@
+"""The tools of plugins of `llm`, as a provider of toolplug."""

@@ -1,0 +1,1 @@
+"""The confinement of a provider's process: what it may use, and what the kernel refuses."""

@@ -1,0 +1,204 @@
+"""The bounds of a provider's processes: what the kernel limits in each, and what the host counts over all of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from toolplug.config.run_settings import RunSettings
+from toolplug.config.units import format_size
+
+_MIB = 1024 * 1024
+MEMORY = 1024 * _MIB
+"""Bytes that the processes of a confined provider may hold; an interpreter with numpy and httpx2 has 90 MiB."""
+PROCESSES = 128
+"""Processes and threads: a pool of 16 threads, those of a numeric library for each core, and a few programs."""
+DESCRIPTORS = 256
+"""Open files of each process; a system gives 1,024."""
+DISK = 256 * _MIB
+"""Bytes that it may write: `site.state_dir` and granted folders grow by so much, and /tmp, which is memory, has it."""
+WATCH_S = 0.2
+"""Seconds between two counts. One takes 0.1 ms; what forks as fast as it can has 500 processes in that time."""
+_DISK_EVERY = 5
+"""Counts of processes between two counts of files."""
+MAX_FILES = 20_000
+"""Files in all writable folders, or they could not be counted: 20,000 take 60 ms."""
+_RESERVED = 512 * _MIB
+"""Bytes that one process may reserve beyond its memory: each thread reserves 8 MiB for its stack, and holds 0.1."""
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_PARENT, _SESSION, _THREADS, _RESIDENT = 1, 3, 17, 21
+"""Of the fields of /proc/PID/stat after the name."""
+
+
+class Bounds(NamedTuple):
+    """Numbers that a provider's processes may not exceed; None is without a bound."""
+
+    memory: int | None = None
+    processes: int | None = None
+    descriptors: int | None = None
+    disk: int | None = None
+
+    @classmethod
+    def of(cls, run: RunSettings) -> Self:
+        """Return those of an entry: of one that is confined each has a default."""
+        given = cls(run.memory, run.processes, run.descriptors, run.disk)
+        usual = cls(MEMORY, PROCESSES, DESCRIPTORS, DISK) if run.confined else cls()
+        return cls(*(each if own is None else own for own, each in zip(given, usual, strict=True)))
+
+
+NO_BOUNDS: Bounds = Bounds()
+
+
+class Use(NamedTuple):
+    """What processes hold together."""
+
+    memory: int
+    processes: int
+
+
+def limit_process(bounds: Mapping[str, int | None], *, alone: bool) -> None:
+    """Limit this process and those that it starts, before code of others runs in it.
+
+    `alone`: its user namespace is its own; elsewhere the kernel would count all processes of the user.
+    """
+    resource: Any = import_module("resource")
+    limits = {"RLIMIT_NOFILE": bounds["descriptors"], "RLIMIT_FSIZE": bounds["disk"], "RLIMIT_CORE": 0}
+    if bounds["memory"] is not None:
+        limits["RLIMIT_DATA"] = bounds["memory"] + _RESERVED
+    if alone:
+        limits["RLIMIT_NPROC"] = bounds["processes"]
+    for name, limit in limits.items():
+        if limit is not None:
+            most = resource.getrlimit(getattr(resource, name))[1]
+            low = limit if most == resource.RLIM_INFINITY else min(limit, most)
+            resource.setrlimit(getattr(resource, name), (low, low))
+
+
+def measure(processes: Path, worker: int | None, most: int | None) -> Use:
+    """Return what the processes in a /proc hold, or those of the worker's session and its descendants.
+
+    Stops at more than `most` processes: what a provider starts must not be the host's work.
+    """
+    found = Use(0, 0)
+    family = {worker}
+    for number, fields in sorted(_processes(processes, None if worker is not None else most)):
+        if worker is not None:
+            if number != worker and int(fields[_SESSION]) != worker and int(fields[_PARENT]) not in family:
+                continue
+            family.add(number)
+        threads = max(int(fields[_THREADS]), 1)
+        found = Use(found.memory + int(fields[_RESIDENT]) * _PAGE, found.processes + threads)
+        if most is not None and found.processes > most:
+            break
+    return found
+
+
+def _processes(folder: Path, most: int | None) -> Iterator[tuple[int, list[str]]]:
+    for count, name in enumerate(each for each in os.listdir(folder) if each.isdigit()):
+        if most is not None and count > most + 1:
+            return
+        with suppress(OSError, IndexError):
+            yield int(name), (folder / name / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+
+
+def measure_disk(folders: Sequence[Path]) -> int | None:
+    """Return the bytes of all files below these folders; None for more than `MAX_FILES`."""
+    total, count = 0, 0
+    waiting = [*folders]
+    while waiting:
+        place = waiting.pop()
+        with suppress(OSError):
+            if not place.is_dir():
+                total += place.lstat().st_blocks * 512
+                continue
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    count += 1
+                    if count > MAX_FILES:
+                        return None
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+    return total
+
+
+class Watch:
+    """Starts a process in a thread that stays as long as the process, and ends it when it exceeds a bound.
+
+    The thread stays since the kernel ends what bubblewrap runs when the thread that started it ends. `exceeded` says
+    what was too much, `counts_files` whether its folders have few enough files to be counted.
+    """
+
+    def __init__(
+        self, bounds: Bounds, folders: Sequence[Path], kill: Callable[[subprocess.Popen[bytes]], None]
+    ) -> None:
+        self.exceeded: str = ""
+        self.counts_files: bool = True
+        self._bounds = bounds
+        self._folders = folders
+        self._kill = kill
+        self._started = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: BaseException | None = None
+
+    def start(
+        self, start: Callable[[], subprocess.Popen[bytes]], inner: Callable[[], int | None] | None
+    ) -> subprocess.Popen[bytes]:
+        """Start it. `inner` waits for the id of the first process in its own namespaces. Raises what `start` does."""
+        threading.Thread(target=self._run, args=(start, inner), name="toolplug-apart-watch", daemon=True).start()
+        self._started.wait()
+        if self._process is None:
+            raise self._error or RuntimeError("no process")
+        return self._process
+
+    def _run(self, start: Callable[[], subprocess.Popen[bytes]], inner: Callable[[], int | None] | None) -> None:
+        try:
+            process = self._process = start()
+        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+            self._error = error
+            return
+        finally:
+            self._started.set()
+        processes, worker = Path("/proc"), process.pid
+        if inner is not None:
+            found = inner()
+            processes, worker = Path(f"/proc/{found}/root/proc"), None
+        before = measure_disk(self._folders)
+        self.counts_files = before is not None
+        for count in itertools.count(1):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(WATCH_S)
+                return
+            files = before is not None and count % _DISK_EVERY == 0
+            exceeded = self._exceeded(processes, worker, before if files else None)
+            if exceeded and not self.exceeded:
+                self.exceeded = exceeded
+                self._kill(process)
+
+    def _exceeded(self, processes: Path, worker: int | None, before: int | None) -> str:
+        bounds = self._bounds
+        try:
+            # Until its own /proc is there, it is the host's.
+            if worker is None and os.stat(processes).st_dev == os.stat("/proc").st_dev:
+                return ""
+            use = measure(processes, worker, bounds.processes)
+        except OSError:
+            return ""  # it has just ended
+        if bounds.processes is not None and use.processes > bounds.processes:
+            return f"it has more than {bounds.processes} processes and threads"
+        if bounds.memory is not None and use.memory > bounds.memory:
+            return f"its processes hold more than {format_size(bounds.memory)} of memory"
+        if before is not None and bounds.disk is not None:
+            written = measure_disk(self._folders)
+            if written is None:
+                return f"it has written more than {MAX_FILES} files"
+            if written - before > bounds.disk:
+                return f"it has written more than {format_size(bounds.disk)}"
+        return ""

@@ -1,0 +1,77 @@
+"""The files that a confined provider may use: found and opened when it is started, and the same ones ever after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from toolplug.config.run_settings import split_file
+from toolplug.errors import InvalidDefinition
+
+_KERNEL = ("/proc", "/sys", "/dev")
+"""Folders of the kernel: what is in them acts on the whole machine."""
+
+
+class FileGrant(NamedTuple):
+    """A word of `files`: `path` is absolute, as the operator wrote it; the provider finds it there."""
+
+    word: str
+    path: str
+    writable: bool
+
+
+class OpenedFile:
+    """A granted file or folder. Its links were followed once; what is put in its place later is not granted.
+
+    The descriptor only holds it: it cannot be read through it, and no process inherits it.
+    """
+
+    def __init__(self, grant: FileGrant) -> None:
+        self.grant: FileGrant = grant
+        self._descriptor = os.open(grant.path, os.O_PATH | os.O_CLOEXEC)
+        status = os.fstat(self._descriptor)
+        self.identity: tuple[int, int] = (status.st_dev, status.st_ino)
+
+    @property
+    def source(self) -> str:
+        """Where it is now, also if it was renamed."""
+        return os.readlink(f"/proc/self/fd/{self._descriptor}")
+
+    def close(self) -> None:
+        """Let go of it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def list_grants(words: Iterable[str], config_dir: Path) -> list[FileGrant]:
+    """Return the grants of `files`, outer folders first. Raises `InvalidDefinition` for one that cannot be granted."""
+    grants: list[FileGrant] = []
+    for word in words:
+        given, writable = split_file(word)
+        path = os.path.abspath(config_dir / Path(given).expanduser())
+        real = os.path.realpath(path)
+        for each in (path, real):
+            if each == "/" or any(each == folder or each.startswith(f"{folder}/") for folder in _KERNEL):
+                raise InvalidDefinition(
+                    f"{word}: {each} cannot be granted; name the folder with the data of the provider"
+                )
+        if not os.path.lexists(path) or not os.path.exists(real):
+            raise InvalidDefinition(f"{word}: there is no {path}; make it, or correct the path")
+        grants.append(FileGrant(word, path, writable))
+    return sorted(grants, key=lambda grant: grant.path.count("/"))
+
+
+def open_grants(grants: Sequence[FileGrant]) -> list[OpenedFile]:
+    """Open all of them. Raises `InvalidDefinition` for one that is gone."""
+    opened: list[OpenedFile] = []
+    for grant in grants:
+        try:
+            opened.append(OpenedFile(grant))
+        except OSError as error:
+            for each in opened:
+                each.close()
+            raise InvalidDefinition(f"{grant.word}: {grant.path}: {error.strerror}") from None
+    return opened

@@ -1,0 +1,326 @@
+"""The host's side of a provider whose processes are workers that dial in: a call goes to the least busy of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from toolplug.apart.connection import HostConnection
+from toolplug.apart.frames import CALL, NOTE
+from toolplug.apart.metrics import ProcessMetrics, decode_families
+from toolplug.apart.processes import ProcessTarget
+from toolplug.apart.provider import ApartProvider
+from toolplug.apart.values import Head, ProcessCrash, decode_error
+from toolplug.apart.workers.limits import (
+    CLOSE_WORKER_S,
+    DESCRIBE_WORKER_S,
+    HELLO_S,
+    MAX_NOTE,
+    MAX_WORKERS,
+    PROTOCOL,
+    START_WORKER_S,
+)
+from toolplug.apart.workers.link import WorkerLink
+from toolplug.apart.workers.metrics import WorkersMetrics
+from toolplug.catalog.call import CallContext, ToolCall
+from toolplug.catalog.exact_json import dump_json
+from toolplug.config.masking import mask_secrets
+from toolplug.errors import ConfigError, ProviderError, ToolUnavailable
+from toolplug.providers.entry import ProviderState
+
+_LOG = logging.getLogger("toolplug.providers")
+
+
+class WorkerConnection(HostConnection):
+    """The connection with the process of one worker, which knows how far the messages of calls have got."""
+
+    def __init__(self, link: WorkerLink, *given: Any) -> None:
+        super().__init__(*given)
+        self._link = link
+
+    def send(self, kind: bytes, head: Any, body: bytes = b"") -> None:
+        """Send a message; after the end it is dropped."""
+        super().send(kind, head, body)
+        if kind == CALL:
+            self._link.note_call(head["id"])
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Worker:
+    """A worker that serves calls. `offering` is a digest of what it lists, `used` the turn of its last call."""
+
+    name: str
+    link: WorkerLink
+    connection: WorkerConnection
+    metrics: ProcessMetrics
+    offered: Head
+    offering: str
+    used: int = 0
+
+
+class DialledProvider(ApartProvider):
+    """Runs a provider in the workers that dial in to this process of the host.
+
+    It offers what the worker that came last lists; workers that list something else get no calls, until those that
+    list it are gone. `restarting` is why no call can run, empty while a worker is there.
+    """
+
+    def __init__(self, target: ProcessTarget) -> None:
+        super().__init__(target, None)
+        self.restarting: str = _WAITING
+        self._workers: list[Worker] = []
+        self._links: set[WorkerLink] = set()
+        self._offering = ""
+        self._turns = count(1)
+        self._sum = WorkersMetrics(target.key, lambda: len(self._workers))
+        self._closed = False
+
+    async def start(self, site: Any) -> None:
+        """Take workers from now on; the provider starts in each of them."""
+        self._site = site
+        self._watch_closing(site)
+
+    def collectors(self) -> Sequence[Any]:
+        """Return the sum of the workers' metrics."""
+        return [self._sum]
+
+    @property
+    def down_as(self) -> tuple[ProviderState, str]:
+        """The state without a worker, and how to start one."""
+        return ProviderState.WAITING, f"start one: toolplug worker {self.key} --host URL"
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """The workers that have started the provider."""
+        return self._workers
+
+    @property
+    def connection(self) -> HostConnection:
+        """The connection with the least busy worker. Raises `ToolUnavailable`."""
+        able = [
+            each
+            for each in self._workers
+            if each.offering == self._offering and each.connection.lost is None and not each.link.draining.is_set()
+        ]
+        if not able:
+            text = f"{self.restarting or _WAITING}: toolplug worker {self.key} --host URL"
+            raise ToolUnavailable(text, code="no_worker", retry_after_s=1.0)
+        worker = min(able, key=lambda each: (each.connection.load, each.used))
+        worker.used = next(self._turns)
+        return worker.connection
+
+    async def execute(self, call: ToolCall, context: CallContext) -> object:
+        """Run a call in a worker; one that had not begun in a worker that is lost is run in another one.
+
+        Raises `ToolUnavailable` without a worker, and `ToolError` with the code `outcome_unknown`.
+        """
+        while True:
+            connection = self.connection
+            try:
+                return await connection.call("tool", call.name, call, context)
+            except ToolUnavailable:
+                if connection.lost is None:
+                    raise
+
+    async def diagnose(self) -> Sequence[str]:
+        """Return why no call can run, and what the provider says in one of the workers."""
+        if self.restarting:
+            return [f"{self.restarting}; {self.down_as[1]}"]
+        others = [each.name for each in self._workers if each.offering != self._offering]
+        texts = [f"{len(self._workers)} workers have dialled in; none of them is confined by this host"]
+        if others:
+            texts.append(f"no calls go to {', '.join(others)}: other tools are listed there than by the newest worker")
+        return [*texts, *await super().diagnose()]
+
+    async def aclose(self) -> None:
+        """Close the provider in all workers, which then dial again."""
+        self._closed = True
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*(self._close(each) for each in [*self._workers]))
+        for link in [*self._links]:
+            link.abort()
+
+    async def serve(self, link: WorkerLink, process: str) -> None:
+        """Serve with a worker that has dialled in to this process of the host, until it is gone."""
+        self._links.add(link)
+        carrying = asyncio.create_task(link.run(), name=f"toolplug-worker-{self.key}")
+        worker: Worker | None = None
+        try:
+            worker = await self._admit(link, process)
+            if worker is not None:
+                draining = asyncio.create_task(self._drain(worker))
+                await asyncio.wait({carrying, draining}, return_when=asyncio.FIRST_COMPLETED)
+                draining.cancel()
+        except (ConnectionError, TimeoutError) as error:
+            late = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
+            # One that is served by this process already ends so, too, when it looks for the others of the host.
+            _LOG.debug("provider %r: a worker that dialled in is gone before it served: %s", self.key, late)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            _LOG.warning("provider %r: a worker that dialled in sent what is not valid", self.key)
+        finally:
+            link.abort()
+            await asyncio.wait({carrying})
+            self._links.discard(link)
+            if worker is not None:
+                await self._leave(worker)
+
+    async def _admit(self, link: WorkerLink, process: str) -> Worker | None:
+        """Have the worker start the provider, and offer what it lists. Return None for one that is refused."""
+        if self._closed or len(self._links) > MAX_WORKERS:
+            reason = (
+                "the provider is closed" if self._closed else f"there are {MAX_WORKERS} workers, and no more can be"
+            )
+            await self._refuse(link, reason, "", again=True)
+            return None
+        hello = await link.wait_for("hello", HELLO_S)
+        name = _text(hello.get("name")) or "a worker"
+        protocol = hello.get("protocol")
+        if protocol not in (PROTOCOL, PROTOCOL - 1):
+            newer = isinstance(protocol, int) and protocol > PROTOCOL
+            reason = f"it speaks protocol {protocol!r}, and this host {PROTOCOL} and {PROTOCOL - 1}"
+            await self._refuse(link, reason, f"update toolplug of the {'host' if newer else 'worker'}", name=name)
+            return None
+        level = logging.getLogger(f"toolplug.providers.{self.key}").getEffectiveLevel()
+        shown = {**self._target.hello, "level": level, "max_result_bytes": self._target.max_result_bytes}
+        link.tell("describe", process=process, target=shown)
+        found = await link.wait_for("described", DESCRIBE_WORKER_S)
+        if "error" in found:
+            error = decode_error(found["error"])
+            await self._refuse(link, str(error), getattr(error, "fix", ""), name=name)
+            return None
+        if found["problems"]:
+            wrong = found["problems"][0]
+            await self._refuse(link, _text(wrong["message"]), _text(wrong["hint"]), name=name)
+            return None
+        secrets = frozenset(str(text) for text in found["secrets"])
+        masked = self._target.masked
+
+        def mask(text: str) -> str:
+            return masked(mask_secrets(text, secrets))
+
+        target = replace(self._target, masked=mask)
+        return await self._begin_worker(link, name, target)
+
+    async def _begin_worker(self, link: WorkerLink, name: str, target: ProcessTarget) -> Worker | None:
+        metrics = self._sum.add()
+        connection = WorkerConnection(link, target, link, self._site, metrics, _ignore_end)
+        connection.connection_made(link)  # pyright: ignore[reportArgumentType]  it has what a connection uses
+        link.peer = connection
+        worker: Worker | None = None
+        taken = False
+        try:
+            async with asyncio.timeout(START_WORKER_S):
+                offered, _ = await connection.ask("start", self._start_head())
+            metrics.update(decode_families(offered.pop("families")))
+            offering = sha256(dump_json(offered)).hexdigest()
+            worker = Worker(
+                name=name, link=link, connection=connection, metrics=metrics, offered=offered, offering=offering
+            )
+            self._workers.append(worker)
+            await self._list(worker)
+            _LOG.info("provider %r: %s has dialled in (%d now); it is not confined", self.key, name, len(self._workers))
+            taken = True
+            return worker
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            reason = str(error) if isinstance(error, ConfigError) else "what it lists is not valid"
+            await self._refuse(link, reason, "correct its package", name=name)
+        except (ProviderError, ProcessCrash) as error:
+            # It may dial again: what its start needs may be there later.
+            await self._refuse(link, str(error), getattr(error, "fix", ""), name=name, again=True)
+        finally:
+            if not taken:
+                self._workers = [each for each in self._workers if each is not worker]
+                self._sum.remove(metrics)
+        return None
+
+    def _start_head(self) -> Head:
+        """Return what the workers need of the host; their folders are their own."""
+        return {**super()._start_head(), "state_dir": "", "config_dir": ""}
+
+    async def _list(self, worker: Worker) -> None:
+        """Offer what a worker lists. Raises `ConfigError` and `ProviderError`; then the offer is as before."""
+        was_down, self.restarting = self.restarting, ""
+        if worker.offering == self._offering:
+            if was_down:
+                self._site.changed()
+            return
+        before = self._started, self._offering
+        try:
+            self._offer(worker.offered)
+            self._offering = worker.offering
+            await self._site.relist()
+        except BaseException:
+            self._offer(before[0])
+            self._offering, self.restarting = before[1], was_down
+            raise
+
+    async def _leave(self, worker: Worker) -> None:
+        """Go on without a worker: with the others, or with what those list that got no calls."""
+        self._workers.remove(worker)
+        self._sum.remove(worker.metrics)
+        level = logging.INFO if worker.connection.closing else logging.WARNING
+        _LOG.log(
+            level, "provider %r: %s %s (%d left)", self.key, worker.name, worker.connection.lost, len(self._workers)
+        )
+        if self._closed or any(each.offering == self._offering for each in self._workers):
+            return
+        if self._workers:
+            with suppress(ConfigError, ProviderError):
+                await self._list(self._workers[-1])
+                return
+        self.restarting = _WAITING
+        self._site.changed()
+
+    async def _drain(self, worker: Worker) -> None:
+        """Close the provider in a worker that is to end, once its calls have ended."""
+        await worker.link.draining.wait()
+        while worker.connection.load:  # noqa: ASYNC110  its calls end in many places, and this is once in its life
+            await asyncio.sleep(0.05)
+        await self._close(worker)
+
+    async def _close(self, worker: Worker) -> None:
+        connection = worker.connection
+        connection.closing = True
+        with suppress(TimeoutError, ConnectionError, ProviderError, ProcessCrash):
+            async with asyncio.timeout(CLOSE_WORKER_S):
+                await connection.ask("close", {})
+        connection.fail("was closed")
+
+    async def _refuse(self, link: WorkerLink, reason: str, fix: str, *, name: str = "", again: bool = False) -> None:
+        """Tell a worker why it is not taken; `again`: it may dial again by itself."""
+        reason = self._target.masked(reason)
+        link.tell("refused", reason=reason[:MAX_NOTE], fix=fix[:MAX_NOTE], again=again)
+        if name:
+            _LOG.error("provider %r: %s was refused: %s", self.key, name, reason)
+            if not self._workers:
+                self.restarting = f"{_WAITING}; {name} was refused: {reason}"
+                self._site.changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_WORKER_S):
+                await link.finish()
+
+    def _watch_closing(self, site: Any) -> None:
+        async def tell() -> None:
+            await site.closing.wait()
+            for worker in self._workers:
+                worker.connection.send(NOTE, {"note": "closing"})
+
+        self._begin(tell())
+
+
+_WAITING = "waiting for a worker"
+
+
+def _ignore_end(connection: HostConnection, reason: str) -> None:
+    """Do nothing: `serve` sees the end of the link."""
+
+
+def _text(value: object) -> str:
+    return str(value)[:MAX_NOTE] if value else ""

@@ -1,0 +1,127 @@
+"""`run:` of a provider's entry: where the provider runs, what it may use there, and how much of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from toolplug.config.file_mapping import FileMapping
+from toolplug.config.units import Size, shape_error
+
+HOST_HOOKS = ("before_call", "change_result", "after_call", "provider_changed")
+"""Hooks of a provider in a process of its own that see the calls and providers of the whole host."""
+READ_ONLY, WRITABLE = "ro", "rw"
+
+_OF_WORKERS = ("network", "files", "environment", "confine", "hooks", "tenants")
+"""What may be said of workers that dial in: the host keeps their hooks and records to it, and says what it cannot."""
+
+_HOST = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*(?::[1-9][0-9]{0,4})?|\[[0-9a-f:.]+\](?::[1-9][0-9]{0,4})?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAX_PORT = 65_535
+
+
+def _host_word(word: str) -> str:
+    lowered = word.lower()
+    port = lowered.rpartition(":")[2]
+    if not _HOST.fullmatch(lowered) or (port.isdigit() and int(port) > _MAX_PORT):
+        raise shape_error("a host such as api.example.com, *.example.com or api.example.com:8443")
+    return lowered
+
+
+def _variable_word(word: str) -> str:
+    if not _VARIABLE.fullmatch(word):
+        raise shape_error("the name of a variable of the host's environment, such as TZ")
+    return word
+
+
+def split_file(word: str) -> tuple[str, bool]:
+    """Return the path of a word of `files`, and whether it may be written."""
+    path, colon, mode = word.rpartition(":")
+    return (path, mode == WRITABLE) if colon and mode in (READ_ONLY, WRITABLE) else (word, False)
+
+
+def _file_word(word: str) -> str:
+    if not split_file(word)[0] or "\0" in word:
+        raise shape_error("a path such as ./data, /srv/maps:ro or ./notes:rw")
+    return word
+
+
+class RunSettings(FileMapping):
+    """Where a provider runs, and what it may use there."""
+
+    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
+    python: Annotated[
+        str | None,
+        Field(min_length=1, description="the interpreter of its own environment, from the folder of this file"),
+    ] = None
+    package: Annotated[
+        str | None,
+        Field(min_length=1, description="what `toolplug env` installs into that environment: toolplug-x==1.2"),
+    ] = None
+    network: Annotated[
+        tuple[Annotated[str, AfterValidator(_host_word)], ...] | None,
+        Field(strict=False, description="hosts that it may reach by HTTPS, as api.example.com or *.example.com:8443"),
+    ] = None
+    files: Annotated[
+        tuple[Annotated[str, AfterValidator(_file_word)], ...] | None,
+        Field(strict=False, description="paths that it may read, relative to the configuration; written with :rw"),
+    ] = None
+    environment: Annotated[
+        tuple[Annotated[str, AfterValidator(_variable_word)], ...] | None,
+        Field(strict=False, description="names of the host's variables that it is given"),
+    ] = None
+    confine: Annotated[
+        Literal["required", "try"] | None,
+        Field(description="where it cannot be confined: required refuses its start, try starts it and says so"),
+    ] = None
+    hooks: Annotated[
+        tuple[Literal["before_call", "change_result", "after_call", "provider_changed"], ...],
+        Field(strict=False, description="hooks that see the calls of all providers, of one that is confined"),
+    ] = ()
+    tenants: Annotated[
+        Literal["own", "all"],
+        Field(description="all: the records of any tenant, also while no call of it runs, of one that is confined"),
+    ] = "own"
+    memory: Annotated[Size | None, Field(description="that its processes may hold; confined 1024MiB")] = None
+    processes: Annotated[
+        int | None, Field(ge=4, le=100_000, description="processes and threads that it may have; confined 128")
+    ] = None
+    descriptors: Annotated[
+        int | None, Field(ge=32, le=1_000_000, description="open files of each process; confined 256")
+    ] = None
+    disk: Annotated[Size | None, Field(description="that it may write; confined 256MiB")] = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether the provider runs in a process of its own, or in several elsewhere."""
+        return self.process or self.worker
+
+    @property
+    def confined(self) -> bool:
+        """Whether what is not granted is refused."""
+        return not (self.network is self.files is self.environment is self.confine is None)
+
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        """Refuse what would do nothing."""
+        if self.process and self.worker:
+            raise PydanticCustomError("two_places", "has process and worker; keep one of them")
+        given = sorted(self.model_fields_set - ({"process", "worker", *_OF_WORKERS} if self.worker else {"process"}))
+        if given and not self.process:
+            what = "{key} is of a provider in a process of its own; add process: true"
+            raise PydanticCustomError("no_process", what, {"key": given[0]})
+        if self.package is not None and self.python is None:
+            raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")
+        grants = sorted(self.model_fields_set & {"hooks", "tenants"})
+        if grants and not self.confined:
+            what = "{key} is a grant to a provider that is confined, and this one has every right; add confine: try"
+            raise PydanticCustomError("not_confined", what, {"key": grants[0]})
+        return self
+
+
+IN_PROCESS: RunSettings = RunSettings()
+"""A provider in the process of the host."""

@@ -1,0 +1,134 @@
+"""Whose credential a call carries: the `user_auth` of an entry, and the part of the host that finds the credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple, Protocol, Self
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from toolplug.catalog.call import CallContext
+from toolplug.config.file_mapping import FileMapping
+from toolplug.config.units import shape_error
+from toolplug.errors import CREDENTIAL_NEEDED, ToolUnavailable
+
+_GIVEN = "credential:"
+
+
+def _format(text: str) -> str:
+    if text.count("{}") != 1 or not text.isascii() or not text.isprintable():
+        raise shape_error("printable ASCII with {} once, where the credential goes, such as 'Bearer {}'")
+    return text
+
+
+class OAuthClient(FileMapping):
+    """The client as which the host is registered at an issuer."""
+
+    id: Annotated[str, Field(min_length=1)]
+    secret: Annotated[SecretStr | None, Field(description="best as ${NAME}; none: a public client")] = None
+
+
+class UserOAuth(FileMapping):
+    """The caller signs in at the issuer of the server: OAuth 2.1, authorization code with PKCE."""
+
+    scopes: Annotated[
+        tuple[str, ...], Field(strict=False, description="to ask for; none: those that the server names")
+    ] = ()
+    client: Annotated[
+        Literal["metadata", "registration"] | OAuthClient | None,
+        Field(
+            description="metadata: /connect/client.json names it; none: metadata where the issuer can, or registration"
+        ),
+    ] = None
+    issuer: Annotated[
+        str | None,
+        Field(pattern="^https?://", description="the authorization server; none: the one that the server names"),
+    ] = None
+
+
+class UserAuth(FileMapping):
+    """How the credential of the caller itself is found for a system behind tools, and the header that it goes into."""
+
+    oauth: Annotated[
+        UserOAuth | None, Field(description="the caller signs in there, by a link that its call gives")
+    ] = None
+    source: Annotated[
+        str | None,
+        Field(
+            alias="from",
+            pattern=f"^{_GIVEN}[a-z0-9][a-z0-9-]{{0,63}}$",
+            description="credential:NAME, what the caller sends as X-Toolplug-Credential-NAME",
+        ),
+    ] = None
+    header: Annotated[
+        str | None,
+        Field(pattern=r"^[A-Za-z0-9-]{1,64}$", description="with from: the header that the server gets; Authorization"),
+    ] = None
+    format: Annotated[
+        str | None,
+        AfterValidator(_format),
+        Field(description="with from: the value of the header, with the credential as {}, which it is alone"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.oauth is None) == (self.source is None):
+            raise PydanticCustomError("one_kind", "must have exactly one of oauth and from: credential:NAME")
+        if self.source is None and (self.header or self.format):
+            raise PydanticCustomError(
+                "of_from", "header and format are for from; a token goes as Authorization: Bearer"
+            )
+        return self
+
+    @property
+    def given_name(self) -> str:
+        """The name of the credential that the caller brings, in lower case; empty for another kind."""
+        return (self.source or "").removeprefix(_GIVEN)
+
+    @property
+    def sent_as(self) -> tuple[str, str]:
+        """The header that carries the credential, and its value with the credential as `{}`."""
+        return self.header or "Authorization", self.format or ("{}" if self.source else "Bearer {}")
+
+    def headers(self, credential: str) -> Mapping[str, str]:
+        """Return the header of a request that carries this credential."""
+        header, value = self.sent_as
+        return {header: value.replace("{}", credential)}
+
+
+class AuthOwner(NamedTuple):
+    """The entry that has a `user_auth`: its kind as in `ToolRef.kind`, its key, and the URL of a server."""
+
+    kind: str
+    key: str
+    url: str = ""
+
+
+class HostCredentials(Protocol):
+    """Finds the credentials of callers; a part of the host."""
+
+    async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
+        """Return the credential of this caller, another one than the `refused` one. Raises `ToolUnavailable`."""
+        ...
+
+
+class NoCredentials:
+    """The credentials of a registry, or of a host without that part: none."""
+
+    async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
+        """Raise `ToolUnavailable`."""
+        raise ToolUnavailable("user_auth needs a host with the part `credentials`", code=CREDENTIAL_NEEDED)
+
+
+NO_CREDENTIALS: HostCredentials = NoCredentials()
+
+
+class PartCredentials(NoCredentials):
+    """Asks the part that is open when a call is made: plans are built before parts are open."""
+
+    current: HostCredentials = NO_CREDENTIALS
+
+    async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
+        """Ask the part."""
+        return await self.current.credential(owner, auth, context, refused)

@@ -1,0 +1,1 @@
+"""Credentials: each caller acts as himself behind the host."""

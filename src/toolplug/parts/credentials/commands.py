@@ -1,0 +1,89 @@
+"""`toolplug connections`: who has signed in where, and the end of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from toolplug.catalog.call import Principal
+from toolplug.cli.event_loop import async_command
+from toolplug.cli.options import TenantOptions, config_file
+from toolplug.cli.output import print_answer, print_listing
+from toolplug.cli.store import open_shared_store
+from toolplug.errors import ApiError
+from toolplug.host.file.configuration import read_beside_host
+from toolplug.host.keys.host_key import HostKey
+from toolplug.net.egress import Egress
+from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.parts.credentials.running import PURPOSE, entries_of
+from toolplug.parts.credentials.tokens import UserConnection, connections_of_tenant
+from toolplug.providers.entry_points import find_installed
+from toolplug.runtime.timestamp import timestamp
+
+_INSTEAD = "GET /v1/connections and DELETE /v1/connections/NAME"
+
+app: typer.Typer = typer.Typer(name="connections", help="The users who have signed in to servers, and their end.")
+
+
+@async_command(app, "list")
+async def list_connections(
+    options: TenantOptions,
+    caller: Annotated[str | None, typer.Option("--caller", metavar="NAME", help="Those of this caller.")] = None,
+    server: Annotated[str | None, typer.Option("--server", metavar="KEY", help="Those to this entry.")] = None,
+) -> None:
+    """List who of this tenant is connected to which server or provider.
+
+    Example: toolplug connections list --server jira
+    """
+    found: list[UserConnection] = []
+    async with open_shared_store(config_file(options.config), "connections", _INSTEAD) as store:
+        async for each in connections_of_tenant(store, options.tenant):
+            if caller in (None, each.subject) and server in (None, each.key):
+                found.append(each)
+    found.sort(key=lambda each: (each.key, each.subject))
+    shown = [
+        {
+            "server": each.key,
+            "caller": each.subject,
+            "issuer": each.issuer,
+            "scopes": each.scope.split(),
+            "connected_at": timestamp(each.connected_at),
+        }
+        for each in found
+    ]
+    rows = [(each.key, each.subject, each.issuer, each.scope, timestamp(each.connected_at)) for each in found]
+    columns = ["SERVER", "CALLER", "ISSUER", "SCOPES", "SINCE"]
+    print_listing(options.as_json, {"connections": shown}, columns, rows, "nobody is connected")
+
+
+@async_command(app)
+async def delete(
+    options: TenantOptions,
+    server: Annotated[str, typer.Argument(metavar="KEY", help="The entry, as `list` shows it.")],
+    caller: Annotated[str, typer.Option("--caller", metavar="NAME", help="Whose connection it is.")],
+) -> None:
+    """Disconnect a caller: its tokens are forgotten, and revoked where the issuer can. It has to sign in again.
+
+    Example: toolplug connections delete jira --caller ada
+    """
+    path = config_file(options.config)
+    configuration = read_beside_host(path, os.environ, find_installed())
+    entry = entries_of(configuration).get(server)
+    if entry is None:
+        raise ApiError("connection_not_found", f"no entry {server!r} has user_auth")
+    async with open_shared_store(path, "connections", _INSTEAD) as store:
+        place = configuration.store
+        key = HostKey(
+            lambda: configuration.settings.key, store, configuration.folder, place.state_folder, given=place.on_network
+        )
+        egress = Egress(configuration.settings.egress.allow)
+        tokens = OAuthCredentials(store, lambda: key.sealer(PURPOSE), lambda: egress)
+        existed, revoked = await tokens.disconnect(entry[0], Principal(caller, options.tenant))
+    if not existed:
+        raise ApiError(
+            "connection_not_found", f"{caller!r} of tenant {options.tenant!r} is not connected to {server!r}"
+        )
+    text = f"{caller} is disconnected from {server}; the issuer has {'' if revoked else 'not '}revoked the tokens"
+    print_answer(options.as_json, {"server": server, "caller": caller, "revoked": revoked}, text)

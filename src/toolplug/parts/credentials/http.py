@@ -1,0 +1,134 @@
+"""What callers see of their connections, and how they make and end them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from toolplug.catalog.call import ADMIN, Principal
+from toolplug.catalog.exact_json import Answer
+from toolplug.execution.user_auth import AuthOwner, UserAuth
+from toolplug.http.auth.authentication import insufficient_scope, viewer_of
+from toolplug.http.bodies.request_body import OrjsonResponse
+from toolplug.http.errors import HttpProblem
+from toolplug.http.requests import HostRequest, part_of, passed_credentials, query_fields
+from toolplug.http.routing import CALL, TENANT, Parameter, answers, route
+from toolplug.parts.credentials.running import HEADER, RunningCredentials
+from toolplug.parts.credentials.tokens import user_key
+from toolplug.runtime.timestamp import timestamp
+
+_NO_STORE = {"cache-control": "no-store"}
+_CALLER = Parameter("caller", "the subject whose connections these are, where it is another one; for `admin`")
+
+
+class ConnectionAnswer(Answer):
+    """One server or provider with `user_auth`, and whether the caller is connected to it."""
+
+    server: Annotated[str, Field(description="the key of its entry")]
+    kind: Annotated[Literal["mcp", "provider"], Field(description="what the entry is of")]
+    connected: bool
+    header: Annotated[str | None, Field(description="that carries the credential, where the caller brings it")]
+    issuer: Annotated[str | None, Field(description="at which the caller has signed in")]
+    scopes: list[str]
+    connected_at: str | None
+    expires_at: Annotated[str | None, Field(description="of the access token, which is renewed")]
+
+
+class ConnectionList(TypedDict):
+    """The connections of one caller, in the order of the file."""
+
+    connections: list[ConnectionAnswer]
+
+
+class LinkAnswer(Answer):
+    """A link with which the caller signs in."""
+
+    url: str
+    server: str
+    expires_at: str
+
+
+class DisconnectedAnswer(Answer):
+    """What has become of a connection."""
+
+    server: str
+    connected: Literal[False]
+    revoked: Annotated[bool, Field(description="did the issuer end the tokens, too")]
+
+
+def _user_of(request: HostRequest) -> Principal:
+    """Return the caller, or the one that the query names. Raises `HttpProblem`."""
+    viewer = viewer_of(request)
+    name = query_fields(request).get("caller")
+    if name is None and viewer is request.state["principal"]:
+        return viewer
+    if not request.state["principal"].has_scope(ADMIN):
+        raise insufficient_scope(ADMIN)
+    return replace(viewer, subject=name or viewer.subject)
+
+
+def _entry(request: HostRequest) -> tuple[RunningCredentials, AuthOwner, UserAuth]:
+    part, name = part_of(request, RunningCredentials), request.path_params["server"]
+    found = part.entries().get(name)
+    if found is None:
+        raise HttpProblem(404, "connection_not_found", "there is no server or provider of this name with user_auth")
+    return part, *found
+
+
+async def _show(
+    part: RunningCredentials, request: HostRequest, who: Principal, owner: AuthOwner, auth: UserAuth
+) -> ConnectionAnswer:
+    kept = None if auth.oauth is None else await part.oauth.records.read(user_key(owner, who), owner)
+    known = None if kept is None or kept.tokens is None else kept.connection
+    brought = auth.given_name and auth.given_name in passed_credentials(request.state["headers"])
+    return {
+        "server": owner.key,
+        "kind": "mcp" if owner.url else "provider",
+        "connected": known is not None or bool(brought),
+        "header": f"{HEADER}{auth.given_name}" if auth.given_name else None,
+        "issuer": None if known is None else known.issuer,
+        "scopes": [] if known is None else known.scope.split(),
+        "connected_at": None if known is None else timestamp(known.connected_at),
+        "expires_at": timestamp(known.expires_at) if known is not None and known.expires_at else None,
+    }
+
+
+@route("GET", "/v1/connections", CALL, "The systems at which a caller acts as itself", parameters=(_CALLER, TENANT))
+@answers(ConnectionList)
+async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionList]:
+    """Answer every entry with `user_auth`, connected or not."""
+    part, who = part_of(request, RunningCredentials), _user_of(request)
+    shown = [await _show(part, request, who, *entry) for entry in part.entries().values()]
+    return OrjsonResponse({"connections": shown}, 200, _NO_STORE)
+
+
+@route("POST", "/v1/connections/{server}", CALL, "A link to sign in")
+@answers(LinkAnswer, errors=(404, 409))
+async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
+    """Answer a link with which the caller signs in, also if it is connected. Raises `HttpProblem`."""
+    part, owner, auth = _entry(request)
+    base = part.base_of(passed_credentials(request.state["headers"]))
+    if auth.oauth is None:
+        raise HttpProblem(409, "no_link", f"send the credential as the header {HEADER}{auth.given_name} with each call")
+    if not base:
+        raise HttpProblem(409, "no_link", "the host has no http.public_url for the link; have it set")
+    link = await part.oauth.sign_ins.link(owner, request.state["principal"], base)
+    answer: LinkAnswer = {"url": link.url, "server": owner.key, "expires_at": timestamp(link.expires_at)}
+    return OrjsonResponse(answer, 200, _NO_STORE)
+
+
+@route("DELETE", "/v1/connections/{server}", CALL, "Disconnect", parameters=(_CALLER, TENANT))
+@answers(DisconnectedAnswer, errors=(404,))
+async def disconnect(request: HostRequest) -> OrjsonResponse[DisconnectedAnswer]:
+    """Forget the tokens, and have the issuer end them. Raises `HttpProblem`."""
+    part, owner, _ = _entry(request)
+    existed, revoked = await part.oauth.disconnect(owner, _user_of(request))
+    if not existed:
+        raise HttpProblem(404, "connection_not_found", f"this caller is not connected to {owner.key}")
+    return OrjsonResponse({"server": owner.key, "connected": False, "revoked": revoked}, 200, _NO_STORE)
+
+
+ROUTES = (list_connections, make_link, disconnect)

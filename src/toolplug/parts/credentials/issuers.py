@@ -1,0 +1,258 @@
+"""What an issuer is asked for: its metadata, a client, tokens for a code, new tokens, and their end. Needs the SDK.
+
+The flow is that of the Model Context Protocol (2026-07-28, authorization), which adds to OAuth 2.1: the metadata of the
+server names the issuer (RFC 9728), the resource is in each request (RFC 8707), the issuer in each answer (RFC 9207).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from time import time
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.oauth2 import PKCEParameters, check_registration_usable
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    create_client_registration_request,
+    create_oauth_metadata_request,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+    get_client_metadata_scopes,
+    handle_auth_metadata_response,
+    handle_protected_resource_response,
+    handle_registration_response,
+    issuers_match,
+    should_use_client_metadata_url,
+    validate_authorization_response_iss,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import AnyUrl, ValidationError
+
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.parts.credentials.tokens import UserTokens
+
+CLIENT_NAME = "toolplug"
+_GRANTS = ["authorization_code", "refresh_token"]
+
+
+class SignInFailed(Exception):
+    """An issuer gives no tokens; the text says why, and has nothing of what it has answered."""
+
+
+class RefreshRefused(SignInFailed):
+    """The issuer takes the refresh token no longer: its user has to sign in again."""
+
+
+class FoundIssuer(NamedTuple):
+    """The issuer of an entry. `resource` is empty where the entry is no MCP server, `scope` where none is asked for."""
+
+    metadata: OAuthMetadata
+    resource: str
+    scope: str
+
+    @property
+    def name(self) -> str:
+        """The issuer identifier."""
+        return str(self.metadata.issuer)
+
+
+async def find_issuer(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) -> FoundIssuer:
+    """Return the issuer of the entry, or else the one that its server names. Raises `SignInFailed`."""
+    try:
+        return await _find(http, owner, oauth)
+    except httpx2.ConnectError as error:
+        raise SignInFailed(f"the issuer cannot be reached: {error}") from None
+    except (httpx2.HTTPError, OAuthFlowError) as error:
+        raise SignInFailed(f"the issuer cannot be found: {type(error).__name__}") from None
+
+
+async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) -> FoundIssuer:
+    named, resource, scope, described = oauth.issuer, "", "", None
+    if owner.url:
+        resource = resource_url_from_server_url(owner.url)
+        probe = await http.get(owner.url, headers={"accept": "application/json, text/event-stream"})
+        told = extract_resource_metadata_from_www_auth(probe) if probe.status_code in {401, 403} else None
+        scope = extract_scope_from_www_auth(probe) or ""
+        for url in build_protected_resource_metadata_discovery_urls(told, owner.url):
+            described = await handle_protected_resource_response(await http.send(create_oauth_metadata_request(url)))
+            if described is not None:
+                break
+        if described is not None:
+            if not check_resource_allowed(requested_resource=resource, configured_resource=str(described.resource)):
+                raise SignInFailed(f"the server {owner.key!r} says that it is another resource than its url")
+            resource = str(described.resource)
+            servers = [str(url) for url in described.authorization_servers]
+            if named is not None and not any(issuers_match(named, each) for each in servers):
+                raise SignInFailed(f"the server {owner.key!r} does not name the issuer of its entry")
+            named = named or servers[0]
+    for url in build_oauth_authorization_server_metadata_discovery_urls(named, owner.url):
+        answered, metadata = await handle_auth_metadata_response(await http.send(create_oauth_metadata_request(url)))
+        if not answered:
+            break
+        if metadata is not None:
+            expected = named or f"{httpx2.URL(owner.url).scheme}://{httpx2.URL(owner.url).netloc.decode()}"
+            if not issuers_match(str(metadata.issuer), expected):
+                raise SignInFailed("the metadata of the issuer is that of another one")
+            if "S256" not in (metadata.code_challenge_methods_supported or ["S256"]):
+                raise SignInFailed("the issuer does not support PKCE with S256")
+            wanted = " ".join(oauth.scopes) or get_client_metadata_scopes(scope or None, described, metadata, _GRANTS)
+            return FoundIssuer(metadata, resource, wanted or "")
+    raise SignInFailed(f"the issuer of {owner.key!r} has no metadata where it should be")
+
+
+def client_metadata(redirect_uri: str, scope: str = "") -> OAuthClientMetadata:
+    """Return how the host describes itself to issuers."""
+    return OAuthClientMetadata(
+        redirect_uris=[AnyUrl(redirect_uri)],
+        client_name=CLIENT_NAME,
+        scope=scope or None,
+        token_endpoint_auth_method="none",
+        grant_types=_GRANTS,
+        application_type="web",
+    )
+
+
+def known_client(found: FoundIssuer, given: object, document: str) -> OAuthClient | None:
+    """Return the client of the entry, or that of the metadata document; None if it has to be registered.
+
+    Raises `SignInFailed`.
+    """
+    if isinstance(given, OAuthClient):
+        return given
+    if given != "registration" and (
+        given == "metadata" or should_use_client_metadata_url(found.metadata, document or None)
+    ):
+        if not document:
+            raise SignInFailed("client: metadata needs http.public_url, with https, from where the issuer reads it")
+        return OAuthClient(id=document)
+    return None
+
+
+async def register(http: httpx2.AsyncClient, found: FoundIssuer, redirect_uri: str) -> OAuthClientInformationFull:
+    """Return a new client of the issuer (RFC 7591). Raises `SignInFailed`."""
+    if found.metadata.registration_endpoint is None:
+        raise SignInFailed("the issuer registers no clients; set user_auth.oauth.client in the entry of the server")
+    request = create_client_registration_request(found.metadata, client_metadata(redirect_uri, found.scope), found.name)
+    try:
+        made = await handle_registration_response(await http.send(request))
+        check_registration_usable(made)
+    except (httpx2.HTTPError, OAuthFlowError):
+        raise SignInFailed("the issuer does not register the host as a client") from None
+    return made
+
+
+class AskedCode(NamedTuple):
+    """What is sent to the issuer for a code, and kept until it comes: the URL, and the verifier of PKCE."""
+
+    url: str
+    verifier: str
+
+
+def ask_for_code(found: FoundIssuer, client_id: str, redirect_uri: str, state: str) -> AskedCode:
+    """Return where the browser of the user is sent."""
+    pkce = PKCEParameters.generate()
+    fields = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": redirect_uri,
+        "state": state,
+        "code_challenge": pkce.code_challenge,
+        "code_challenge_method": "S256",
+        **({"resource": found.resource} if found.resource else {}),
+        **({"scope": found.scope} if found.scope else {}),
+        # OpenID Connect Core, section 11: without it a refresh token is not promised.
+        **({"prompt": "consent"} if "offline_access" in found.scope.split() else {}),
+    }
+    endpoint = str(found.metadata.authorization_endpoint)
+    return AskedCode(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(fields)}", pkce.code_verifier)
+
+
+def check_issuer(found: OAuthMetadata, iss: str | None) -> None:
+    """Raise `SignInFailed` for the answer of another issuer (RFC 9207)."""
+    try:
+        validate_authorization_response_iss(iss, found)
+    except OAuthFlowError:
+        raise SignInFailed("the answer is that of another issuer than the one that was asked") from None
+
+
+async def redeem(
+    http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str
+) -> tuple[UserTokens, OAuthToken]:
+    """Return the tokens for a code. Raises `SignInFailed`."""
+    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+    return await _ask_token(http, start, form)
+
+
+async def refresh(http: httpx2.AsyncClient, kept: UserTokens) -> tuple[UserTokens, OAuthToken]:
+    """Return new tokens for the refresh token. Raises `RefreshRefused` if it holds no longer, and `SignInFailed`."""
+    return await _ask_token(http, kept, {"grant_type": "refresh_token", "refresh_token": kept.refresh})
+
+
+async def revoke(http: httpx2.AsyncClient, kept: UserTokens) -> bool:
+    """Have the issuer end the tokens (RFC 7009), and return whether it has."""
+    if not kept.revocation_endpoint:
+        return False
+    token, hint = (kept.refresh, "refresh_token") if kept.refresh else (kept.access, "access_token")
+    form = {"token": token, "token_type_hint": hint}
+    if not kept.client_secret:
+        form["client_secret"] = ""  # the SDK's server refuses a revocation without the field
+    try:
+        answer = await _post(http, kept, kept.revocation_endpoint, form)
+    except httpx2.HTTPError:
+        return False
+    return answer.is_success
+
+
+async def _ask_token(
+    http: httpx2.AsyncClient, kept: UserTokens, form: Mapping[str, str]
+) -> tuple[UserTokens, OAuthToken]:
+    resource = {"resource": kept.resource} if kept.resource else {}
+    try:
+        answer = await _post(http, kept, kept.token_endpoint, {**form, **resource})
+    except httpx2.HTTPError as error:
+        raise SignInFailed(f"the issuer gives no answer that can be read ({type(error).__name__})") from None
+    if answer.status_code not in {200, 201}:
+        failed = RefreshRefused if answer.status_code in {400, 401, 403} else SignInFailed
+        raise failed(f"the issuer gives no token (HTTP {answer.status_code})")
+    try:
+        given = OAuthToken.model_validate_json(answer.content)
+    except ValidationError:
+        raise SignInFailed("the answer of the issuer is no token") from None
+    if not (given.access_token.isascii() and given.access_token.isprintable()):
+        raise SignInFailed("the token of the issuer cannot be sent in a header")
+    renewed = {"access": given.access_token, "refresh": given.refresh_token or kept.refresh, "renewed_at": time()}
+    return kept.model_copy(update=renewed), given
+
+
+async def _post(http: httpx2.AsyncClient, kept: UserTokens, url: str, form: Mapping[str, str]) -> httpx2.Response:
+    """Send a form as the client of the tokens (RFC 6749, section 2.3.1)."""
+    headers, fields = {"accept": "application/json"}, {**form, "client_id": kept.client_id}
+    if kept.client_secret and kept.auth_method == "client_secret_basic":
+        pair = f"{quote(kept.client_id, safe='')}:{quote(kept.client_secret, safe='')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif kept.client_secret:
+        fields["client_secret"] = kept.client_secret
+    return await http.post(url, data=fields, headers=headers)
+
+
+def method_of(client_secret: str, found: FoundIssuer, given: str | None) -> str:
+    """Return how the client of this secret says who it is: as it was registered, else as the issuer supports it."""
+    if not client_secret:
+        return "none"
+    if given in {"client_secret_basic", "client_secret_post"}:
+        return given
+    supported = found.metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+    return "client_secret_basic" if "client_secret_basic" in supported else "client_secret_post"
+
+
+def document_of(client_id: str, redirect_uri: str) -> Mapping[str, object]:
+    """Return the metadata document of the host as a client, whose URL is its id."""
+    described = client_metadata(redirect_uri).model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {"client_id": client_id, **json.loads(json.dumps(described))}

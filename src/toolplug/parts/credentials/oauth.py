@@ -1,0 +1,280 @@
+"""Tokens of users who have signed in: from memory, from the store, from the issuer, or a link to sign in."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from time import monotonic, time
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import orjson
+
+from toolplug.catalog.call import Principal
+from toolplug.errors import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, StoreConflict, ToolUnavailable, Unsealable
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.host.keys.host_key import Sealer
+from toolplug.net.egress import Egress
+from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
+from toolplug.parts.credentials.tokens import KeptConnection, TokenRecords, UserConnection, UserTokens, user_key
+from toolplug.runtime.keyed_locks import KeyedLocks
+from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.threads import in_own_thread
+from toolplug.runtime.timestamp import timestamp
+from toolplug.stores.store import Store, name_digest
+
+CLIENTS = "credentials/client/"
+MAX_CACHED = 10_000
+"""Tokens in memory, a few hundred bytes each."""
+CACHED_S = 2.0
+"""A token is used so long without a look at the store: a connection that another process has deleted ends then."""
+EARLY_S = 30.0
+"""A token is renewed so long before its end: a call takes a while, and clocks differ."""
+LEASE_S = 30.0
+"""Of one renewal. Longer than the answer of an issuer may take."""
+ASK_S = 20.0
+"""How long an issuer may take for one answer."""
+_POLL_S = 0.05
+_AGAIN_S = 5.0
+_JUST_S = 60.0
+"""A token that is refused so soon after its renewal is not refused for its age: its user has to sign in again."""
+
+
+class _Cached(NamedTuple):
+    access: str
+    until: float
+
+
+class OAuthCredentials:
+    """The tokens of one process. `egress` returns the addresses that issuers may have."""
+
+    def __init__(
+        self,
+        store: Store,
+        sealer: Callable[[], Awaitable[Sealer]],
+        egress: Callable[[], Egress],
+    ) -> None:
+        self._store = store
+        self.records: TokenRecords = TokenRecords(store, sealer)
+        self.sign_ins: SignIns = SignIns(store, sealer)
+        self._sealer = sealer
+        self._egress = egress
+        self._cache: LeastRecentlyUsed[str, _Cached] = LeastRecentlyUsed(MAX_CACHED)
+        self._locks: KeyedLocks[str] = KeyedLocks()
+
+    async def credential(self, owner: AuthOwner, oauth: UserOAuth, who: Principal, base: str, refused: str) -> str:
+        """Return an access token of this user, another one than the `refused`.
+
+        Raises `ToolUnavailable` with the link to sign in, or without one where the host has no URL for it.
+        """
+        user = user_key(owner, who)
+        cached = self._cache.get(user)
+        if cached is not None and cached.access != refused and monotonic() < cached.until:
+            return cached.access
+        async with self._locks.of(user):  # a thousand calls of one user ask the store, or the issuer, once
+            cached = self._cache.get(user)
+            if cached is not None and cached.access != refused and monotonic() < cached.until:
+                return cached.access
+            access = await self._present(user, owner, oauth, refused)
+        if access is None:
+            raise await self._sign_in(owner, who, base)
+        self._cache.put(user, _Cached(access, monotonic() + CACHED_S))
+        return access
+
+    async def link(self, owner: AuthOwner, who: Principal, base: str) -> dict[str, object]:
+        """Return the link to sign in as `metadata.sign_in` has it."""
+        link = await self.sign_ins.link(owner, who, base)
+        return {"url": link.url, "server": owner.key, "expires_at": timestamp(link.expires_at)}
+
+    async def _sign_in(self, owner: AuthOwner, who: Principal, base: str) -> ToolUnavailable:
+        if not base:
+            reason = "it acts as its caller, who has to sign in; the host has no http.public_url for the link"
+            return ToolUnavailable(reason, code=CREDENTIAL_NEEDED, metadata={"credential": {"reason": reason}})
+        link = await self.link(owner, who, base)
+        reason = f"it acts as its caller, who has to sign in to {owner.key} first: {link['url']}"
+        return ToolUnavailable(reason, code=SIGN_IN_NEEDED, metadata={"sign_in": link})
+
+    async def _present(self, user: str, owner: AuthOwner, oauth: UserOAuth, refused: str) -> str | None:
+        """Return the user's token, renewed if need be; None if the user has to sign in."""
+        until = monotonic() + LEASE_S + _AGAIN_S
+        while monotonic() < until:
+            kept = await self.records.read(user, owner)
+            if kept is None or kept.tokens is None:
+                return None
+            connection, tokens = kept.connection, kept.tokens
+            if connection.renewing:
+                if not await self.records.is_leased(user) and await self._is_unchanged(user, owner, kept):
+                    # Its process has died, and the refresh token may be used up: to show it again could revoke all.
+                    await self._forget(user, kept)
+                    return None
+                await asyncio.sleep(_POLL_S)
+                continue
+            left_s = connection.expires_at - time() if connection.expires_at else None
+            holds = tokens.access != refused and (left_s is None or left_s > (EARLY_S if tokens.refresh else 0.0))
+            if holds:
+                return tokens.access
+            if not tokens.refresh or (tokens.access == refused and time() - tokens.renewed_at < _JUST_S):
+                await self._forget(user, kept)
+                return None
+            await self._renew(user, owner, kept, tokens)
+        raise ToolUnavailable("the token of its caller is being renewed", code="renewing", retry_after_s=_AGAIN_S)
+
+    async def _is_unchanged(self, user: str, owner: AuthOwner, kept: KeptConnection) -> bool:
+        again = await self.records.read(user, owner)
+        return again is not None and again.revision == kept.revision
+
+    async def _forget(self, user: str, kept: KeptConnection) -> None:
+        try:
+            await self.records.forget(user, expected=kept.revision)
+        except StoreConflict:
+            return  # signed in again, or renewed, in this moment
+
+    async def _renew(self, user: str, owner: AuthOwner, kept: KeptConnection, tokens: UserTokens) -> None:
+        """Ask the issuer for new tokens, unless another process does; the record has what has come of it."""
+        try:
+            await self.records.lease(user, LEASE_S)
+        except StoreConflict:
+            await asyncio.sleep(_POLL_S)
+            return
+        try:
+            marked = kept.connection.model_copy(update={"renewing": secrets.token_hex(8)})
+            revision = await self.records.write(user, owner, marked, tokens, expected=kept.revision)
+            await self._ask_for_new(user, owner, kept.connection, tokens, revision)
+        except StoreConflict:
+            return  # another one was faster: the record has its tokens
+        finally:
+            await self.records.release(user)
+
+    async def _ask_for_new(
+        self, user: str, owner: AuthOwner, connection: UserConnection, tokens: UserTokens, revision: int
+    ) -> None:
+        issuers = await issuers_module()
+        try:
+            async with asyncio.timeout(ASK_S), self.http(owner, connection.issuer) as http:
+                renewed, given = await issuers.refresh(http, tokens)
+        except issuers.RefreshRefused:
+            await self.records.forget(user, expected=revision)
+            return
+        except (issuers.SignInFailed, TimeoutError) as error:
+            # The issuer was not reached, or is down: the next call asks again.
+            await self.records.write(user, owner, connection, tokens, expected=revision)
+            reason = f"the token of its caller cannot be renewed: {error or 'the issuer does not answer'}"
+            raise ToolUnavailable(reason, code="issuer_down", retry_after_s=_AGAIN_S) from None
+        expires_at = time() + given.expires_in if given.expires_in else 0.0
+        scope = connection.scope if given.scope is None else given.scope
+        changed = connection.model_copy(update={"expires_at": expires_at, "scope": scope})
+        await self.records.write(user, owner, changed, renewed, expected=revision)
+
+    async def begin(self, asked: AskedSignIn, oauth: UserOAuth, browser: str) -> str:
+        """Return where the browser that has pressed a link is sent. Raises `SignInFailed` of the issuers."""
+        issuers, owner, redirect_uri = await issuers_module(), asked.owner, f"{asked.base}/connect/callback"
+        async with self.http(owner, oauth.issuer or "") as http:
+            found = await issuers.find_issuer(http, owner, oauth)
+            client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
+        secret = "" if client.secret is None else client.secret.get_secret_value()
+        metadata, state = found.metadata, secrets.token_urlsafe(32)
+        start = UserTokens(
+            access="",
+            client_id=client.id,
+            client_secret=secret,
+            auth_method=issuers.method_of(secret, found, None),
+            token_endpoint=str(metadata.token_endpoint),
+            revocation_endpoint=str(metadata.revocation_endpoint or ""),
+            resource=found.resource,
+        )
+        code = issuers.ask_for_code(found, client.id, redirect_uri, state)
+        begun = BegunSignIn(
+            asked=asked,
+            start=start,
+            issuer=found.name,
+            metadata=metadata.model_dump_json(exclude_none=True),
+            scope=found.scope,
+            verifier=code.verifier,
+            browser=name_digest(browser),
+        )
+        await self.sign_ins.begin(state, begun)
+        return code.url
+
+    async def finish(self, begun: BegunSignIn, code: str, iss: str | None) -> UserConnection:
+        """Keep the tokens that the issuer gives for its code. Raises `SignInFailed` of the issuers."""
+        issuers, owner, who = await issuers_module(), begun.asked.owner, begun.asked.principal
+        issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss)
+        async with self.http(owner, begun.issuer) as http:
+            redirect_uri = f"{begun.asked.base}/connect/callback"
+            tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)
+        connection = UserConnection(
+            tenant=who.tenant,
+            subject=who.subject,
+            kind=owner.kind,
+            key=owner.key,
+            issuer=begun.issuer,
+            scope=begun.scope if given.scope is None else given.scope,
+            connected_at=time(),
+            expires_at=time() + given.expires_in if given.expires_in else 0.0,
+        )
+        # What is signed in for the first time was not renewed: it may be refused for its age once.
+        kept = tokens.model_copy(update={"renewed_at": 0.0})
+        await self.records.write(user_key(owner, who), owner, connection, kept, expected=None)
+        self._cache.put(user_key(owner, who), _Cached(tokens.access, 0.0))
+        return connection
+
+    async def disconnect(self, owner: AuthOwner, who: Principal) -> tuple[bool, bool]:
+        """Forget the tokens of a user, and return whether there were some, and whether the issuer has revoked them."""
+        user = user_key(owner, who)
+        async with self._locks.of(user):
+            kept = await self.records.read(user, owner)
+            if kept is None:
+                return False, False
+            # Forgotten first: an issuer that does not answer keeps nobody connected here.
+            await self.records.forget(user)
+            self._cache.put(user, _Cached("", 0.0))
+        if kept.tokens is None:
+            return True, False
+        issuers = await issuers_module()
+        try:
+            async with asyncio.timeout(ASK_S), self.http(owner, kept.connection.issuer) as http:
+                return True, await issuers.revoke(http, kept.tokens)
+        except TimeoutError:
+            return True, False
+
+    async def _client(
+        self, issuers: Any, http: Any, found: Any, oauth: UserOAuth, base: str, redirect_uri: str
+    ) -> OAuthClient:
+        """Return the host as a client of the issuer, registered once for all processes."""
+        document = f"{base}/connect/client.json" if base.startswith("https://") else ""
+        known = issuers.known_client(found, oauth.client, document)
+        if known is not None:
+            return known
+        name = name_digest(found.name, redirect_uri, found.scope)
+        record, bound = await self._store.read(CLIENTS + name), name.encode()
+        if record is not None:
+            try:
+                return OAuthClient.model_validate_json((await self._sealer()).unseal(record.value, bound))
+            except Unsealable:
+                pass  # registered under a key that is gone
+        made = await issuers.register(http, found, redirect_uri)
+        fields = {"id": made.client_id, "secret": made.client_secret}
+        value = (await self._sealer()).seal(orjson.dumps(fields), bound)
+        await self._store.commit(CLIENTS + name, value)
+        return OAuthClient.model_validate(fields)
+
+    @asynccontextmanager
+    async def http(self, owner: AuthOwner, issuer: str) -> AsyncGenerator[Any]:
+        """Open connections to the server and the issuers that it may name; those of the file are allowed as written."""
+        httpx2 = import_module("httpx2")
+        transports = import_module("toolplug.net.checked_transport")
+        trusted = [url for url in (owner.url, issuer) if url]
+        transport = await transports.checked_transport(self._egress(), trusted=trusted)
+        async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=ASK_S) as http:
+            yield http
+
+
+async def issuers_module() -> ModuleType:
+    """Return `issuers`, which imports the SDK. Raises `ToolUnavailable` without it."""
+    if find_spec("mcp") is None:
+        raise ToolUnavailable("user_auth.oauth needs the extra: pip install 'toolplug[mcp]'", code="not_installed")
+    return await in_own_thread(lambda: import_module("toolplug.parts.credentials.issuers"))

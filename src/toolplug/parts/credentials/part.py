@@ -1,0 +1,26 @@
+"""The part of a host that finds the credentials of callers for the systems behind tools; always on."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
+
+_HERE = "toolplug.parts.credentials"
+
+
+async def _open(services: PartServices, settings: None) -> RunningPart[None]:
+    return await import_module(f"{_HERE}.running").RunningCredentials.open(services)
+
+
+def _routes() -> HostRoutes:
+    return (*import_module(f"{_HERE}.http").ROUTES, *import_module(f"{_HERE}.connect").ROUTES)
+
+
+PART: HostPart[None] = HostPart(
+    name="credentials",
+    open=_open,
+    routes=_routes,
+    paths=("/v1/connections", "/connect"),
+    commands={"connections": f"{_HERE}.commands"},
+)

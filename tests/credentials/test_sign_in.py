@@ -1,0 +1,232 @@
+"""Users who sign in at the issuer of a server: the link, the browser, the calls, the renewal, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient, Response
+from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
+
+from toolplug import Host, Principal, open_host
+from toolplug.http import create_app
+from toolplug.parts.credentials.running import RunningCredentials
+from toolplug.parts.credentials.tokens import user_key
+
+pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
+
+KEYS = [
+    {"key": "ada-key", "subject": "ada", "tenant": "acme"},
+    {"key": "ben-key", "subject": "ben", "tenant": "acme"},
+    {"key": "boss-key", "subject": "eve", "tenant": "acme", "scopes": ["admin"]},
+]
+
+
+@pytest.fixture
+def accounts() -> Accounts:
+    return Accounts()
+
+
+@pytest.fixture
+def url(accounts: Accounts) -> Iterator[str]:
+    with serving_oauth(accounts) as found:
+        yield found
+
+
+def settings(url: str, tmp_path: Path) -> dict[str, Any]:
+    entry = {
+        "url": url,
+        "headers": {"Authorization": f"Bearer {LISTING}"},
+        "prefix": "who",
+        "user_auth": {"oauth": {"scopes": ["read"]}},
+    }
+    return {
+        "store": f"sqlite:///{tmp_path}/state.db",
+        "auth": {"api_keys": KEYS},
+        "http": {"allowed_hosts": ["127.0.0.1"]},
+        "egress": {"allow": ["loopback"]},
+        "mcp_servers": {"who": entry},
+    }
+
+
+@asynccontextmanager
+async def hosting(config: dict[str, Any]) -> AsyncGenerator[tuple[Host, AsyncClient]]:
+    async with open_host(config, environ={}) as host:
+        async with asyncio.timeout(20):
+            while "who.whoami" not in host.executor_for(Principal("ada", "acme")).catalog:
+                await asyncio.sleep(0.01)
+        async with browser(host) as client:
+            yield host, client
+
+
+def browser(host: Host) -> AsyncClient:
+    """A client that keeps cookies, as a browser does."""
+    return AsyncClient(transport=ASGITransport(create_app(host)), base_url="http://127.0.0.1:8080")
+
+
+async def call(client: AsyncClient, who: str) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {who}-key"}
+    answer = await client.post("/v1/tool-calls", json={"name": "who.whoami", "arguments": {}}, headers=headers)
+    return answer.json()
+
+
+async def press(client: AsyncClient, link: str) -> Response:
+    """Press the button, sign in at the issuer, and come back."""
+    begun = await client.post(urlsplit(link).path)
+    assert begun.status_code == 303, begun.text
+    async with AsyncClient() as at_issuer:
+        back = (await at_issuer.get(begun.headers["location"])).headers["location"]
+    return await client.get(back)
+
+
+async def signed_in(client: AsyncClient, accounts: Accounts, who: str) -> None:
+    accounts.user = who
+    needed = await call(client, who)
+    assert (await press(client, needed["metadata"]["sign_in"]["url"])).status_code == 200
+
+
+@pytest.mark.requirement("I38-sign-in")
+async def test_each_user_signs_in_once_and_calls_as_itself(accounts: Accounts, url: str, tmp_path: Path) -> None:
+    async with hosting(settings(url, tmp_path)) as (host, client), browser(host) as other:
+        needed = await call(client, "ada")
+        assert (needed["status"], needed["metadata"]["code"]) == ("unavailable", "sign_in_needed")
+        link = needed["metadata"]["sign_in"]
+        assert (set(link), link["server"]) == ({"url", "server", "expires_at"}, "who")
+        assert link["url"].startswith("http://127.0.0.1:8080/connect/")
+        assert link["url"] in needed["output"]
+        assert (await call(client, "ada"))["metadata"]["sign_in"] == link  # the same, until it is pressed
+
+        page = await client.get(urlsplit(link["url"]).path)
+        assert page.status_code == 200
+        assert all(text in page.text for text in ("who", "ada", "acme", "read", "<button>"))
+        assert (await client.get(urlsplit(link["url"]).path)).status_code == 200  # a look changes nothing
+        assert (await press(client, link["url"])).status_code == 200
+        assert (await call(client, "ada"))["output"] == "ada"
+
+        await signed_in(other, accounts, "ben")
+        assert [(await call(client, who))["output"] for who in ("ada", "ben", "ada")] == ["ada", "ben", "ada"]
+        asked = accounts.asked[0]
+        assert (asked.resource, asked.scopes) == (url, ["read"])
+        assert len(accounts.clients) == 1  # registered once
+
+
+@pytest.mark.requirement("I38-sign-in")
+async def test_a_link_is_used_once_and_by_the_browser_that_has_pressed_it(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    async with hosting(settings(url, tmp_path)) as (host, client), browser(host) as other:
+        path = urlsplit((await call(client, "ada"))["metadata"]["sign_in"]["url"]).path
+        begun = await client.post(path)
+        assert (await client.post(path)).status_code == 410
+        assert (await client.get(path)).status_code == 410
+        async with AsyncClient() as at_issuer:
+            back = (await at_issuer.get(begun.headers["location"])).headers["location"]
+        assert (await other.get(back)).status_code == 410  # a browser that has not pressed
+        foreign = back + "&iss=https://other.example"
+        assert (await client.get(foreign)).status_code == 502
+        assert (await client.get(back)).status_code == 410  # used up
+        assert (await call(client, "ada"))["metadata"]["code"] == "sign_in_needed"
+        accounts.user = None
+        link = (await call(client, "ada"))["metadata"]["sign_in"]["url"]
+        denied = await press(client, link)
+        assert (denied.status_code, "access_denied" in denied.text) == (400, True)
+        assert (await client.get("/connect/guess")).status_code == 410
+
+
+@pytest.mark.requirement("I38-renewal")
+async def test_a_refused_token_is_renewed_once_by_a_thousand_calls_and_over_two_processes(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    config = settings(url, tmp_path)
+    config["store"] += "?shared=true"
+    async with hosting(config) as (_, client), hosting(config) as (_, second):
+        await signed_in(client, accounts, "ada")
+        assert [(await call(each, "ada"))["output"] for each in (client, second)] == ["ada", "ada"]
+        accounts.expire()
+        calls = [call(client if n % 2 else second, "ada") for n in range(40)]
+        assert {result["output"] for result in await asyncio.gather(*calls)} == {"ada"}
+        assert len(accounts.refreshes) == 1
+
+
+@pytest.mark.requirement("I38-renewal")
+async def test_a_refresh_token_that_no_longer_holds_costs_one_sign_in(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    async with hosting(settings(url, tmp_path)) as (_, client):
+        await signed_in(client, accounts, "ada")
+        accounts.tokens.clear()
+        assert (await call(client, "ada"))["metadata"]["code"] == "sign_in_needed"
+        await signed_in(client, accounts, "ada")
+        assert (await call(client, "ada"))["output"] == "ada"
+
+
+@pytest.mark.requirement("I38-renewal")
+async def test_a_refresh_token_of_a_process_that_has_died_while_it_renewed_is_not_shown_again(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    async with hosting(settings(url, tmp_path)) as (host, client):
+        await signed_in(client, accounts, "ada")
+        part = host.part(RunningCredentials)
+        assert part is not None
+        records, (owner, _) = part.oauth.records, part.entries()["who"]
+        user = user_key(owner, Principal("ada", "acme"))
+        kept = await records.read(user, owner)
+        assert kept is not None
+        assert kept.tokens is not None
+        marked = kept.connection.model_copy(update={"renewing": "of-the-dead"})
+        await records.write(user, owner, marked, kept.tokens, expected=kept.revision)
+        assert (await call(client, "ada"))["metadata"]["code"] == "sign_in_needed"
+        assert accounts.refreshes == []
+
+
+@pytest.mark.requirement("I38-connections-route")
+async def test_a_caller_sees_and_ends_its_connections_and_an_admin_those_of_its_tenant(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    def of(who: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {who}-key"}
+
+    async with hosting(settings(url, tmp_path)) as (_, client):
+        (before,) = (await client.get("/v1/connections", headers=of("ada"))).json()["connections"]
+        assert (before["server"], before["kind"], before["connected"]) == ("who", "mcp", False)
+        made = (await client.post("/v1/connections/who", headers=of("ada"))).json()
+        assert (await press(client, made["url"])).status_code == 200
+        (after,) = (await client.get("/v1/connections", headers=of("ada"))).json()["connections"]
+        assert (after["connected"], after["scopes"]) == (True, ["read"])
+        assert "access" not in str(after)
+        assert "refresh" not in str(after)
+        query = {"caller": "ada"}
+        assert (await client.get("/v1/connections", headers=of("ben"), params=query)).status_code == 403
+        (seen,) = (await client.get("/v1/connections", headers=of("boss"), params=query)).json()["connections"]
+        assert seen["connected"]
+        ended = await client.delete("/v1/connections/who", headers=of("boss"), params=query)
+        assert ended.json() == {"server": "who", "connected": False, "revoked": True}
+        assert len(accounts.revoked) == 1
+        assert (await call(client, "ada"))["metadata"]["code"] == "sign_in_needed"
+        assert (await client.delete("/v1/connections/who", headers=of("ada"))).status_code == 404
+        assert (await client.post("/v1/connections/nothing", headers=of("ada"))).status_code == 404
+
+
+@pytest.mark.requirement("I38-sealed")
+async def test_no_token_stands_in_the_store_in_clear(accounts: Accounts, url: str, tmp_path: Path) -> None:
+    async with hosting(settings(url, tmp_path)) as (_, client):
+        await signed_in(client, accounts, "ada")
+        assert (await call(client, "ada"))["output"] == "ada"
+    (refresh,) = accounts.tokens
+    (access,) = accounts.tokens[refresh].access
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
+    assert b"credentials/token/" in stored
+    assert access.encode() not in stored
+    assert refresh.encode() not in stored
+
+
+async def test_the_document_of_the_host_as_a_client_names_its_callback(url: str, tmp_path: Path) -> None:
+    async with hosting(settings(url, tmp_path)) as (_, client):
+        document = (await client.get("/connect/client.json")).json()
+        assert document["client_id"] == "http://127.0.0.1:8080/connect/client.json"
+        assert document["redirect_uris"] == ["http://127.0.0.1:8080/connect/callback"]
