@@ -92,6 +92,8 @@ class LockCheck:
         if found.file is not None:
             digest = hashlib.sha256(found.code).hexdigest()
             return [] if digest == locked.digest else [f"{found.type} has changed"]
+        if entry.dialled:
+            return []  # the package is where the worker is; its tools are compared
         packages = packages_of(self._packages, python, entry.python)
         own = packages.closure(found.distribution)
         lines: list[str] = []
