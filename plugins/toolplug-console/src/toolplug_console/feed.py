@@ -44,7 +44,7 @@ MAX_FRESH = 64
 """Notes that wait to be sorted. Between two requests the processor forgets this code: after 8 MB of other data one note
 alone takes 20 µs to sort, and each of 63 together 2 µs."""
 REMEMBER_S = 1.0
-"""How long calls are collected while nobody looks. To make 100 of them takes 1 ms, which is 0.1 % of a processor; at the
+"""How long calls are collected while nobody looks. To make 100 of them takes 1 ms, 0.1 % of a processor; at the
 pace of `FLUSH_S` it would be 0.4 %."""
 
 # Members of an enumeration are looked up slowly, and every call asks for them.
