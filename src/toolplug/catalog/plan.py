@@ -307,7 +307,7 @@ class Approval(Protocol):
         ...
 
     def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
-        """Return the right to make this call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
+        """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         ...
 
 
