@@ -44,6 +44,7 @@ from types import MappingProxyType
 from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
+Values = Mapping[str, object]  # JSON values by their names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +130,7 @@ class ToolError(ToolplugError):
     ```
     """
 
-    def __init__(
-        self, message: str, *, retry_after_s: float | None = None, metadata: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, metadata: Values | None = None) -> None:
         self.retry_after_s = retry_after_s
         self.metadata: dict[str, object] = dict(metadata or {})
         super().__init__(message)
@@ -156,33 +155,19 @@ class ToolUnavailable(ToolplugError):
 
     async def main():
         async with FunctionRegistry([price]) as registry:
-            result = await registry.call("price", item="tea")
-            assert (result.status, result.metadata["code"]) == ("unavailable", "closed")
+            assert (await registry.call("price", item="tea")).metadata["code"] == "closed"
 
     asyncio.run(main())
     ```
     """
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        code: str,
-        retry_after_s: float | None = None,
-        metadata: Mapping[str, object] | None = None,
+        self, reason: str, *, code: str, retry_after_s: float | None = None, metadata: Values | None = None
     ) -> None:
         self.code = code
         self.retry_after_s = retry_after_s
         self.metadata: dict[str, object] = dict(metadata or {})
         super().__init__(reason)
-
-
-CREDENTIAL_NEEDED = "credential_needed"
-"""The code of a call that needs a credential of its caller, where no link can be given."""
-SIGN_IN_NEEDED = "sign_in_needed"
-"""The code of a call whose caller has to sign in first; `sign_in` in the metadata has the link."""
-NOT_SENT = frozenset({CREDENTIAL_NEEDED, SIGN_IN_NEEDED})
-"""Codes of calls that were not made for want of a credential."""
 
 
 class QuotaExceeded(ToolError):
@@ -297,7 +282,7 @@ class ApiError(ToolplugError):
         param: str | None = None,
         *,
         retry_after_s: float | None = None,
-        details: Mapping[str, object] = MappingProxyType({}),
+        details: Values = MappingProxyType({}),
     ) -> None:
         self.code = code
         self.param = param
@@ -426,17 +411,17 @@ class StoreConflict(StoreError):
     """The record has the revision `actual` (0: there is no record), not the expected one; nothing was written.
 
     ```python
+    from contextlib import suppress
+
     from toolplug.errors import StoreConflict
 
     async def count(store) -> int:
         while True:
             record = await store.read("count")
-            number = 1 if record is None else int(record.value) + 1
-            try:
-                await store.commit("count", b"%d" % number, expected=0 if record is None else record.revision)
+            number, revision = (int(record.value) + 1, record.revision) if record else (1, 0)
+            with suppress(StoreConflict):  # another writer was first: read again
+                await store.commit("count", b"%d" % number, expected=revision)
                 return number
-            except StoreConflict:
-                pass  # another writer was first: read again
     ```
     """
 
@@ -488,15 +473,14 @@ class HostKeyError(ToolplugError):
     """The key of the host is missing, unreadable or not that of its store.
 
     ```python
-    from toolplug import FunctionProvider, ProviderContext
+    from toolplug import ProviderContext, Sealer
     from toolplug.errors import HostKeyError
 
-    class Notes(FunctionProvider):
-        async def start(self, site: ProviderContext) -> None:
-            try:
-                self.sealer = await site.sealer()
-            except HostKeyError:
-                self.sealer = None  # go on without what needs it
+    async def sealer_of(site: ProviderContext) -> Sealer | None:
+        try:
+            return await site.sealer()
+        except HostKeyError:
+            return None  # go on without what needs it
     ```
     """
 

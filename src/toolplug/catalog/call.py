@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Self, cast
 
 from toolplug import library_types
-from toolplug.errors import CREDENTIAL_NEEDED, InvalidSessionCode, ToolUnavailable
+from toolplug.errors import InvalidSessionCode, ToolUnavailable
 
 Frame = tuple[str, int]
 """The tenant that is served, and the number of tool calls that are nested around this code."""
@@ -61,6 +61,13 @@ class Credentials(dict[str, str]):
 NO_CREDENTIALS = Credentials()
 
 NO_TRACE_CONTEXT: Mapping[str, str] = MappingProxyType({})
+
+CREDENTIAL_NEEDED = "credential_needed"
+"""The code of a call that needs a credential of its caller, where no link can be given."""
+SIGN_IN_NEEDED = "sign_in_needed"
+"""The code of a call whose caller has to sign in first; `sign_in` in the metadata has the link."""
+NOT_SENT = frozenset({CREDENTIAL_NEEDED, SIGN_IN_NEEDED})
+"""Codes of calls that were not made for want of a credential."""
 
 
 class ToolStatus(StrEnum):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import (
     EMPTY,
+    NOT_SENT,
     CallContext,
     ToolCall,
     ToolResult,
@@ -39,7 +40,7 @@ from toolplug.catalog.plan import (
     PlanCounters,
     PlanHooks,
 )
-from toolplug.errors import NOT_SENT, InvalidArguments, StoreError
+from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown

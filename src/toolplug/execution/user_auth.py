@@ -8,10 +8,10 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.call import CallContext
+from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import shape_error
-from toolplug.errors import CREDENTIAL_NEEDED, ToolUnavailable
+from toolplug.errors import ToolUnavailable
 
 _GIVEN = "credential:"
 

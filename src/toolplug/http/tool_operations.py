@@ -18,9 +18,8 @@ from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import ToolResult, ToolStatus, own_parts, text_of_result
+from toolplug.catalog.call import NOT_SENT, ToolResult, ToolStatus, own_parts, text_of_result
 from toolplug.catalog.exact_json import Answer
-from toolplug.errors import NOT_SENT
 from toolplug.execution.executor import ToolExecutor
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_arguments

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from toolplug.catalog.call import NO_CREDENTIALS, CallContext, Credentials, Principal
-from toolplug.errors import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, StoreConflict, ToolUnavailable
+from toolplug.catalog.call import CREDENTIAL_NEEDED, NO_CREDENTIALS, SIGN_IN_NEEDED, CallContext, Credentials, Principal
+from toolplug.errors import StoreConflict, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, TokenExchange
 from toolplug.host.file.settings import Auth
 from toolplug.http.auth.authentication import ApiKeys, bearer

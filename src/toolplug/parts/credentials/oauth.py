@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolplug.catalog.call import Principal
-from toolplug.errors import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, StoreConflict, ToolUnavailable, Unsealable
+from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
+from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
 from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress

@@ -7,8 +7,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Self
 
-from toolplug.catalog.call import CallContext, Credentials
-from toolplug.errors import CREDENTIAL_NEEDED, ToolUnavailable
+from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
+from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.providers.host_part import PartServices, RunningPart

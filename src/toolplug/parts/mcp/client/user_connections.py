@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from toolplug.catalog.call import CallContext
-from toolplug.errors import CREDENTIAL_NEEDED, ToolUnavailable
+from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
+from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
 from toolplug.host.file.tool_servers import KIND
 from toolplug.parts.mcp.client.connection import STATELESS, Connect, CredentialRefused, OnChange, ServerConnection
