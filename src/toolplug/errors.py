@@ -44,7 +44,7 @@ from types import MappingProxyType
 from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
-Values = Mapping[str, object]  # JSON values by their names
+Values = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,6 @@ class ToolUnavailable(ToolplugError):
 
     @tool
     def price(item: str) -> str:
-        "Say what an item costs."
         raise ToolUnavailable("the shop is closed", code="closed", retry_after_s=3600)
 
     async def main():
